@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// word is a keyword in a list of address ranges, and the flag that the keyword sets.
+// word is a keyword in a list of address ranges, and the flag that it sets.
 type word struct {
 	name string
 	on   *bool
 }
 
-// nodePortAddresses accepts the keywords of kube-proxy 1.37 (KEP-6032).
+// nodePortAddresses accepts the same keywords as kube-proxy 1.37 (KEP-6032).
 func nodePortAddresses(p *NodePortAddresses) value {
 	return addresses(&p.Prefixes, word{"primary", &p.Primary}, word{"localhost", &p.Localhost}, word{"all", &p.All})
 }

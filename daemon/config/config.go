@@ -1,9 +1,9 @@
 // Package config reads Edgeway's configuration: the TOML file edgeway.toml and its drop-ins, conf.d/*.toml.
 //
-// The schema (schema.go) is the only description of the keys, and defaults.go has the default values. The schema
+// The schema (schema.go) is the only description of the keys, and defaults.go holds the default values. The schema
 // defines how a configuration is loaded, validated and printed. The commented file etc/edgeway/edgeway.toml and the key
-// list of the manual page edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the
-// schema is an error, unless an earlier version supported that key (removed.go).
+// list in the manual page edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the
+// schema is an error, unless an earlier version supported it (removed.go).
 package config
 
 import (
@@ -22,11 +22,11 @@ const Version = 1
 // DefaultPath is the default path of the main file.
 const DefaultPath = "/etc/edgeway/edgeway.toml"
 
-// DefaultSocket is the path of the daemon's socket that the commands use if the configuration is unreadable.
+// DefaultSocket is the daemon socket path that the commands use if the configuration is unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go documents the key's field. The comments
-// here document only the properties of the Go values.
+// Config is the effective configuration. The text of each key in schema.go documents its field. The comments here
+// document only the properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -70,7 +70,7 @@ type Source struct {
 	LastKnown LastKnown
 }
 
-// Kube configures the API server as a source. The source is used if Kubeconfig is not empty.
+// Kube configures the API server as a source. Edgeway uses the API server if Kubeconfig is not empty.
 type Kube struct {
 	Kubeconfig       string // Kubeconfig is an absolute path
 	Namespaces       []string
@@ -78,7 +78,7 @@ type Kube struct {
 	AllowExecPlugins bool
 }
 
-// File names manifest files and directories of manifests. The source is used if Paths is not empty.
+// File names manifest files and directories. Edgeway uses manifests if Paths is not empty.
 type File struct {
 	Paths []string // Paths are absolute
 }
@@ -104,18 +104,18 @@ type Proxy struct {
 	NodePortRange       PortRange
 
 	// AllowExternalIPs and AllowLoadBalancers allow an address of this host only if Host is set, even if a range
-	// contains the address (CVE-2020-8554).
+	// contains it (CVE-2020-8554).
 	AllowExternalIPs, AllowLoadBalancers HostRanges
-	// DenyEndpoints denies the host's own addresses only to an API server, and only while the host has no Node object.
-	// On a Node, pods in the host's network use these addresses.
+	// DenyEndpoints denies the host's own addresses only to EndpointSlices from an API server, and only while the host
+	// has no Node object. On a Node, pods in the host's network use the host's addresses.
 	DenyEndpoints HostRanges
 }
 
-// LocalDetection is the method of recognizing packets from this host's pods.
+// LocalDetection selects how Edgeway recognizes packets from this host's pods.
 type LocalDetection string
 
-// The modes of local detection. DetectClusterCIDR uses ClusterCIDRs, and DetectNodeCIDR uses the pod CIDRs of the
-// Node object. DetectBridge uses BridgeInterface, and DetectPrefix uses InterfaceNamePrefix.
+// The local detection modes. DetectClusterCIDR uses ClusterCIDRs, and DetectNodeCIDR uses the Node object's pod CIDRs.
+// DetectBridge uses BridgeInterface, and DetectPrefix uses InterfaceNamePrefix.
 const (
 	DetectNone        LocalDetection = "none"
 	DetectClusterCIDR LocalDetection = "cluster_cidr"
@@ -126,21 +126,22 @@ const (
 
 // NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
 // one family do not select addresses of the other family, and the zero value selects no address. Loopback must be
-// selected explicitly (KEP-6032): a wider range does not include loopback.
+// selected explicitly (KEP-6032): a wider range does not include it.
 type NodePortAddresses struct {
-	// Primary selects one address of each family: the first address of Node.Addresses or of the Node object that the
-	// host has, or else the source address of the default route. If neither exists, Primary selects no address.
+	// Primary selects one address of each family: the first one in Node.Addresses or in the Node object that is also an
+	// address of this host, or else the source address of the default route. If no address qualifies, Primary selects
+	// none.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
 	// All selects all addresses except loopback.
 	All bool
-	// Prefixes selects addresses by range. A range within 127.0.0.0/8 or ::1/128 has the effect of Localhost in its
-	// family.
+	// Prefixes selects addresses by range. A range within 127.0.0.0/8 or ::1/128 has the same effect as Localhost, but
+	// only in its family.
 	Prefixes []netip.Prefix
 }
 
-// HostRanges selects addresses: addresses in Prefixes and, if Host is set, the host's own addresses.
+// HostRanges selects the addresses in Prefixes and, if Host is set, the host's own addresses.
 type HostRanges struct {
 	Host     bool
 	Prefixes []netip.Prefix
@@ -158,19 +159,19 @@ func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last
 // FallbackNone means that no other backend replaces a backend that cannot run.
 const FallbackNone = "none"
 
-// Section is a backend's own section. Values has the value of each setting, a bool or a string, by the setting's name.
+// Section is a backend's own section. Values maps the name of each setting to its value, a bool or a string.
 type Section struct {
 	Name     string
 	Settings []proxiers.Setting
 	Values   map[string]any
 }
 
-// Routes configures the routes that Edgeway maintains on this host.
+// Routes configures the kernel routes that Edgeway maintains on this host.
 type Routes struct {
 	Services ServiceRoutes
 }
 
-// ServiceRoutes specifies when Edgeway maintains routes to the addresses of Services.
+// ServiceRoutes specifies when Edgeway maintains kernel routes to Service addresses.
 type ServiceRoutes string
 
 // The values of ServiceRoutes.
@@ -182,7 +183,7 @@ const (
 
 // Conntrack configures connection tracking.
 type Conntrack struct {
-	// MaxPerCore is the number of connection-tracking entries per processor, or 0 to keep the kernel's limit.
+	// MaxPerCore is the number of connection-tracking entries per CPU, or 0 to keep the kernel's limit.
 	MaxPerCore int
 }
 
@@ -203,7 +204,7 @@ type Checks struct {
 	TCP TCPChecks
 }
 
-// TCPChecks configures checks by TCP connections. Without Sources, Edgeway checks no endpoints.
+// TCPChecks configures the checks that use TCP connections. If Sources is empty, Edgeway checks no endpoints.
 type TCPChecks struct {
 	Sources  []CheckedSource
 	Interval time.Duration
@@ -213,7 +214,7 @@ type TCPChecks struct {
 // CheckedSource is a source whose endpoints Edgeway checks.
 type CheckedSource string
 
-// The sources whose endpoints Edgeway can check.
+// Edgeway can check the endpoints from these sources.
 const (
 	CheckedFile CheckedSource = "file"
 	CheckedKube CheckedSource = "kube"
@@ -224,12 +225,12 @@ type Doctor struct {
 	Ignore []string // Ignore holds the IDs of notices to hide
 }
 
-// Health configures the server of /healthz, /livez and /readyz. An empty address turns the server off.
+// Health configures the server for /healthz, /livez and /readyz. An empty address turns the server off.
 type Health struct {
 	Address string
 }
 
-// Metrics configures the server of /metrics. An empty address turns the server off.
+// Metrics configures the server for /metrics. An empty address turns the server off.
 type Metrics struct {
 	Address   string
 	WebConfig string // WebConfig is an absolute path, or ""
@@ -243,7 +244,7 @@ type Log struct {
 	Format string // Format is "text" or "json"
 }
 
-// Control configures the socket on which the daemon listens for commands.
+// Control configures the socket that the daemon receives commands on.
 type Control struct {
 	Socket string // Socket is an absolute path
 }

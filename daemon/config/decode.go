@@ -10,7 +10,7 @@ import (
 	"github.com/BurntSushi/toml"
 )
 
-// setting is one "key = value" pair of a file, or an empty table.
+// setting is one "key = value" pair in a file, or an empty table.
 type setting struct {
 	key   string // key is the full name, such as "proxy.backend"
 	line  int
@@ -40,8 +40,8 @@ func (e *Error) Error() string {
 // Unwrap returns the error without the file, line and key.
 func (e *Error) Unwrap() error { return e.Err }
 
-// decode returns the settings of a file, including the keys of all tables, in the order of their lines. The caller
-// rejects keys that are not in the schema.
+// decode returns the settings of a file, including the keys of all tables, in line order. The caller rejects keys that
+// are not in the schema.
 func decode(name string, data []byte) ([]setting, error) {
 	var root map[string]toml.Primitive
 	meta, err := toml.Decode(string(data), &root)

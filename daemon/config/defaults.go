@@ -11,8 +11,8 @@ import (
 // nftables is the name of the default backend and of its section.
 const nftables = "nftables"
 
-// Default returns the configuration of an empty file. The daemon cannot run with the default configuration, because
-// the configuration contains no source and no node name.
+// Default returns the configuration for an empty file. The daemon cannot run with the default configuration, because it
+// contains no source and no node name.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

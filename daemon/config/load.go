@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// Load reads the main file and then its drop-ins, conf.d/*.toml in the directory of the main file, in lexical order.
-// The last file that sets a key wins. Load joins all errors in the files. Each error is an *Error. backends are the
+// Load reads the main file and then, in lexical order, its drop-ins: the files conf.d/*.toml next to the main file. The
+// last file that sets a key wins. Load joins the errors from all files. Each error is an *Error. backends are the
 // allowed values of proxy.backend.
 func Load(path string, backends []proxiers.Component) (*Config, error) {
 	path, err := filepath.Abs(path)
@@ -74,8 +74,7 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats the file
-// name.
+// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats it.
 func unreadable(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -112,7 +111,7 @@ func load(files []file, hostname string, backends []proxiers.Component) (*Config
 	if c.Node.Name == "" {
 		c.Node.Name = hostname
 		if err := nodeName(hostname); err != nil {
-			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, as the host's name cannot be used: %w", err))
+			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, because the host's name is unusable: %w", err))
 		}
 	}
 	if len(l.errs) == 0 { // after an error, the affected key still has its default
@@ -127,9 +126,9 @@ func load(files []file, hostname string, backends []proxiers.Component) (*Config
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // origin holds the position at which each key was last set
+	origin map[string]*Error // origin holds the position where each key was last set
 	errs   []error
-	// removed lists the removed keys that the files set, in the order of the files.
+	// removed lists the removed keys that the files set, in file order.
 	removed []Removed
 }
 
@@ -186,7 +185,7 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// fail adds an error of the merged configuration. If a file sets the key, the error names the file and the line.
+// fail adds an error in the merged configuration. If a file sets the key, the error names the file and the line.
 func (l *loader) fail(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
 	if o := l.origin[key]; o != nil {
@@ -195,7 +194,7 @@ func (l *loader) fail(mainFile, key string, err error) {
 	l.errs = append(l.errs, &at)
 }
 
-// values returns the value of each schema key, indexed by the full name of the key.
+// values returns the value of each schema key, indexed by the key's full name.
 func values(c *Config, backends []proxiers.Component) map[string]value {
 	all := make(map[string]value)
 	for _, s := range schema(c, backends) {

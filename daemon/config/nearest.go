@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// nearest returns the known key that is most similar to an unknown key. Keys of the same name in other sections take
+// nearest returns the known key that is most similar to an unknown key. Keys with the same name in other sections take
 // precedence over all other keys.
 func (l *loader) nearest(key string) string {
 	known := append(slices.Sorted(maps.Keys(l.keys)), versionKey)

@@ -63,7 +63,7 @@ func parseCheckedSource(s string) (CheckedSource, error) {
 	return "", fmt.Errorf("%q is not a source whose endpoints can be checked (%q or %q)", s, CheckedFile, CheckedKube)
 }
 
-// parseFaultID accepts the ID of any fault, because an ID that is a notice on one host can be a problem on another.
+// parseFaultID accepts the ID of any fault, because a fault that is a notice on one host can be a problem on another.
 func parseFaultID(s string) (string, error) {
 	known := fault.IDs()
 	if slices.Contains(known, s) {
@@ -131,8 +131,8 @@ func interfacePrefix(s string) error {
 	return plan.CheckInterface(s + "*")
 }
 
-// listen returns a value that accepts the address of a server: "host:port", ":port", or "" for no server. The host
-// must be an IP address, because a host name could resolve to another address after a reboot.
+// listen returns a value that accepts a server address: "host:port", ":port", or "" for no server. The host must be an
+// IP address, because a host name could resolve to another address after a reboot.
 func listen(p *string) value {
 	v := str(p, func(s string) error {
 		if s == "" {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// removed maps each key of an earlier version to its replacement. A removed key never prevents the daemon from
-// starting, because a host must keep working after an unattended upgrade and the next reboot.
+// removed maps each key that only earlier versions supported to its replacement. A removed key never prevents the
+// daemon from starting, because a host must keep working after an unattended upgrade and the next reboot.
 var removed = map[string]string{
 	"source.lastknown.enabled": "Edgeway always stores the last-known state, in " +
 		"source.lastknown.directory",
@@ -22,7 +22,7 @@ var removed = map[string]string{
 	"fastpath.after_packets":    "a connection enters the fast path after its first reply",
 	"fastpath.devices":          "the fast path uses all network devices",
 	"fastpath.exclude":          "the fast path uses all network devices",
-	"fastpath.hardware_offload": "the kernel forwards, not the network devices",
+	"fastpath.hardware_offload": "the kernel forwards packets, without offloading to network devices",
 
 	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval, " +
 		"and within 5s",
@@ -31,9 +31,9 @@ var removed = map[string]string{
 	"proxy.max_service_endpoints":     budget,
 	"proxy.max_service_frontends":     budget,
 	"proxy.max_service_source_ranges": budget,
-	"nftables.netlink":                "Edgeway always writes elements by netlink",
+	"nftables.netlink":                "Edgeway always writes elements over netlink",
 
-	"proxy.min_sync_period": "the pause after a sync is as long as that sync, 1ms to 1s",
+	"proxy.min_sync_period": "the pause after a sync is as long as the sync, but at least 1ms and at most 1s",
 	"proxy.full_sync_period": "Edgeway runs a full sync every hour, and immediately when another " +
 		"program changes its rules",
 }
@@ -56,7 +56,7 @@ func (r Removed) String() string {
 	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
 }
 
-// isRemovedSection reports whether any key was removed from the table with the given name.
+// isRemovedSection reports whether any key was removed from the TOML table with the given name.
 func isRemovedSection(name string) bool {
 	for key := range removed {
 		if strings.HasPrefix(key, name+".") {

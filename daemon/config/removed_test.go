@@ -37,7 +37,7 @@ func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	}
 }
 
-// A section whose keys were all removed may remain in the file if the section is empty.
+// A section whose keys were all removed may remain in the file if it is empty.
 func TestEmptySectionOfRemovedKeys(t *testing.T) {
 	for key := range removed {
 		section := key[:strings.LastIndex(key, ".")]

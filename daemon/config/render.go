@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// Dump returns the whole configuration in TOML. Load reads the same configuration back from that text.
+// Dump returns the whole configuration in TOML. Loading Dump's text returns the same configuration.
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
@@ -24,9 +24,9 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other
-// keys. Each key is preceded by its meaning and its limits, and has its default value. The keys are commented out,
-// and include the name of their section, because TOML allows each table only once.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other keys.
+// Each key has its default value, below a description of its meaning and its limits. The keys are commented out and
+// include their section's name, because TOML allows each table only once.
 func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)
@@ -56,8 +56,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the keys for which wanted returns true, as comments below their descriptions. wanted receives the full
-// name of a key.
+// comment writes the keys that wanted selects, commented out below their descriptions. wanted receives a key's full
+// name.
 func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {
@@ -94,7 +94,7 @@ func comment(b *strings.Builder, doc string) {
 	}
 }
 
-// literal returns the result of value.get in TOML syntax.
+// literal formats the result of value.get as TOML.
 func literal(v any) string {
 	line, _ := toml.Marshal(map[string]any{"v": v}) // never fails for a string, an int64, a bool or a []string
 	return strings.TrimSpace(strings.TrimPrefix(string(line), "v = "))

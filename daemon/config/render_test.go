@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// When every key is uncommented, the shipped file must load to the defaults.
+// When every key is uncommented, the shipped file must load as the default configuration.
 func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
@@ -38,7 +38,7 @@ func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	}
 }
 
-// Manual returns the list of keys in mdoc format.
+// Manual returns the key list in mdoc format.
 func Manual(backends []proxiers.Component) string {
 	escape := strings.NewReplacer(`\`, `\e`, `"`, `\(dq`, "-", `\-`)
 	paragraph := func(b *strings.Builder, text string) {
@@ -74,7 +74,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			// Backends define the keys of Section and Removed fields.
+			// Fields of the types []Section and []Removed have no fixed key.
 			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() {
 				fields++
 			}

@@ -15,8 +15,8 @@ type section struct {
 	keys []key
 }
 
-// key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page.
-// Both the comment and the paragraph append the limits of the value to doc.
+// key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page. Both
+// the comment and the paragraph append the value's limits to doc.
 type key struct {
 	name  string
 	doc   string

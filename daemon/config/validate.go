@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// validate reports keys of the merged configuration that require or exclude each other.
+// validate reports missing and conflicting keys in the merged configuration.
 func (l *loader) validate(mainFile string, c *Config) {
 	if c.Source.Kube.Kubeconfig == "" && len(c.Source.File.Paths) == 0 {
 		l.fail(mainFile, "", errNoSource)
@@ -62,8 +62,7 @@ func (l *loader) validateNeeds(mainFile string, c *Config) {
 	}
 }
 
-// validateDetection reports a mode of local detection whose key is missing, and a key that the configured mode
-// ignores.
+// validateDetection reports a local detection mode whose key is missing, and a key that the configured mode ignores.
 func (l *loader) validateDetection(mainFile string, p *Proxy) {
 	for _, need := range []struct {
 		mode LocalDetection
@@ -76,7 +75,7 @@ func (l *loader) validateDetection(mainFile string, p *Proxy) {
 	} {
 		switch {
 		case p.LocalDetection == need.mode && !need.set:
-			l.fail(mainFile, need.key, fmt.Errorf("must be set, as proxy.local_detection is %q", need.mode))
+			l.fail(mainFile, need.key, fmt.Errorf("must be set, because proxy.local_detection is %q", need.mode))
 		case p.LocalDetection != need.mode && need.set:
 			l.fail(mainFile, need.key,
 				fmt.Errorf("is set, but proxy.local_detection is %q, not %q", p.LocalDetection, need.mode))

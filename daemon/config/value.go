@@ -30,7 +30,7 @@ func required(s string) error {
 	return nil
 }
 
-// as returns v as a T, or an error that names the expected type and the actual type.
+// as returns v as a T, or an error that names the expected and the actual type.
 func as[T any](v any, want string) (T, error) {
 	t, ok := v.(T)
 	if !ok {
@@ -61,7 +61,7 @@ func typeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// scalar returns a value that decodes a TOML value of type R, whose name in messages is want.
+// scalar returns a value that decodes a TOML value of type R. want names this type in error messages.
 func scalar[R, T any](p *T, want string, parse func(R) (T, error), show func(T) any) value {
 	return value{
 		set: func(v any, _ string) error {

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxRate is the maximum number of checks per second. Each check takes CPU time, and occupies an entry of the
-	// connection-tracking table for ten seconds.
+	// maxRate is the maximum number of checks per second. Each check takes CPU time, and occupies a connection-tracking
+	// entry for ten seconds.
 	maxRate = 1000
 	// maxBurst is the maximum number of checks that start together if the timer fires late.
 	maxBurst = maxRate / 50
 	// maxFlying is the maximum number of checks that wait for a response.
 	maxFlying = 256
-	// publishPause is the minimum time between two changes of Dead. Each change triggers a sync, and the endpoints of
-	// a failed network do not all fail at the same moment.
+	// publishPause is the minimum time between two changes to Dead. Each change triggers a sync, and the endpoints of a
+	// failed network do not all fail at the same moment.
 	publishPause = 100 * time.Millisecond
 )
 
@@ -51,14 +51,14 @@ type target struct {
 	addr netip.AddrPort
 	// flying reports whether a check is waiting for a response.
 	flying bool
-	// dead is the current verdict. against counts the latest consecutive results that contradict the verdict. since
-	// is the start of the check that returned the first contradicting result.
+	// dead is the current verdict. against counts the latest consecutive results that contradict it. since is the start
+	// of the check that returned the first contradicting result.
 	dead    bool
 	against int
 	since   time.Time
 }
 
-// Lines logs changes of the thing with the given key, and may omit some lines. journal.Damper implements Lines.
+// Lines logs state changes by key, and may omit some of them. journal.Damper implements Lines.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
@@ -83,7 +83,7 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// Follow changes the targets. The Checker considers a new endpoint alive until the endpoint fails.
+// Follow changes the targets. The Checker considers a new endpoint alive until it fails.
 func (c *Checker) Follow(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *Checker) Endpoints() int {
 	return len(c.targets)
 }
 
-// Changed receives a value after Dead has changed. One value may stand for several changes.
+// Changed returns a channel that receives a value after Dead has changed. One value may stand for several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
 // Run checks the targets until ctx is done, and returns nil.
@@ -211,7 +211,7 @@ func (c *Checker) land(t *target) {
 	t.flying = false
 }
 
-// publish schedules an update of Dead, but no more than one update per publishPause. The caller must hold mu.
+// publish schedules an update of Dead, at most one per publishPause. The caller must hold mu.
 func (c *Checker) publish() {
 	if c.pending {
 		return
@@ -233,7 +233,7 @@ func notify(signal chan struct{}) {
 	}
 }
 
-// take updates the verdict on a target from the result of a check.
+// take updates a target's verdict from the result of a check.
 func (c *Checker) take(t *target, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

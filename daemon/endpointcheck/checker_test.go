@@ -24,7 +24,7 @@ import (
 
 var defaults = Settings{Interval: time.Second, Failures: 2}
 
-// promise is the maximum time for which a dead endpoint may stay in use with the default settings.
+// promise is the maximum time that a dead endpoint may stay in use with the default settings.
 const promise = 3 * time.Second
 
 // network simulates endpoints that respond immediately. An endpoint in faults fails with its error, or never responds

@@ -35,7 +35,7 @@ type result struct {
 	began time.Time
 	// fault is "" if the endpoint responded.
 	fault string
-	// unclear reports whether the check permits no verdict on the endpoint.
+	// unclear reports whether the result allows no verdict on the endpoint.
 	unclear bool
 }
 
@@ -54,7 +54,7 @@ func (c *Checker) check(ctx context.Context, endpoint netip.AddrPort) result {
 	return r
 }
 
-// short reports whether this host ran out of file descriptors, memory or ports.
+// short reports whether err means that this host has run out of file descriptors, memory or ports.
 func short(err error) bool {
 	for _, lack := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, lack) {
@@ -64,7 +64,7 @@ func short(err error) bool {
 	return false
 }
 
-// words describes a failure, but omits the address.
+// words describes a failure, but omits the endpoint's address.
 func (c *Checker) words(err error) string {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return fmt.Sprintf("no answer within %s", c.settings.timeout())

@@ -1,10 +1,10 @@
-// Package endpointcheck detects endpoints that do not respond, by TCP connections from this host. Endpoints in
-// manifests need these checks, because no other component reports whether these endpoints are ready.
+// Package endpointcheck opens TCP connections from this host to detect endpoints that do not respond. Endpoints in
+// manifests need checks, because no other component reports whether they are ready.
 //
-// The planner sets the endpoints (Follow) and reads the dead endpoints (Dead). The dead endpoints are an input of the
-// next plan, like the host's addresses, and the planner decides whether to exclude these endpoints. The Checker checks
-// an endpoint only once per interval, even if many Services use the endpoint. Verdicts outlive Run, so that a reload
-// does not restore a dead endpoint.
+// The planner sets the endpoints (Follow) and reads the dead endpoints (Dead). The dead endpoints are an input to the
+// next plan, like the host's addresses, and the planner decides whether to exclude them. The Checker checks an endpoint
+// only once per interval, even if many Services use it. Verdicts outlive Run, so a reload does not restore a dead
+// endpoint.
 package endpointcheck
 
 import (
@@ -14,15 +14,15 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Settings holds the settings from the configuration.
+// Settings holds the configured settings of a Checker.
 type Settings struct {
 	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate requires a longer
 	// time.
 	Interval time.Duration
 	// Failures is the number of consecutive failures after which an endpoint is dead.
 	Failures int
-	// Mark is the packet mark of the connections. Marked connections bypass the rules, so that a check reaches the
-	// endpoint itself even if a Service has the same address.
+	// Mark is the packet mark of the connections. Marked connections bypass the rules, so a check reaches the endpoint
+	// itself even if a Service has the same address.
 	Mark uint32
 }
 
@@ -34,11 +34,11 @@ const passes = 2
 // and 3 s.
 const maxTimeout = 5 * time.Second
 
-// timeout returns the time that an endpoint has to accept a connection. The time grows with the interval, because
-// some links need seconds for a response.
+// timeout returns the time that an endpoint has to accept a connection. The time grows with the interval, because a
+// response takes seconds on some links.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
-// Targets is a change of the endpoints to check. If All is set, Add is the complete new list of endpoints.
+// Targets is a change to the set of endpoints to check. If All is set, Add is the complete new list of endpoints.
 type Targets struct {
 	All       bool
 	Add, Drop []netip.AddrPort
@@ -46,8 +46,8 @@ type Targets struct {
 
 // Dead holds the endpoints that do not respond. Dead is immutable. A nil *Dead holds no endpoints.
 type Dead struct {
-	// Faults maps each endpoint to a short message, such as "connection refused", and the start of the first failed
-	// check.
+	// Faults maps each endpoint to a short message, such as "connection refused", and the start time of the first
+	// failed check.
 	Faults map[netip.AddrPort]fault.Fault
 }
 

@@ -105,8 +105,7 @@ func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
 	panic("on purpose")
 }
 
-// If the handling of a notification panics, Run returns, and the next Run reads the change that the notification
-// announced.
+// If handling a notification panics, Run returns, and the next Run reads the change that the notification announced.
 func TestWatcherRunAfterPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Host lists the next routers of all default routes. The Watcher announces a change even if only the routers change.
+// Host lists the gateways of all default routes. The Watcher announces a change even if only the gateways change.
 func TestGateways(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 2001:db8::1/64 dev v0 nodad")...)
 	for _, step := range []struct {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links holds the interfaces that are up and not ignored, by index.
+// links holds the interfaces that are up and not ignored, keyed by index.
 type links map[int]link
 
 type link struct {

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
-// If the kernel's tables changed during every attempt, steady is false and the result may be incomplete.
+// list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways. If
+// the kernel's state changed during every attempt, steady is false and the result may be incomplete.
 func list(ignored []string, wanted wantedRoutes) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(ignored)
 	if err != nil {
@@ -88,7 +88,7 @@ type address struct {
 	broadcast netip.Addr
 }
 
-// networks returns the networks of the address. If the address has a peer, the peer's network comes first.
+// networks returns the networks that the address belongs to. If the address has a peer, the peer's network comes first.
 func (a address) networks() []netip.Prefix {
 	if a.prefix.Contains(a.addr) {
 		return []netip.Prefix{a.prefix}
@@ -121,7 +121,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		if !ok || up[a.LinkIndex].name == "" || !usable(a.Flags) {
 			continue
 		}
-		// If the address has a peer, the network is the peer's.
+		// If the address has a peer, the network belongs to the peer.
 		network := a.IPNet
 		if a.Peer != nil {
 			network = a.Peer
@@ -135,7 +135,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 }
 
 // usable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
-// address until duplicate address detection has passed, unless the address is optimistic (RFC 4429).
+// address until duplicate address detection has passed, unless it is optimistic (RFC 4429).
 func usable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		return false
@@ -184,7 +184,7 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// retry repeats the listing if the kernel reports that the table changed during the listing. After several attempts,
+// retry repeats a listing if the kernel reports that the listed objects changed meanwhile. After several attempts,
 // retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
 	found, err = rtnl.Retry(listing)

@@ -13,15 +13,15 @@ import (
 
 // NextHop is the result of a route lookup for packets that this host sends to an address.
 type NextHop struct {
-	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports no
-	// source address.
+	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports
+	// none.
 	Source netip.Addr
 	// Gateway is the next router, or the zero value if the destination is on the link or is this host.
 	Gateway   netip.Addr
 	Interface string
-	// Local reports whether the address is an address of this host.
+	// Local reports whether the address belongs to this host.
 	Local bool
-	// Default reports whether the address is only reachable by a default route.
+	// Default reports whether the address is reachable only through a default route.
 	Default bool
 	// NoCarrier reports whether the interface has no carrier, for example because the cable is unplugged.
 	NoCarrier bool

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A change to routes, rules or kernel settings that are not part of Host triggers Moved, but not Changed.
+// A change to routes, routing rules or kernel settings that are not part of Host triggers Moved, but not Changed.
 func TestMovedReportsRoutesAndSettings(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for what, move := range map[string]func(){
@@ -55,8 +55,8 @@ func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 	}
 }
 
-// flip toggles a setting whose value is 0 or 1. A setting below /proc/sys/net belongs to the namespace of this
-// thread.
+// flip toggles a setting whose value is 0 or 1. A setting below /proc/sys/net belongs to this thread's network
+// namespace.
 func (l *lab) flip(name string) {
 	l.Helper()
 	value := "1"

@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// resolvConf returns the files that list this host's name servers. The second file lists the upstream servers of
-// systemd-resolved, because /etc/resolv.conf may list only systemd-resolved itself.
+// resolvConf returns the files that list this host's name servers. The second file lists systemd-resolved's upstream
+// servers, because /etc/resolv.conf may list only systemd-resolved itself.
 func resolvConf() []string { return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} }
 
 const (
@@ -29,7 +29,7 @@ func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 			found = append(found, before...)
 		}
 		for line := range strings.Lines(string(text)) {
-			// In resolv.conf(5), the keyword is the first word of the line.
+			// In resolv.conf(5), the keyword is the first word on the line.
 			fields := strings.Fields(line)
 			if len(fields) < 2 || fields[0] != "nameserver" {
 				continue

@@ -1,7 +1,7 @@
 // Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
 // The package subscribes to rtnetlink events, and reads the whole state again after each event. Each event only
-// triggers a reading, so a lost event does not lose a change.
+// triggers a read, so a lost event does not lose a change.
 package nodeinfo
 
 import (
@@ -17,23 +17,23 @@ type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
 	// interface. Addrs omits IPv6 addresses that duplicate address detection is still checking or has rejected.
 	Addrs []Addr
-	// Gateways are the next routers of the default routes in the main table, sorted, without zones. A host may have
-	// several gateways, because a host can have several default routes, and a route can have several next hops.
+	// Gateways are the next routers of the default routes in the main routing table, sorted and without zones. A host
+	// may have several gateways, because it can have several default routes, and a route can have several next hops.
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
 	// Networks are the networks of this host's interfaces, sorted. Networks omits link-local networks and the
 	// networks of loopback and dummy devices. For an address without a network, Networks contains the address itself.
 	Networks []netip.Prefix
-	// Routes holds, for each of Options.Ranges, the widest overlapping route beyond this host's networks.
+	// Routes holds, for each of Options.Ranges, the widest overlapping route that leads beyond this host's networks.
 	Routes []Route
-	// NameServers are the name servers of /etc/resolv.conf and systemd-resolved, sorted, without loopback and
+	// NameServers are the name servers from /etc/resolv.conf and systemd-resolved, sorted, without loopback and
 	// link-local addresses.
 	NameServers []netip.Addr
 }
 
-// Route is a route in the main table through a gateway or a tunnel. Route is neither a default route nor one of the
-// routes 0.0.0.0/1 and 128.0.0.0/1, which OpenVPN adds to override a default route.
+// Route is a route in the main routing table that leads through a gateway or a tunnel. Route is neither a default route
+// nor one of the routes 0.0.0.0/1 and 128.0.0.0/1, which OpenVPN adds to override a default route.
 type Route struct {
 	Range, To netip.Prefix
 	Gateway   netip.Addr // Gateway is invalid if a tunnel is the next hop
@@ -52,10 +52,10 @@ type Addr struct {
 	Interface string
 	// Dummy reports whether the interface is of type dummy, which sends packets only to this host.
 	Dummy bool
-	// Bridge reports whether the interface is a bridge, such as the bridge of the pods.
+	// Bridge reports whether the interface is a bridge, such as the pod bridge.
 	Bridge bool
-	// Primary reports whether the host uses the address as the source address of connections through the default
-	// route. Each family has at most one primary address, and no primary address without a default route.
+	// Primary reports whether the host uses the address as the source address of connections through the default route.
+	// Each family has at most one primary address, and none without a default route.
 	Primary bool
 }
 

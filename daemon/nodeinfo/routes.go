@@ -31,8 +31,8 @@ func (w wantedRoutes) relevant(message []byte) bool {
 	return ok && w.has(to, netlink.RouteProtocol(protocol))
 }
 
-// listRoutes returns the routes in the main table that Host includes. A router may have a million routes that Host
-// omits.
+// listRoutes returns the routes from the main routing table that Host includes. A router may have a million routes that
+// Host omits.
 func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {

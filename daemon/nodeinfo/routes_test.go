@@ -32,7 +32,7 @@ func TestRoutesToRanges(t *testing.T) {
 		l.ip(step.ip)
 		l.wantRoutes(step.ip, step.want)
 	}
-	// Host omits the following routes because of their type, destination, protocol or table.
+	// Host omits the following routes because of their type, destination, protocol or routing table.
 	for _, args := range []string{
 		"route add 10.96.0.0/16 dev v0", "route add blackhole 10.96.128.0/17",
 		"route add default via 192.0.2.254", "route add 0.0.0.0/1 via 192.0.2.254", "route add 10.0.0.0/8 via 192.0.2.8 proto 119",

@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preferredSource returns the source address of packets that use the routes. All routes must be of the same family,
-// and the first route is preferred.
+// preferredSource returns the source address of packets that use the routes. All routes must belong to the same family,
+// and the first one is preferred.
 //
-// preferredSource chooses like the kernel wherever an operator could see a difference. The source of the route itself
-// ("src" in ip-route(8)) wins. For IPv4, the next choice is the first address in the gateway's network, or else the
-// first address of the interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win
-// over unique local addresses (RFC 6724). If the interface of the route has no address, preferredSource uses an address
-// of another interface. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address,
-// because the address of NodePorts should not change.
+// preferredSource makes the same choice as the kernel wherever an operator could see a difference. The route's own
+// source ("src" in ip-route(8)) wins. For IPv4, the next choice is the first address in the gateway's network, or else
+// the first address of the interface, but never a secondary address (inet_select_addr). For IPv6, global addresses win
+// over unique local addresses (RFC 6724). If the route's interface has no address, preferredSource uses an address of
+// another interface. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address, because
+// the NodePort address should not change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
 	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.borrows} {
 		for _, r := range routes {
@@ -35,7 +35,7 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 	return address{}, false
 }
 
-// sendsFrom reports whether the address a is the source of the route, or an eligible address of the route's interface.
+// sendsFrom reports whether the address a is the route's source, or an eligible address of the route's interface.
 func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
 		return a.addr == r.source // the address may be on any interface
@@ -43,7 +43,7 @@ func (r route) sendsFrom(a address) bool {
 	return a.link == r.link && r.borrows(a)
 }
 
-// borrows reports whether the address a is eligible if the interface of the route has no address.
+// borrows reports whether the address a is eligible if the route's interface has no address.
 func (r route) borrows(a address) bool {
 	if a.addr.Is6() != r.is6 || a.scope != unix.RT_SCOPE_UNIVERSE {
 		return false

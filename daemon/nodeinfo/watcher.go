@@ -17,13 +17,13 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// nameServersPeriod is the time between two readings of the files that list the name servers.
+// nameServersPeriod is the time between two reads of the files that list the name servers.
 const nameServersPeriod = 20 * time.Second
 
-// unsteadyPause is the delay before the next reading if the state changed during a reading.
+// unsteadyPause is the delay before the next read if the state changed during a read.
 const unsteadyPause = time.Second
 
-// After a failed reading, the pause grows from minPause to maxPause by doubling.
+// After each failed read, the pause doubles, from minPause up to maxPause.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
@@ -44,13 +44,13 @@ type Watcher struct {
 	moved   chan struct{}
 }
 
-// Options configures a Watcher. Most options name devices, tables and protocols of proxies, which the Watcher
-// ignores.
+// Options configures a Watcher. Most options name the devices, routing tables and protocols of proxies, which the
+// Watcher ignores.
 type Options struct {
-	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces to which a
-	// proxy adds Service addresses. Host omits the addresses of these interfaces.
+	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces that a proxy
+	// adds Service addresses to. Host omits the addresses of ignored interfaces.
 	IgnoreDevices []string
-	// IgnoreTables are the numbers, below 256, of routing tables whose routes are not events.
+	// IgnoreTables are the numbers (below 256) of routing tables whose changes the Watcher ignores.
 	IgnoreTables []int
 	// Ranges are the address ranges that Host.Routes covers. Host.Routes omits routes whose protocol is
 	// IgnoreProtocol.
@@ -76,16 +76,16 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 	return w
 }
 
-// Ready is closed after the first reading of Host.
+// Ready returns a channel that is closed after the first read of Host.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed receives a value after Host has changed. One value may stand for many changes. The first reading does not
-// count as a change.
+// Changed returns a channel that receives a value after Host has changed. One value may stand for many changes. The
+// first read does not count as a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Moved receives a value after a possible change of the host's network: interfaces, addresses, routes (except in
-// ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and net.ipv4.ip_forward. One value
-// may stand for many changes.
+// Moved returns a channel that receives a value after a possible change to the host's network: interfaces, addresses,
+// routes (except in ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and
+// net.ipv4.ip_forward. One value may stand for many changes.
 func (w *Watcher) Moved() <-chan struct{} { return w.moved }
 
 // Host returns the current state. The state is never nil, and is empty until Ready is closed.
@@ -102,7 +102,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		Lost:    func() { tell(w.moved) },
 		Changed: func() { tell(events) },
 	})
-	_ = network.Open() // subscribe before the first reading; Run logs and retries a failure
+	_ = network.Open() // subscribe before the first read; Run logs and retries a failure
 	ctx, cancel := context.WithCancel(ctx)
 	panicked := make(chan error, 1)
 	var watching sync.WaitGroup
@@ -119,7 +119,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 		var again <-chan time.Time
 		switch steady, err := w.read(); {
 		case err != nil:
-			w.log.Warn("reading the host's addresses failed", "error", err, "retry_in", pause)
+			w.log.Warn("cannot read the host's addresses", "error", err, "retry_in", pause)
 			again = time.After(pause)
 			pause = min(2*pause, maxPause)
 		case !steady:
@@ -158,7 +158,7 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 	}
 }
 
-// note announces a change of the network, and reports whether Host may have changed.
+// note announces a change to the network, and reports whether Host may have changed.
 func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
 	if !w.ignores(m.Header.Type, m.Data) {
 		tell(w.moved)
@@ -166,17 +166,17 @@ func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
 	return w.relevant(m.Header.Type, m.Data)
 }
 
-// ignores reports whether a message is about a route in an ignored table.
+// ignores reports whether a message is about a route in an ignored routing table.
 func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	if messageType != unix.RTM_NEWROUTE && messageType != unix.RTM_DELROUTE {
 		return false
 	}
-	// The table is the fifth byte of struct rtmsg in rtnetlink(7).
+	// The fifth byte of struct rtmsg (rtnetlink(7)) is the number of the routing table.
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// relevant reports whether a message may change Host. relevant returns false for messages about rules, settings, and
-// routes that Host omits. On a router, the kernel may send thousands of such messages per second.
+// relevant reports whether a message may change Host. relevant returns false for messages about routing rules,
+// settings, and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
 func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	switch messageType {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -187,7 +187,7 @@ func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	return true
 }
 
-// tell sends an announcement, unless the receiver has not read the previous announcement yet.
+// tell sends an announcement, unless the receiver has not read the previous one yet.
 func tell(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -202,7 +202,7 @@ func Read(opts Options) (*Host, error) {
 	return w.Host(), err
 }
 
-// read lists the host's state, and publishes the state if it has changed.
+// read lists the host's state, and publishes it if it has changed.
 func (w *Watcher) read() (steady bool, err error) {
 	next, steady, err := list(w.devices, w.routes)
 	if err != nil {

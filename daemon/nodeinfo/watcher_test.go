@@ -98,7 +98,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	return l
 }
 
-// A child process starts in the network namespace of this thread, which is the lab.
+// A child process starts in this thread's network namespace, which is the lab.
 func (l *lab) ip(args string) {
 	l.Helper()
 	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -141,8 +141,8 @@ func (l *lab) quiet() {
 	}
 }
 
-// veth creates a pair of interfaces, of which the tests use v0. Link-local addresses are disabled because they would
-// cause events.
+// veth creates a pair of interfaces. The tests use the interface v0. Link-local addresses are disabled because they
+// would cause events.
 var veth = []string{
 	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
 	"link set v1 up", "link set v0 up",
@@ -275,7 +275,7 @@ func TestForeignInterfaceIsIgnored(t *testing.T) {
 	}
 }
 
-// An interface becomes foreign when it gets the ignored name, and stops being foreign when it loses that name.
+// An interface becomes foreign when it gets the ignored name, and stops being foreign when it loses this name.
 func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")

@@ -9,8 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Only default/kubernetes can have the API server's address as a ClusterIP, even if a Service CIDR contains the
-// address.
+// Only default/kubernetes can have the API server's address as a ClusterIP, even if a Service CIDR contains it.
 func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")
@@ -31,7 +30,7 @@ func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 		"Service ns/thief: spec.clusterIPs: 10.96.0.1 is the API server's address")
 }
 
-// Edgeway drops connections to unused addresses of a Service CIDR, so the planner ignores a range that contains the
+// Edgeway drops connections to unused addresses in a Service CIDR, so the planner ignores a range that contains the
 // address of the API server or of a gateway.
 func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 	opts := testOptions()

@@ -18,10 +18,10 @@ import (
 // BudgetID is the ID of the problem that the host has too little memory for all Services.
 const BudgetID = "services-too-big"
 
-// Budget holds the memory limit for all Services together and the memory per port, address and endpoint, in bytes. An
-// object of 50 kB can request a million endpoints or addresses, because each port multiplies their number.
+// Budget holds the memory limit for all Services together and the memory per port, address and endpoint, in bytes. A 50
+// kB object can request a million endpoints or addresses, because each of them counts once for every port.
 type Budget struct {
-	// Limit is the memory for all Services. The Planner leaves out the largest Services until the other Services are
+	// Limit is the maximum memory for all Services. The Planner leaves out the largest Services until the others fit
 	// within the limit. 0 means no limit.
 	Limit int64
 	// Port is the memory per ServicePort. Address is the memory per address or source range of a ServicePort. Endpoint
@@ -29,26 +29,26 @@ type Budget struct {
 	Port, Address, Endpoint int64
 }
 
-// maxEndpoints limits the size of a Service, in endpoints x ports. A port or address counts as the number of endpoints
-// that use the same memory: with nftables, 20,000 ports reach the limit. A full sync that writes this many endpoints
-// takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint uses twenty times as much
-// memory with iptables as with nftables.
+// maxEndpoints limits the size of a Service: its endpoints multiplied by its ports. A port or address counts as the
+// number of endpoints that use the same amount of memory: with nftables, 20,000 ports reach the limit. A full sync that
+// writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint uses
+// twenty times as much memory with iptables as with nftables.
 const maxEndpoints = 170_000
 
-// largest returns maxEndpoints in bytes.
+// largest returns maxEndpoints converted to bytes.
 func (b Budget) largest() int64 { return maxEndpoints * b.Endpoint }
 
 type budget struct {
 	// limit applies to all Services together, and largest applies to each Service.
 	limit, largest int64
 	sizes          map[tracker.Name]size
-	// large holds the Services above largest, and total is the size of all other Services.
+	// large holds the Services that exceed largest, and total is the size of all other Services.
 	large map[tracker.Name]struct{}
 	total int64
 	// order lists the Services that are not in large, in the order in which the Planner leaves them out. order is nil
 	// until the total exceeds the limit for the first time.
 	order []size
-	// The Planner leaves out the Services in out. out depends only on sizes and limit.
+	// out holds the Services that the Planner leaves out, and depends only on sizes and limit.
 	out map[tracker.Name]struct{}
 }
 
@@ -70,7 +70,7 @@ func (b *budget) leavesOut(name tracker.Name) bool {
 	return out
 }
 
-// set records the size of a Service, or deletes the Service if its size is 0.
+// set records the size of a Service, or deletes the record if the size is 0.
 func (b *budget) set(name tracker.Name, s size) {
 	if old := b.sizes[name]; old.bytes > 0 && old.bytes <= b.largest {
 		b.total -= old.bytes
@@ -95,7 +95,7 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services above largest, and the largest other Services that exceed limit.
+// excess returns the Services that exceed largest, and enough of the largest other Services to stay within limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.large)
 	if b.limit == 0 || b.total <= b.limit {
@@ -117,8 +117,9 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 }
 
 // compareSizes orders Services for removal: the largest first and, among Services of about the same size, the youngest
-// first. Two sizes are about the same if they have the same number of bits. So a new Service does not displace a served
-// Service of the same size, and Services whose sizes change slightly do not displace each other repeatedly.
+// first. Two sizes are about the same if they have the same number of bits. As the youngest Service, a new Service does
+// not displace a served Service of the same size. Services whose sizes change slightly do not displace each other
+// repeatedly.
 func compareSizes(x, y size) int {
 	magnitude := func(s size) int { return bits.Len64(uint64(s.bytes)) }
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
@@ -142,12 +143,12 @@ func (p *Planner) resize(name tracker.Name) {
 	}
 }
 
-// size computes the size of a Service, which may be nil, without creating the ServicePorts.
+// size computes the size of a Service, which may be nil, without creating its ServicePorts.
 func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
 	}
-	// If the Service causes a panic, Planner.service refuses the Service.
+	// If the Service causes a panic, Planner.service refuses it.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
 			p.opts.Budget.Address*p.addresses(svc.Spec)}
@@ -161,7 +162,7 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	return out
 }
 
-// addresses returns the number of addresses of all ports of a Service plus the number of their source ranges.
+// addresses returns the number of addresses plus the number of source ranges, summed over all ports of a Service.
 func (p *Planner) addresses(s *source.Service) (n int64) {
 	ranges := [...]int64{plan.IPv4: 0, plan.IPv6: 0}
 	for _, r := range s.SourceRanges {
@@ -182,7 +183,7 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 	return n
 }
 
-// tooBig returns the reason why the Service is too large, or "" if the Planner serves the Service.
+// tooBig returns the reason why the Service is too large, or "" if the Planner serves it.
 func (p *Planner) tooBig(name tracker.Name) string {
 	const what = "the combinations of its endpoints, addresses and ports need %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
@@ -215,5 +216,5 @@ func (p *Planner) leftOut() []fault.Fault {
 		"Edgeway does not serve Services that need too much memory: %s", firstOf(labels)))}
 }
 
-// megabytes formats a number of bytes as "1.5 MB".
+// megabytes formats a number of bytes in megabytes, such as "1.5 MB".
 func megabytes(n int64) string { return strconv.FormatFloat(float64(n)/1e6, 'f', 1, 64) + " MB" }

@@ -22,7 +22,7 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// wide sets the ports of a Service to n ports: p0, p1 and so on.
+// wide gives a Service n ports named p0, p1 and so on.
 func wide(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
@@ -32,7 +32,7 @@ func wide(n int) func(*source.Service) {
 	}
 }
 
-// The addresses of the endpoints are numbered from first.
+// The endpoint addresses are numbered from first.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -53,9 +53,9 @@ func addresses(base string, n int) (out []netip.Addr) {
 	return out
 }
 
-// The planner leaves out and reports the largest Services until the other Services are within the limit. A Service may
-// be large because of endpoints, addresses or source ranges. The planner ignores the claims of an excluded Service.
-// When the Service fits into the limit again, the planner serves the Service again.
+// The planner leaves out and reports the largest Services until the others fit within the limit. A Service may be large
+// because of its endpoints, addresses or source ranges. The planner ignores an excluded Service's claims. When an
+// excluded Service fits within the limit again, the planner serves it again.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -88,7 +88,7 @@ func TestBudget(t *testing.T) {
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
-			// The other Service bids for an address of big.
+			// The other Service bids for one of big's addresses.
 			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) }))
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
@@ -101,8 +101,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Among Services of the same size, the planner leaves out the youngest, regardless of the names and of the order in
-// which the Services arrive.
+// Among Services of the same size, the planner leaves out the youngest, regardless of their names and of the order in
+// which the planner receives them.
 func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
@@ -124,9 +124,9 @@ func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	}
 }
 
-// If a Service grows and displaces another Service, the addresses of the displaced Service become free. If the growing
-// Service becomes the largest, the planner leaves out the growing Service. Of two Services of about the same size, the
-// planner always leaves out the same Service.
+// If a Service grows and displaces another Service, the displaced Service's addresses become free. If the growing
+// Service becomes the largest, the planner leaves it out. Of two Services of about the same size, the planner always
+// leaves out the same one.
 func TestBudgetAfterServiceGrows(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -176,7 +176,7 @@ func TestServiceFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// cost returns the CPU time and the memory of one planning run.
+// cost returns the CPU time and the memory that one planning run uses.
 func cost(snap *tracker.Snapshot, opts Options) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -223,8 +223,8 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// The planner refuses a Service above the budget before creating the ServicePorts: 2,000 ports with 10,000 endpoints,
-// or with 2,000 addresses, would take gigabytes.
+// The planner refuses a Service that exceeds the budget before creating its ServicePorts: 2,000 ports with 10,000
+// endpoints, or with 2,000 addresses, would take gigabytes of memory.
 func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}

@@ -13,16 +13,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Checks selects the endpoints to check and provides the results of the checks. The zero value checks no endpoint.
+// Checks selects the endpoints to check and provides the check results. The zero value selects no endpoint.
 //
 // The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
-// responds, all endpoints stay in use, because the network path of the checks may be at fault. The local pool keeps
-// its last endpoint even if that endpoint is dead, but a health check port does not count the endpoint, so that load
-// balancers use other hosts. Edgeway does not check endpoints that are not ready.
+// responds, all endpoints stay in use, because the network path that the checks use may be at fault. The local pool
+// keeps its last endpoint even if it is dead. A health check port does not count the dead endpoint, so load balancers
+// use other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
-	// Manifests and API enable the checks of endpoints in EndpointSlices from manifests and from the API server.
+	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
+	// server.
 	Manifests, API bool
-	// Dead returns the endpoints that do not respond. Each call of Plan calls Dead. Dead may be nil.
+	// Dead returns the endpoints that do not respond. Each call to Plan calls Dead. Dead may be nil.
 	Dead func() *endpointcheck.Dead
 }
 
@@ -40,8 +41,7 @@ func (c *Checks) include(s *source.EndpointSlice) bool {
 	return c.API
 }
 
-// Out describes each dead endpoint of a ServicePort: why the endpoint is dead, and whether the plan still uses the
-// endpoint.
+// Out describes each dead endpoint of a ServicePort: why it is dead, and whether the plan still uses it.
 func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
 	dead := c.dead()
 	if dead.Len() == 0 {
@@ -71,7 +71,7 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 	return out
 }
 
-// reason returns the fault of a dead endpoint and the fault's start time, or "" if the endpoint responds.
+// reason returns the fault of a dead endpoint and the time when it started, or "" if the endpoint responds.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
@@ -95,7 +95,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// gone reports whether a slice has checked TCP ports and all of these ports are dead at the address.
+// gone reports whether a slice has checked TCP ports and all of them are dead at the address.
 func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
@@ -136,7 +136,7 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 }
 
 // isDead reports whether an endpoint of the current Service does not respond. Edgeway cannot check a UDP or SCTP
-// endpoint, so the TCP ports of the endpoint's slice decide.
+// endpoint, so the result depends on the TCP ports in the endpoint's slice.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):
@@ -155,12 +155,12 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 	return gone(s, e.Addr, p.dead, func(at netip.AddrPort) bool { return hasAddrPort(p.checked, at) })
 }
 
-// checkIndex maps checked endpoints to Services. When an endpoint dies, the Planner plans only the Services with that
-// endpoint again.
+// checkIndex maps checked endpoints to Services. When an endpoint dies, the Planner replans only the Services that use
+// it.
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched holds the endpoints whose Services changed since the last call of take. The value reports whether the
+	// touched holds the endpoints whose Services changed since the last call to take. The value reports whether the
 	// endpoint had a Service before the change.
 	touched map[netip.AddrPort]bool
 	all     bool

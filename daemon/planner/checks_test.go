@@ -92,9 +92,8 @@ func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 	wantAddrs(t, "none of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
 }
 
-// The local pool keeps its last endpoint even if that endpoint is dead, because the Local policy would otherwise drop
-// connections. The health check reports no local endpoint to load balancers, unless the endpoints on all hosts are
-// dead.
+// The local pool keeps its last endpoint even if it is dead, because the Local policy would otherwise drop connections.
+// The health check reports no local endpoint to load balancers, unless the endpoints on all hosts are dead.
 func TestDeadLocalEndpoints(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
 	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
@@ -147,7 +146,7 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 	return s
 }
 
-// A UDP endpoint counts as dead if all TCP ports of the endpoint are dead, because Edgeway cannot check a UDP port.
+// A UDP endpoint counts as dead if all of its TCP ports are dead, because Edgeway cannot check a UDP port.
 func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
 	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
@@ -216,7 +215,7 @@ func TestCheckedTargets(t *testing.T) {
 	w.wantTargets("UDP is not checked", false, ports("10.2.0.1:53", "10.2.0.1:9153"), ports("10.2.0.3:8080"))
 }
 
-// Edgeway checks only endpoints in the plan, so the author of a Service cannot make this host connect to any other
+// Edgeway checks only endpoints in the plan, so a Service's author cannot cause this host to connect to any other
 // address.
 func TestCheckedTargetsAreInPlan(t *testing.T) {
 	opts := testOptions()

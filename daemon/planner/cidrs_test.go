@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// No external IP may be in a ClusterIP range, whether the range comes from the configuration or from an object, and
-// whether or not Edgeway drops connections to unused addresses of the range. A load-balancer address may be in a
-// ClusterIP range, because only controllers write the status.
+// No external IP may be in a ClusterIP range, regardless of the range's origin and of whether Edgeway drops connections
+// to its unused addresses. A load-balancer address may be in a ClusterIP range, because only controllers write the
+// status.
 func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/16")
@@ -34,8 +34,8 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 }
 
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, because the host could not reach its
-// neighbours if Edgeway dropped connections to unused addresses. No setting makes Edgeway serve a ServiceCIDR object
-// that overlaps a network of this host.
+// neighbours if Edgeway dropped connections to unused addresses. No setting allows a ServiceCIDR object that overlaps a
+// network of this host.
 func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string

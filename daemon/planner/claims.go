@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// vip is an address at which clients reach a Service.
+// vip is an address that clients use to reach a Service.
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
@@ -24,7 +24,7 @@ type vip struct {
 	ofHost bool
 }
 
-// fields maps each kind of address to a field of the Service.
+// fields maps each kind of address to the Service field that lists it.
 var fields = [...]string{
 	plan.ClusterIP:      "spec.clusterIPs",
 	plan.ExternalIP:     "spec.externalIPs",
@@ -89,13 +89,13 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	return ""
 }
 
-// RefusedAddressID is the ID of the fault of an address that the configuration does not allow.
+// RefusedAddressID is the ID of the fault for an address that the configuration does not allow.
 const RefusedAddressID = "refused-address"
 
-// fence is a configuration key that lists the addresses that Services from the API server can have. The author of a
-// Service writes an external IP, and a controller writes a load-balancer address. A Service at an address of this host
-// would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests
-// need no permission, because only root can write manifests.
+// fence is a configuration key that lists the addresses that Services from the API server can have. A Service's author
+// sets its external IPs, and a controller sets its load-balancer addresses. A Service at an address of this host would
+// intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests need
+// no permission, because only root can write them.
 type fence struct {
 	key string
 	config.HostRanges
@@ -112,7 +112,7 @@ func (f fence) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.Host || !ofHost && contains(f.Prefixes, a)
 }
 
-// refusal returns a Notice about an address that the key does not allow. The fix of the Notice allows the address.
+// refusal returns a Notice about an address that the key does not allow. The Notice's fix allows the address.
 func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
 	for _, r := range f.Prefixes {
@@ -131,7 +131,7 @@ func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost boo
 	return out
 }
 
-// apiServerRefusal returns a reason if the API server has the address, or "" if the Service can have the address. Only
+// apiServerRefusal returns a reason if the address belongs to the API server, or "" if the Service can have it. Only
 // default/kubernetes can have an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
@@ -144,15 +144,15 @@ func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
-// reachable reports whether the Service has a ClusterIP of a family that Edgeway serves. A Service without such a
-// ClusterIP needs no NodePort.
+// reachable reports whether the Service has a ClusterIP in a family that Edgeway serves. A Service that is not
+// reachable needs no NodePort.
 func (p *Planner) reachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
 
 func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
 	p.claimed = p.claimed[:0]
-	// If the Service causes a panic, Planner.service refuses the Service.
+	// If the Service causes a panic, Planner.service refuses it.
 	_ = contain.Call(func() error {
 		if p.opts.beforeClaims != nil {
 			p.opts.beforeClaims(s)
@@ -195,15 +195,15 @@ func nodePortClaim(port *source.ServicePort) claim {
 	return claim{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckClaim returns the claim of the healthCheckNodePort. ok is false if the Service has no health check port,
-// or if the Service also uses the port as a NodePort.
+// healthCheckClaim returns the claim for the healthCheckNodePort. ok is false if the Service has no health check port,
+// or if it also uses the port as a NodePort.
 func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the claim, and otherwise adds the reason to found.
+// owned reports whether the Service owns the claim, and adds the reason to found if it does not.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -220,7 +220,7 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 
 // hostPort returns the reason why no Service can have a port at the address, or "" if there is none. At an address of
 // this host, a frontend takes precedence over a listening program: a load balancer that checks the health of this host
-// would receive the response of an endpoint.
+// would receive an endpoint's response.
 func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.ofHost || protocol != plan.TCP {
 		return ""
@@ -240,7 +240,7 @@ func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 // healthPorts records the health check ports, and the Services that cannot use a health check port at an address of
 // this host.
 type healthPorts struct {
-	// ports maps each health check port to the number of Services with that port.
+	// ports maps each health check port to the number of Services that use it.
 	ports map[uint16]int
 	// atHost holds the Services with an external IP or a load-balancer address that is an address of this host.
 	atHost map[tracker.Name]struct{}
@@ -302,7 +302,7 @@ func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether a is in the sorted list, or whether NAT64 translates a to an address in the list. With
+// leadsTo reports whether a is in the sorted list, or whether NAT64 translates it to an address in the list. With
 // 464XLAT, this host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))

@@ -68,7 +68,7 @@ func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string 
 	return ""
 }
 
-// portKey identifies a port of a Service and the matching ports of the Service's EndpointSlices.
+// portKey identifies a Service port and the matching ports in the Service's EndpointSlices.
 type portKey struct {
 	name     string
 	protocol plan.Protocol
@@ -85,12 +85,12 @@ type candidates struct {
 
 type backends map[portKey][]candidates
 
-// maxIndex is the largest number of ports for which the next Service reuses the index, because the time to clear a map
-// is proportional to the largest size that the map ever had.
+// maxIndex is the maximum number of ports in an index that the Planner reuses for the next Service. The time to clear a
+// map is proportional to the largest size that the map ever had.
 const maxIndex = 64
 
 // index maps a Service's ports to endpoints in one pass over the EndpointSlices. The result is valid until the next
-// call of index.
+// call to index.
 func (p *Planner) index(svc *tracker.Service) backends {
 	if len(p.ports) > maxIndex || p.ports == nil {
 		p.ports = make(map[portKey][]candidates, len(svc.Spec.Ports))
@@ -115,8 +115,8 @@ func (p *Planner) index(svc *tracker.Service) backends {
 }
 
 // endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, an
-// entry that is not terminating takes precedence, then the last entry. The result is valid until the next call of
-// endpoints.
+// entry that is not terminating takes precedence, and otherwise the last entry. The result is valid until the next call
+// to endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b[key] {
@@ -167,7 +167,7 @@ type pools struct {
 
 // choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are alive.
 // If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the terminating
-// endpoints that still serve connections. One pool can therefore hold ready endpoints while the other pool holds
+// endpoints that still serve connections. One pool can therefore hold ready endpoints while the other one holds
 // terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
@@ -215,8 +215,8 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 
 // topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node hints
 // and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not apply, the
-// same rule applies to zone hints. Without hints that apply, all endpoints are allowed. A single usable endpoint
-// without a hint disables that kind of hint. The hints already reflect spec.trafficDistribution of the Service.
+// same rule applies to zone hints. If no hints apply, all endpoints are allowed. A single usable endpoint without a
+// node or zone hint disables hints of that kind. The hints already reflect the Service's spec.trafficDistribution.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
@@ -245,8 +245,8 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains the
-// endpoint. If the result equals a pool, serving returns that pool.
+// serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains it.
+// If the result equals a pool, serving returns that pool.
 func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -264,9 +264,9 @@ func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.End
 	return slices.Clone(out)
 }
 
-// Absent returns a fault that explains why a port of a Service has no endpoint in a family. ok is false if the port
-// has an endpoint that is ready or still serves connections. Absent only considers the EndpointSlices, not the
-// endpoints that the planner refuses.
+// Absent returns a fault that explains why a Service port has no endpoint in a family. ok is false if the port has an
+// endpoint that is ready or still serves connections. Absent considers only the EndpointSlices, and ignores whether the
+// planner refuses an endpoint.
 func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice
@@ -301,7 +301,7 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 	return unready(svc.Spec, named)
 }
 
-// unready explains why a port has no endpoint although the slices contain the port.
+// unready explains why a port has no endpoint although the slices contain it.
 func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
@@ -367,7 +367,7 @@ func firstOf[T any](list []T) string {
 	return text
 }
 
-// absence returns a fault for a ServicePort without an endpoint. The message must be able to follow
+// absence returns a fault for a ServicePort without an endpoint. The message must read well after the prefix
 // "namespace/name:port: ".
 func absence(message, fix string) fault.Fault {
 	return fault.Fault{ID: NoEndpointID, Severity: fault.Notice, Message: message, Fix: fix}

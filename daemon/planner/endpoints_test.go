@@ -75,8 +75,8 @@ func TestZoneOfNodeObject(t *testing.T) {
 	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 }
 
-// An endpoint in two slices counts as one endpoint. Of the two entries, an entry that is not terminating takes
-// precedence, then the last entry.
+// An endpoint in two slices counts once. An entry that is not terminating takes precedence, and otherwise the last
+// entry.
 func TestDuplicateEndpoints(t *testing.T) {
 	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
 	second.Name = "svc-2"
@@ -154,7 +154,7 @@ func TestSliceFamilies(t *testing.T) {
 	wantAddrs(t, "IPv6", w.find("svc", plan.IPv6).Pools[0], "fd00:2::1")
 }
 
-// Serving contains all endpoints that may have connections, whether or not a pool contains the endpoint.
+// Serving contains all endpoints that may have connections, whether or not a pool contains them.
 func TestServing(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc",
 		ep("10.2.0.4"), ep("10.2.0.1", "stopping"), ep("10.2.0.2", "gone"), ep("10.2.0.3", "unready")))

@@ -14,18 +14,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// environment holds everything that determines the plan of a Service, except the options and the Service itself. When
-// the environment changes, the Planner plans every Service again. The environment therefore excludes the host's
-// link-local addresses, which change with every pod.
+// environment holds everything that determines a Service's plan, except the options and the Service itself. When the
+// environment changes, the Planner plans every Service again. The environment therefore excludes the host's link-local
+// addresses, which change with every pod.
 type environment struct {
 	families []plan.Family
 	detect   []plan.Family // families in which Edgeway can distinguish pods from other sources
 	nodeName string
 	zone     string
-	// localAsCluster is the local policy "cluster", but always false on a host with a Node object.
+	// localAsCluster reports whether the local policy is "cluster" and the host has no Node object.
 	localAsCluster bool
-	// nodeAddrs holds the addresses by which the cluster knows the host, sorted. In each family, the addresses come
-	// from the options, else from the Node object, else from the default route.
+	// nodeAddrs holds, in sorted order, the addresses that the cluster knows the host by. In each family, the addresses
+	// come from the options, or else from the Node object, or else from the default route.
 	nodeAddrs []netip.Addr
 	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs excludes the addresses that only dummy devices
 	// have. hostAddrs and realAddrs are sorted.
@@ -38,12 +38,12 @@ type environment struct {
 	serviceCIDRs []netip.Prefix
 	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
 	denyHost bool
-	// guessed holds the families in which Edgeway's own routes choose the source of the host's connections to
+	// guessed holds the families in which Edgeway's own routes choose the source address of the host's connections to
 	// ClusterIPs before the endpoint, and thus the device, is known.
 	guessed []plan.Family
 	// portless holds the families in which "primary" selects no address although the host has an address.
 	portless []portless
-	// problems lists the faults of the ranges of ClusterIPs.
+	// problems lists the faults found in the ClusterIP ranges.
 	problems []fault.Fault
 }
 
@@ -102,9 +102,9 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 	return env, out
 }
 
-// pods returns the ranges and the devices by which Edgeway recognizes pods of this host. In a family without any, no
-// source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway short-circuits no
-// connection.
+// pods returns the ranges and the devices that Edgeway uses to recognize this host's pods. In a family without ranges
+// and devices, no source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway
+// short-circuits no connection.
 func (o *Options) pods(node *source.Node) (ranges []netip.Prefix, interfaces []string) {
 	switch p := o.Proxy; p.LocalDetection {
 	case config.DetectClusterCIDR:
@@ -150,8 +150,8 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs returns the addresses of a family by which the cluster knows the host, and the address that "primary"
-// selects. primary is invalid if there is no such address.
+// nodeAddrs returns the addresses of one family that the cluster knows the host by, and the address that "primary"
+// selects. primary is invalid if "primary" selects no address.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -194,7 +194,7 @@ func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddr
 	return out
 }
 
-// allowsLoopback reports whether the loopback address of a family accepts NodePorts.
+// allowsLoopback reports whether a family's loopback address accepts NodePorts.
 func (o *Options) allowsLoopback(family plan.Family) bool {
 	n := o.Proxy.NodePortAddresses
 	return n.Localhost || slices.ContainsFunc(n.Prefixes, func(p netip.Prefix) bool {
@@ -223,7 +223,7 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)
 }
 
-// loopbackDevice has the same name in every network namespace.
+// loopbackDevice is the name of the loopback device in every network namespace.
 const loopbackDevice = "lo"
 
 // uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no default
@@ -240,10 +240,10 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 	return []plan.Uplink{up}
 }
 
-// uplink returns the source address and the device for connections that use a route of Edgeway. ok is false if the host
-// has no usable address or no usable device. own lists the addresses by which the cluster knows the host, in order of
-// preference. Of the other addresses, uplink prefers the source address of the default route, and uses an address of a
-// dummy device only as a last resort.
+// uplink returns the source address and the device for connections that use one of Edgeway's routes. ok is false if the
+// host has no usable address or no usable device. own lists, in order of preference, the addresses that the cluster
+// knows the host by. Of the other addresses, uplink prefers the default route's source address, and uses a dummy
+// device's address only as a last resort.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {
@@ -268,7 +268,7 @@ func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.
 	return plan.Uplink{Addr: source.Addr, Interface: link.Interface}, true
 }
 
-// rank returns the index of an address in the list, or the length of the list if the address is not in the list.
+// rank returns the index of an address in the list, or the list's length if the address is missing.
 func rank(list []netip.Addr, a netip.Addr) int {
 	if i := slices.Index(list, a); i >= 0 {
 		return i

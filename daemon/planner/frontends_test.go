@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A Service has all of its frontends in each family in which it has a ClusterIP, and no frontends in other families.
+// A Service has all of its frontends in each family where it has a ClusterIP, and no frontends in other families.
 func TestServiceFrontends(t *testing.T) {
 	svc := testService("svc", everywhere, func(s *source.Service) {
 		s.ExternalIPs = append(s.ExternalIPs, ip("2001:db8:1::10"))
@@ -36,8 +36,8 @@ func TestServiceFrontends(t *testing.T) {
 	w.wantProblems()
 }
 
-// A Service uses the fast path if the Service or the configuration enables the fast path. SCTP has no fast path, so the
-// planner reports a problem.
+// A Service uses the fast path if the Service or the configuration enables it. SCTP has no fast path, so the planner
+// reports a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
 	opts.FastPath = config.FastPath{Enabled: true, Services: []config.ServiceName{{Namespace: "ns", Name: "named"}, {Namespace: "ns", Name: "nobody"}}}
@@ -83,7 +83,7 @@ func TestFamilies(t *testing.T) {
 }
 
 // If a Service lists the same address in several fields, the address gets one frontend: a ClusterIP takes precedence
-// over a load-balancer address, and a load-balancer address takes precedence over an external IP.
+// over a load-balancer address, which takes precedence over an external IP.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")

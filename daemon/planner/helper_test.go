@@ -81,7 +81,7 @@ func everywhere(s *source.Service) {
 	s.Ports[0].NodePort = 30080
 }
 
-// ep returns an endpoint with an address and with properties: "here" (on this host), "there" (on another host),
+// ep returns an endpoint with an address and the given properties: "here" (on this host), "there" (on another host),
 // "nowhere" (no node name), "stopping" (terminating and serving), "gone" (terminating and not serving), "unready",
 // "zone=X" and "node=X" (hints).
 func ep(addr string, words ...string) source.Endpoint {

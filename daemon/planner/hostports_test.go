@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// onHost sets the load-balancer address of a Service to an address of the host, and the Service's ports to TCP ports.
+// onHost sets a Service's load-balancer address to an address of the host, and its ports to the given TCP ports.
 func onHost(ports ...uint16) func(*source.Service) {
 	return func(s *source.Service) {
 		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
@@ -31,8 +31,8 @@ func TestManifestServicesMayHaveHostAddresses(t *testing.T) {
 	w.wantProblems()
 }
 
-// At the host's addresses, no Service can use a port on which the daemon or an API server on this host listens, even
-// if the configuration contains "host" or the Service is from a manifest.
+// At the host's addresses, no Service can use a port that the daemon or an API server on this host listens on, even if
+// the configuration contains "host" or the Service is from a manifest.
 func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowLoadBalancers.Host, opts.Proxy.AllowExternalIPs.Host = true, true
@@ -63,7 +63,7 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	}
 }
 
-// While at least one Service uses a health check port, no Service can use the port at a host address.
+// While at least one Service uses a health check port, no Service can use that port at a host address.
 func TestHealthCheckPortAtHostAddress(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowLoadBalancers.Host = true

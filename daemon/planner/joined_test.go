@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// While the host has a problem, a change to one Service must not copy the problems of all Services.
+// While the host has a problem, a change to one Service must not cause the planner to copy the problems of all
+// Services.
 func TestHostProblemDoesNotCopyServiceProblems(t *testing.T) {
 	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
 	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {

@@ -89,7 +89,7 @@ func TestPlanNode(t *testing.T) {
 	}
 }
 
-// The planner uses only the setting that belongs to the mode of local detection.
+// The planner uses only the setting that belongs to the configured detection mode.
 func TestPodDetectionModes(t *testing.T) {
 	proxy := config.Proxy{ClusterCIDRs: cidrs(podCIDR), BridgeInterface: "cni0", InterfaceNamePrefix: "veth"}
 	for mode, want := range map[config.LocalDetection]struct {
@@ -156,8 +156,8 @@ func TestPodDetection(t *testing.T) {
 	}
 }
 
-// An endpoint is local if the endpoint's node name is that of this host. The node name in the options takes precedence
-// over the name of the Node object.
+// An endpoint is local if its node name is this host's node name. The node name in the options takes precedence over
+// the name of the Node object.
 func TestLocalByNodeName(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal = true }
 	named := ep("10.1.0.1")
@@ -173,7 +173,7 @@ func TestLocalByNodeName(t *testing.T) {
 	wantAddrs(t, "the options' name", w.find("svc", plan.IPv4).Pools[plan.LocalPool], "10.1.0.2")
 }
 
-// A new host address changes the Node of the plan, but no Service.
+// A new host address changes the plan's Node, but none of its Services.
 func TestHostAddressChange(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", everywhere), testSlice("svc", ep(epThere)))
 	before, node := w.find("svc", plan.IPv4), w.plan.Node

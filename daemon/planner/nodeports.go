@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The IDs of the faults of NodePorts.
+// NodePort faults have these IDs.
 const (
 	NodePortAddressesID = "nodeport-addresses"
 	NodePortRangeID     = "nodeport-range"
@@ -34,7 +34,7 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// countOutside adds a Service's ports outside Proxy.NodePortRange to p.outside, or removes the ports if by is -1.
+// countOutside adds a Service's ports outside Proxy.NodePortRange to p.outside, or removes them if by is -1.
 func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
@@ -85,7 +85,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portless = append(e.portless, portless{family, why})
 }
 
-// countPortless adds by to p.portless for each ServicePort whose NodePort no address accepts.
+// countPortless adds by to p.portless for each ServicePort with a NodePort that no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portless {
 		for _, sp := range ports {
@@ -118,7 +118,7 @@ func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
 
 // proposeAddresses returns a setting with one address of each family. The setting lists the other addresses in a
 // comment, because Edgeway cannot detect which address clients use. An address that only pods or this host can reach
-// comes last, because few clients use such an address.
+// comes last, because few clients use it.
 func proposeAddresses(held []nodeinfo.Addr, pods []netip.Prefix) string {
 	var proposed, others []string
 	seen := map[plan.Family]bool{}

@@ -36,29 +36,29 @@ type bid struct {
 }
 
 // ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs. If
-// external IPs came first, a tenant could choose an address as an external IP before the API server allocates the
-// address as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
-// load-balancer addresses, and because the source ranges must apply if a Service lists one address as both kinds.
+// external IPs came first, a tenant could choose an address as an external IP before the API server allocates it as a
+// ClusterIP. A load-balancer address comes before an external IP, because a controller assigns load-balancer addresses,
+// and because the source ranges must apply if a Service lists one address as both kinds.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b bid) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each claim. A Service bids at most once for each claim.
 //
-// A bid with a better kind of address wins a claim at any time. Within a kind, the owner keeps a claim until the owner
-// removes its bid. A claim that never had an owner, or whose owner has removed its bid, is open until the next call of
-// settle. Among the bids for an open claim, the first bid by precedence wins. After settle, a bid of an older Service
+// A bid with a better kind of address wins a claim at any time. Within a kind, the owner keeps a claim until it removes
+// its bid. A claim that never had an owner, or whose owner has removed its bid, is open until the next call to settle.
+// Among the bids for an open claim, the one with the highest precedence wins. After settle, a bid from an older Service
 // does not change the owner.
 type ownership struct {
 	owner map[claim]bid
 	// rivals maps claims to losing bids. No value is empty.
 	rivals map[claim]*rivals
-	// open maps each open claim to the name of the claim's last owner, or to an empty name if the claim had no owner.
-	// If allOpen is true, all claims are open.
+	// open maps each open claim to the name of its last owner, or to an empty name if it had no owner. If allOpen is
+	// true, all claims are open.
 	open    map[claim]tracker.Name
 	allOpen bool
 	limit   int
-	// list caches the result of contested. If list is nil, contested computes the result again.
+	// list caches the result of contested. If list is nil, contested recomputes it.
 	list []source.Holding
 }
 
@@ -96,7 +96,7 @@ func (o *ownership) lose(c claim, b bid) {
 	o.list = nil
 }
 
-// remove reverts add. If s owns the claim, the claim becomes open.
+// remove reverts add. If s owns the claim, it becomes open.
 func (o *ownership) remove(c claim, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -131,8 +131,8 @@ func (o *ownership) restore(c claim, b bid) {
 	o.lose(c, owner)
 }
 
-// unsure returns the open claims with a new owner or without an owner for which ownership does not store all rivals. A
-// rival that is not stored may be the rightful owner, so the Planner must plan all rivals again.
+// unsure returns the open claims that have a new owner or no owner and whose rivals are not all stored. A rival that is
+// not stored may be the rightful owner, so the Planner must plan all rivals again.
 func (o *ownership) unsure() map[claim]struct{} {
 	out := map[claim]struct{}{}
 	for c, holder := range o.open {
@@ -176,8 +176,7 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 	return disturbed
 }
 
-// contested returns the claims that several Services bid for, with each claim's owner. Callers must not modify the
-// result.
+// contested returns each claim that several Services bid for, with its owner. Callers must not modify the result.
 func (o *ownership) contested() []source.Holding {
 	if o.list != nil || len(o.rivals) == 0 {
 		return o.list
@@ -194,8 +193,8 @@ func (o *ownership) contested() []source.Holding {
 	return o.list
 }
 
-// precedes reports whether bid a wins the claim against bid b. If the claim is open, holder is the claim's last owner;
-// otherwise b owns the claim.
+// precedes reports whether bid a wins the claim against bid b. If the claim is open, holder is its last owner;
+// otherwise b owns it.
 func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
@@ -224,19 +223,19 @@ func comparePrecedence(a, b *source.Service) int {
 }
 
 // maxRivals limits the number of rivals that a Planner stores for each claim. Without a limit, 300 Services with the
-// same 15,000 claims would need 4.5 million entries. (An object of 6 kB can make 15,000 claims.) If the next owner may
+// same 15,000 claims would need 4.5 million entries. (A 6 kB object can contain 15,000 claims.) If the next owner may
 // be missing from the stored rivals, Planner.recount collects the rivals from the snapshot.
 const maxRivals = 16
 
-// rivals holds the losing bids for a claim. best holds the first bids in order of precedence. more is the number of
-// other bids, which all come after the bids in best.
+// rivals holds the losing bids for a claim. best holds the first bids in order of precedence. more counts the other
+// bids, which all come after the bids in best.
 type rivals struct {
 	best []bid
 	more int
 }
 
 // While more is not 0, add only counts a bid that comes after all bids in best, because one of the counted bids may
-// precede the new bid.
+// precede it.
 func (r *rivals) add(b bid, limit int) {
 	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
 	if i == len(r.best) && (r.more > 0 || i >= limit) {
@@ -264,7 +263,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
 
-// recount collects all bids for some claims again, and returns the Services that bid for these claims.
+// recount collects all bids for some claims again, and returns the Services that bid for them.
 func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -287,9 +286,9 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	return bidders
 }
 
-// restore returns contested claims to the Services that owned the claims when the previous process exited, and then to
-// the owners in the previous plan. After a reload, the previous plan contains only the frontends that the kernel
-// accepted, so the saved owners decide about claims that the kernel refused.
+// restore returns contested claims to the Services that owned them when the previous process exited, and then to the
+// owners in the previous plan. After a reload, the previous plan contains only the frontends that the kernel accepted,
+// so the saved owners keep the claims that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
@@ -315,7 +314,7 @@ func (p *Planner) restore(prev *plan.Plan) {
 	p.give(planned)
 }
 
-// holders maps each Service to the contested claims that the Service owned.
+// holders maps each Service to the contested claims that it owned.
 type holders map[tracker.Name]map[claim]struct{}
 
 func (h holders) note(o *ownership, c claim, name tracker.Name) {
@@ -328,7 +327,7 @@ func (h holders) note(o *ownership, c claim, name tracker.Name) {
 	h[name][c] = struct{}{}
 }
 
-// give returns each claim to the claim's previous owner if that Service still bids for the claim.
+// give returns each claim to its previous owner if that Service still bids for it.
 func (p *Planner) give(had holders) {
 	for name, claims := range had {
 		if s := p.spec(name); s != nil {

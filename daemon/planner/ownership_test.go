@@ -37,8 +37,8 @@ func (w *world) wantOwner(want string) {
 	}
 }
 
-// The owner of a claim keeps the claim if an older Service, a changed Service, or a Service without a creation time
-// bids for the same claim.
+// The owner of a claim keeps it if an older Service, a changed Service, or a Service without a creation time bids for
+// it.
 func TestOwnerKeepsAddress(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.wantOwner("5")
@@ -73,9 +73,9 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems()
 }
 
-// If several Services request an address in the same plan, the oldest Service becomes the owner, then the Service with
-// the lowest UID, then the first Service by name. A Service without a creation time comes last. If the owner leaves,
-// the same order applies to the other bidders.
+// If several Services request an address in the same plan, the oldest Service becomes the owner. Among Services of the
+// same age, the one with the lowest UID or, without UIDs, the first one by name becomes the owner. A Service without a
+// creation time comes last. If the owner leaves, the same order applies to the other bidders.
 func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -108,8 +108,8 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. The precedence of kinds keeps other Services from obtaining a ClusterIP before the API
-// server allocates the address, or while an administrator deletes and recreates the Service.
+// address, then an external IP. The precedence of kinds prevents other Services from obtaining a ClusterIP before the
+// API server allocates it, or while an administrator deletes and recreates its Service.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -163,8 +163,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		wantOwner(w, "3")
 	}
 
-	// Among bids of the same kind, the current owner keeps the address, even if other Services request the address as
-	// another kind.
+	// Among bids of the same kind, the current owner keeps the address, even if other Services request it as another
+	// kind.
 	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	w = newWorld(t, testOptions(), cluster)
 	w.put(external, other)
@@ -194,7 +194,7 @@ func TestNodePortOwnership(t *testing.T) {
 		"Service ns/six: spec.ports[0].nodePort: port 30080/TCP belongs to Service ns/check")
 }
 
-// A Service owns no NodePort unless the Service has a ClusterIP in a family of the host.
+// A Service owns no NodePort unless it has a ClusterIP in one of the host's families.
 func TestNodePortNeedsClusterIPInFamily(t *testing.T) {
 	opts := testOptions()
 	opts.Families = []plan.Family{plan.IPv4}

@@ -1,14 +1,14 @@
-// Package planner implements the Kubernetes Service policy: it computes a plan from the objects of the sources and
-// the state of the host. The proxiers translate the plan.
+// Package planner implements the Kubernetes Service policy: it computes a plan from the sources' objects and the host's
+// state. The proxiers apply the plan to the kernel.
 //
 // To the caller, Planner.Plan is a pure function: the previous plan only decides which Service keeps an address that
 // several Services request. Internally, a Planner is incremental. If the previous plan is the Planner's own last plan
-// and only some Services changed, the Planner plans only these Services and the Services that gain or lose an address
+// and only some Services changed, the Planner replans only these Services and the Services that gain or lose an address
 // because of the change.
 //
 // The files, in reading order: planner.go (which Services to plan again), options.go, environment.go (this host),
 // claims.go and nodeports.go (the addresses and ports that a Service requests), ownership.go (which Service owns an
-// address or port), budget.go (which Services are too large), service.go (the ServicePorts and their routes),
+// address or port), budget.go (which Services are too large), service.go (the ServicePorts and their frontends),
 // endpoints.go (the pools) and checks.go (endpoints that do not respond).
 package planner
 
@@ -33,17 +33,17 @@ type Planner struct {
 	// snap and host are arguments of the current call. before is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
-	// plan is the last result, but nil while a call runs, so that the call after a panic plans every Service.
+	// plan is the result of the last call, or nil during a call, so the first call after a panic plans every Service.
 	plan *plan.Plan
 
-	// The latest call of Plan set the following fields.
+	// The latest call to Plan set the following fields.
 	env      *environment
 	problems []fault.Fault
 	joined   joined
 	owners   ownership
 	budget   budget
 	health   healthPorts
-	// outside maps each port outside Proxy.NodePortRange to the number of requests from Services.
+	// outside maps each port outside Proxy.NodePortRange to the number of times that Services request it.
 	outside map[uint16]int
 	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
 	portless map[plan.Family]int
@@ -64,8 +64,8 @@ func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals}
 
 // Plan returns the plan for a snapshot and a host. A nil host has no addresses. The plan shares unchanged data with
 // prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out, but
-// exclude the faults of the snapshot. The faults of Services come last and are sorted. While no fault changes, Plan
-// returns the same slice again.
+// exclude the snapshot's own faults. Service faults come last and are sorted. While no fault changes, Plan returns the
+// same slice again.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -154,7 +154,7 @@ func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// transfer updates the ownership and returns the Services that are affected by changes of other Services.
+// transfer updates the ownership and returns the Services that are affected by changes to other Services.
 func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -184,7 +184,7 @@ func (p *Planner) transfer() []tracker.Name {
 }
 
 // exchange removes the bids of the Services in old and then adds the bids of the Services in fresh. Between the two
-// steps, exchange updates the health check ports and the budget, because the bids depend on the ports and the budget.
+// steps, exchange updates the health check ports and the budget, because the bids depend on them.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -206,8 +206,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault of a setting. The fault breaks no connection to a Service with rules, because Edgeway
-// creates no rules for the objects that the setting excludes.
+// ofSetting returns f as a fault in a setting. The fault breaks no connection to a Service that has rules, because
+// Edgeway creates no rules for the objects that the setting excludes.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }
@@ -225,8 +225,8 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	return out
 }
 
-// Contested returns the claims that several Services bid for, with each claim's owner. After a restart, Options.Held
-// must return these claims. The caller must not modify the slice.
+// Contested returns each claim that several Services bid for, with its owner. After a restart, Options.Held must return
+// the contested claims. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
 // Checked returns the changes to the set of checked endpoints since the last call. Checked requires Options.Checks.
@@ -274,7 +274,7 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces each ServicePort in next by an equal ServicePort in prev. prev and next are in plan order.
+// shareServices replaces ServicePorts in next with equal ServicePorts in prev. prev and next are in plan order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }

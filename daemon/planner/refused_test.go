@@ -13,8 +13,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// A Service from the API server can have an address of the host only if the configuration allows the address, and can
-// never have an address of the API server (CVE-2020-8554).
+// A Service from the API server can have an address of the host only if the configuration allows it, and can never have
+// an address of the API server (CVE-2020-8554).
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -33,7 +33,7 @@ func TestRefusedAddresses(t *testing.T) {
 		"Service ns/greedy: spec.externalIPs: 198.51.100.7 is the API server's address",
 		`Service ns/greedy: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
 	)
-	// A refused address has no owner, so another Service can become the owner.
+	// A refused address has no owner, so another Service can own it.
 	w.put(testService("modest", func(s *source.Service) {
 		s.UID, s.ClusterIPs, s.LoadBalancerIPs = "zzz", ips("10.96.0.2"), ips("203.0.113.1")
 	}))
@@ -45,8 +45,8 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service can have the address of a name server of this host, because this host uses the name server to find the API
-// server. Edgeway serves a name server at a ClusterIP, such as the cluster's DNS.
+// No Service can have the address of this host's name server, because the host uses the name server to find the API
+// server. A name server that has a ClusterIP, such as the cluster's DNS, is an exception.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("0.0.0.0/0")
@@ -77,7 +77,7 @@ func TestNameServersAreRefused(t *testing.T) {
 }
 
 // If the configuration contains "host", Edgeway serves a load-balancer address both before and after a virtual router
-// moves the address to this host.
+// moves it to this host.
 func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowLoadBalancers.Host = true
@@ -128,7 +128,7 @@ func TestAPIServerAddressIsLearnedLater(t *testing.T) {
 }
 
 // A dummy device can have a ClusterIP that another program bound. An address is the host's own if another interface
-// also has the address, or if the host uses the address as the source of connections.
+// also has it, or if the host uses it as the source of connections.
 func TestClusterIPOnDummyInterface(t *testing.T) {
 	const addr = "10.96.0.10"
 	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
@@ -193,9 +193,9 @@ func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
 }
 
-// The planner leaves out endpoints that only this host may reach, and the health check response does not count these
-// endpoints. Manifests can contain this host's addresses. If the host is a Node of the cluster, any EndpointSlice can
-// contain this host's addresses.
+// The planner leaves out endpoints that only this host may reach, and the health check response does not count them.
+// Manifests can contain this host's addresses. If the host is a Node of the cluster, any EndpointSlice can contain this
+// host's addresses.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

@@ -81,8 +81,8 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 		}
 		return s
 	}
-	// cost plans count Services, removes the owner and plans again. total counts the bytes that the two plans allocate,
-	// and live counts the bytes that stay allocated.
+	// cost runs the planner for count Services, removes the owner, and runs the planner again. total counts the bytes
+	// that the two plans allocate, and live counts the bytes that stay allocated.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")

@@ -35,7 +35,7 @@ func (p *Planner) service(svc *tracker.Service) (out planned) {
 		return nil
 	})
 	if err != nil {
-		return planned{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "planning of the Service failed: %s",
+		return planned{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "planning the Service failed: %s",
 			err)}}
 	}
 	return out
@@ -73,8 +73,8 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	return out
 }
 
-// frontends returns the frontends that the Service owns for a port, without routes. A NodePort has only one frontend
-// for both families.
+// frontends returns the frontends that the Service owns for a port, but does not set their plan.Routes. A NodePort has
+// only one frontend for both families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
@@ -91,7 +91,7 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *sou
 	return out
 }
 
-// servicePort returns a ServicePort without pools and routes, or nil if there are no frontends.
+// servicePort returns a ServicePort without pools and plan.Routes, or nil if there are no frontends.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -117,7 +117,7 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	return sp
 }
 
-// longLived also adds a fault if the port's protocol has no fast path.
+// longLived reports whether a port uses the fast path, and adds a fault if its protocol has no fast path.
 func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
 	f := &p.opts.FastPath
 	named := f.Enabled && slices.Contains(f.Services, config.ServiceName(nameOf(s)))
@@ -133,7 +133,7 @@ func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) 
 	return true
 }
 
-// route sets the pools of sp and the routes of the frontends.
+// route sets the pools of sp and the plan.Routes of its frontends.
 func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	weigh(endpoints, spec.Weights)
@@ -158,7 +158,7 @@ func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) 
 	sp.Seal()
 }
 
-// keepUsedPools sets only the pools that a route of sp uses.
+// keepUsedPools sets only the pools that a plan.Route of sp uses.
 func keepUsedPools(sp *plan.ServicePort, p pools) {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
@@ -175,8 +175,7 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 
 // allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may. If the ranges
 // contain an address of this host, the host itself may connect. If the load-balancer address is on a device of this
-// host, the kernel uses this address as the source of the host's connections, so allowFrom adds the address to the
-// ranges.
+// host, the kernel uses this address as the source of the host's connections, so allowFrom adds it to the ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -237,18 +236,18 @@ func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
 
 type routes = [3]plan.Route
 
-// policy decides the routes of one ServicePort.
+// policy decides the plan.Routes of one ServicePort.
 type policy struct {
-	cluster, local plan.Route // the routes to each pool, without SNAT
+	cluster, local plan.Route // the plan.Routes to each pool, without SNAT
 	detect         bool       // whether pods can be distinguished from other sources
 	masqueradeAll  bool
-	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because a route of Edgeway chose
-	// the source address before the endpoint was known.
+	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's kernel
+	// routes chose the source address before the endpoint was known.
 	masqueradeHost bool
 }
 
-// newPolicy returns a policy that rejects connections to a pool without endpoints. If only the local pool is empty,
-// the policy drops connections to the local pool, so that a load balancer tries another host.
+// newPolicy returns a policy that rejects connections to a pool without endpoints. If only the local pool is empty, the
+// policy drops connections to it, so a load balancer tries another host.
 func newPolicy(p pools) policy {
 	out := policy{
 		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},
@@ -267,8 +266,8 @@ func newPolicy(p pools) policy {
 	return out
 }
 
-// internal returns the routes of a ClusterIP. If Edgeway can distinguish pods from other sources, Edgeway masquerades
-// the connections of all other sources, because the endpoint may have no route back to the source. Without a default
+// internal returns the plan.Routes of a ClusterIP. If Edgeway can distinguish pods from other sources, it masquerades
+// connections from all other sources, because the endpoint may have no route back to the source. Without a default
 // route, Edgeway also masquerades the host's own connections, because their source address and the endpoint may be on
 // different links.
 func (p policy) internal(local bool) (r routes) {
@@ -279,12 +278,12 @@ func (p policy) internal(local bool) (r routes) {
 	return r
 }
 
-// external returns the routes of a frontend that is not a ClusterIP.
+// external returns the plan.Routes of a frontend that is not a ClusterIP.
 //
 // With the Local policy, connections from outside keep their source address. The policy does not apply to connections
-// of pods and of the host itself: Edgeway short-circuits these connections, as if a load balancer had returned them.
-// Edgeway masquerades the host's connections, because their source and destination may be the same address. If
-// Edgeway cannot distinguish pods from other sources, connections of pods are treated like connections from outside.
+// from pods and from the host itself: Edgeway short-circuits them, as if a load balancer had returned them. Edgeway
+// masquerades the host's connections, because their source and destination may be the same address. If Edgeway cannot
+// distinguish pods from other sources, it treats connections from pods like connections from outside.
 func (p policy) external(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The IDs of the faults of proxy.service_cidrs.
+// Faults in proxy.service_cidrs have these IDs.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -20,28 +20,28 @@ const (
 
 const serviceCIDRsKey = "proxy.service_cidrs"
 
-// serviceCIDRs collects the ranges from which the API server allocates ClusterIPs.
+// serviceCIDRs collects the ranges that the API server allocates ClusterIPs from.
 type serviceCIDRs struct {
 	host       *nodeinfo.Host
 	apiServers []netip.Addr
 	// drop holds the ranges in which Edgeway drops connections to unused addresses.
 	drop []netip.Prefix
 	// known holds the ranges in which Edgeway refuses external IPs, because a tenant could otherwise use an address
-	// before the API server allocates the address as a ClusterIP.
+	// before the API server allocates it as a ClusterIP.
 	known    []netip.Prefix
 	problems []fault.Fault
 }
 
-// CheckServiceCIDRs returns the faults of the setting proxy.service_cidrs on a host.
+// CheckServiceCIDRs returns the faults that the setting proxy.service_cidrs has on a host.
 func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
 	s := serviceCIDRs{host: host}
 	s.addSetting(ranges)
 	return s.problems
 }
 
-// addSetting adds the ranges of the configuration. If a range overlaps a network of this host, or contains the host's
-// router or the API server, the host would lose its network connection if Edgeway dropped connections to the range's
-// unused addresses. A range may contain a name server, because many hosts use the cluster's DNS Service.
+// addSetting adds the configured ranges. Edgeway drops no connections to a range that overlaps a network of this host,
+// or contains the host's router or the API server, because the host would otherwise lose its network connection. A
+// range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.known = append(s.known, c)
@@ -104,7 +104,7 @@ func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why stri
 
 const notDropped = "connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated"
 
-// holdsServer returns the fault of a range that contains an address of the API server, or "" for any other range.
+// holdsServer returns the fault for a range that contains an address of the API server, or "" for any other range.
 func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 	i := slices.IndexFunc(s.apiServers, c.Contains)
 	if i < 0 {
@@ -114,7 +114,7 @@ func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 
-// holdsGateway returns the fault of a range that contains a default gateway, or "" for any other range.
+// holdsGateway returns the fault for a range that contains a default gateway, or "" for any other range.
 func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	i := slices.IndexFunc(s.host.Gateways, c.Contains)
 	if i < 0 {

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The endpoints in the tables: epHere is on this host, and epThere is on another host.
+// The tables use two endpoints: epHere is on this host, and epThere is on another host.
 const (
 	epHere  = "10.1.0.1"
 	epThere = "10.2.0.1"
@@ -156,7 +156,7 @@ func TestMissingAndTerminatingEndpoints(t *testing.T) {
 }
 
 // On a host without a Node object and without a local endpoint, a Local policy drops connections, unless local_policy
-// makes it behave like Cluster.
+// is "cluster".
 func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	local := func(s *source.Service) { s.InternalLocal, s.ExternalLocal = true, true }
 	node := &source.Node{Name: hostName}

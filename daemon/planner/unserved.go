@@ -11,11 +11,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NoEndpointID is the ID of the fault of a ServicePort without an endpoint.
+// NoEndpointID is the ID of the fault for a ServicePort without an endpoint.
 const NoEndpointID = "no-endpoint"
 
-// Unserved returns a Notice for each port of a Service that has no endpoint in any family. Edgeway rejects
-// connections to a port without endpoints.
+// Unserved returns a Notice for each Service port that has no endpoint in any family. Edgeway rejects connections to a
+// port without endpoints.
 func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	all := p.Of(svc.Spec.Namespace, svc.Spec.Name)
 	for _, sp := range plan.WithoutEndpoint(all) {

@@ -140,7 +140,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	}
 }
 
-// The address of the pod bridge is numerically the first, but clients do not use this address.
+// The pod bridge has the numerically lowest address, but clients do not use it.
 func TestProposedAddresses(t *testing.T) {
 	at := func(a, device string) nodeinfo.Addr { return nodeinfo.Addr{Addr: ip(a), Interface: device} }
 	bridge := at("10.42.0.1", "cni0")

@@ -11,8 +11,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The kinds of objects. An APIServer is not a Kubernetes object, but the API server that a source reads. A Manifest is
-// a file that contains objects. A Document contains only the faults of an unusable document in a manifest file.
+// The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads. A
+// Manifest is a file that contains objects. A Document holds only the faults that Edgeway found in an unusable manifest
+// document.
 const (
 	KindService       = "Service"
 	KindEndpointSlice = "EndpointSlice"
@@ -23,42 +24,42 @@ const (
 	KindDocument      = "Document"
 )
 
-// Key identifies an object. Namespace is "" for all kinds except Service and EndpointSlice. The name of a Manifest is a
-// path, the name of a Document is "FILE:LINE", and the name of an APIServer is a URL.
+// Key identifies an object. Namespace is "" for all kinds except Service and EndpointSlice. Name is a path for a
+// Manifest, "FILE:LINE" for a Document, and a URL for an APIServer.
 type Key = fault.Object
 
-// Object is one of *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest and *Document.
+// Object is a *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest or *Document.
 type Object interface {
 	Key() Key
 	// Problems returns a fault for each field that Edgeway ignores because the field is invalid.
 	Problems() []fault.Fault
 }
 
-// ObjectFault is the ID of a fault in an object. Edgeway ignores the field that the fault names and serves the rest
-// of the object.
+// ObjectFault is the ID of faults in objects. Edgeway ignores the field that the fault names and serves the rest of the
+// object.
 const ObjectFault = "object"
 
-// FaultOf returns a fault in an object, with a formatted message. field is a path as in "spec.ports[0].port", or "" for
-// the object as a whole.
+// FaultOf returns a fault for an object and formats its message. field is a path such as "spec.ports[0].port", or ""
+// for the whole object.
 func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 	return fault.Fault{
 		ID: ObjectFault, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
 	}
 }
 
-// maxFaults limits the number of faults that a Faults stores for one object. If there are more, List adds a fault with
-// their number.
+// maxFaults limits the number of faults that a Faults value stores for one object. If there are more faults, List adds
+// a fault that counts the rest.
 const maxFaults = 20
 
-// Faults collects the faults of one object. Room and Addf accept a nil Faults and do nothing.
+// Faults collects the faults of one object. On a nil *Faults, Room returns false and Addf does nothing.
 type Faults struct {
 	Object Key
 	list   []fault.Fault
 	more   int
 }
 
-// Room reports whether Add can store another fault, and otherwise counts the fault. One Service can have 15,000 invalid
-// addresses, and storing a message for each address would take too much memory.
+// Room reports whether Add can store another fault, and counts the fault if it cannot. One Service can have 15,000
+// invalid addresses, and storing a message for each address would take too much memory.
 func (f *Faults) Room() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -66,14 +67,14 @@ func (f *Faults) Room() bool {
 	return f != nil && len(f.list) < maxFaults
 }
 
-// Addf adds the fault that FaultOf returns, if Room reports true.
+// Addf calls Room and, if it returns true, adds the fault that FaultOf returns.
 func (f *Faults) Addf(field, format string, args ...any) {
 	if f.Room() {
 		f.Add(FaultOf(f.Object, field, format, args...))
 	}
 }
 
-// Add adds a fault. Before each call, the caller must call Room, which must return true.
+// Add adds a fault. Call Add only after Room has returned true.
 func (f *Faults) Add(found fault.Fault) { f.list = append(f.list, found) }
 
 // List returns the faults, or nil if there are none.
@@ -84,7 +85,7 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
-// Flaws holds the faults of an object.
+// Flaws holds the faults found in an object.
 type Flaws struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
@@ -93,7 +94,7 @@ type Flaws struct {
 func (f *Flaws) Problems() []fault.Fault { return f.Faults }
 
 // Refuse returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
-// contains only the name and a fault.
+// contains only the object's name and a fault.
 func Refuse(key Key, message string) Object {
 	flaws := Flaws{[]fault.Fault{FaultOf(key, "", "%s", message)}}
 	switch key.Kind {
@@ -121,10 +122,10 @@ type Service struct {
 	ClusterIPs      []netip.Addr `json:"clusterIPs,omitempty"`
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
-	// SourceRanges restrict the clients of LoadBalancerIPs, separately for each address family. In a family without
-	// ranges, any client can connect unless NoSources lists the family.
+	// SourceRanges restricts which clients can reach LoadBalancerIPs, separately for each address family. If a family
+	// has no ranges, any client can connect unless NoSources lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
-	// NoSources lists the families whose source ranges were all invalid, so that no client of the family can connect.
+	// NoSources lists the families whose source ranges were all invalid, so no client of these families can connect.
 	NoSources []plan.Family `json:"noSources,omitempty"`
 
 	Ports               []ServicePort `json:"ports,omitempty"`
@@ -142,7 +143,7 @@ type Service struct {
 	Flaws
 }
 
-// Weight is the weight of the endpoints on a Node or in a range of addresses.
+// Weight is the IPVS weight of the endpoints on a Node or in an address range.
 type Weight struct {
 	Node   string       `json:"node,omitempty"` // "" if Range selects the endpoints
 	Range  netip.Prefix `json:"range,omitzero"`
@@ -157,7 +158,7 @@ func (w *Weight) Fits(e *Endpoint) bool {
 	return w.Range.Contains(e.Addr)
 }
 
-// ServicePort is one port of a Service. A NodePort of 0 means that the port has no NodePort.
+// ServicePort describes one port of a Service. A NodePort of 0 means that the port has no NodePort.
 type ServicePort struct {
 	Name     string        `json:"name,omitempty"`
 	Protocol plan.Protocol `json:"protocol"`
@@ -173,8 +174,8 @@ type EndpointSlice struct {
 	Family    plan.Family `json:"family"`
 	Ports     []SlicePort `json:"ports,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints,omitempty"`
-	// Triggered is the time of the change that caused this version of the slice, from the annotation
-	// endpoints.kubernetes.io/last-change-trigger-time, or zero if the time is unknown.
+	// Triggered is the time of the change that caused this version of the slice, or zero if the time is unknown. The
+	// time comes from the annotation endpoints.kubernetes.io/last-change-trigger-time.
 	Triggered time.Time `json:"triggered,omitzero"`
 	// Manifest reports whether the slice comes from a file on this host. Only root can write the file, so an endpoint
 	// can have an address of this host.
@@ -183,15 +184,15 @@ type EndpointSlice struct {
 	Flaws
 }
 
-// SlicePort is one port of an EndpointSlice.
+// SlicePort describes one port of an EndpointSlice.
 type SlicePort struct {
 	Name     string        `json:"name,omitempty"`
 	Protocol plan.Protocol `json:"protocol"`
 	Port     uint16        `json:"port"`
 }
 
-// Endpoint is one endpoint of an EndpointSlice. In the Kubernetes API, each condition is optional: if ready or serving
-// is missing, the field is true, and if terminating is missing, the field is false.
+// Endpoint describes one endpoint in an EndpointSlice. In the Kubernetes API, each condition is optional. A missing
+// ready or serving condition counts as true, a missing terminating condition as false.
 type Endpoint struct {
 	Addr        netip.Addr `json:"addr"`
 	Ready       bool       `json:"ready,omitempty"`
@@ -201,8 +202,8 @@ type Endpoint struct {
 	*Hints                 // nil if the endpoint has no hints
 }
 
-// Hints lists the Nodes and zones that should use an endpoint. Endpoints with the same hints share one value, because
-// most endpoints of a slice have the same hints.
+// Hints lists the Nodes and zones that should use an endpoint. Endpoints with identical hints share one value, because
+// most endpoints in a slice have the same hints.
 type Hints struct {
 	ForNodes []string `json:"forNodes,omitempty"`
 	ForZones []string `json:"forZones,omitempty"`
@@ -241,7 +242,7 @@ type Node struct {
 	Flaws
 }
 
-// ServiceCIDR lists the ranges, at most one of each family, from which the API server allocates ClusterIPs.
+// ServiceCIDR lists the ranges that the API server allocates ClusterIPs from, at most one range for each family.
 type ServiceCIDR struct {
 	Name  string         `json:"name"`
 	CIDRs []netip.Prefix `json:"cidrs"`
@@ -249,29 +250,29 @@ type ServiceCIDR struct {
 	Flaws
 }
 
-// APIServer is the API server that a source reads. No Service can use an address of the API server as an external or
-// load-balancer address (CVE-2020-8554).
+// APIServer describes the API server that a source reads. No Service can use an address of the API server as an
+// external or load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs lists the proven addresses and the literal addresses of the API server and of the proxy to the API server,
-	// sorted.
+	// Addrs lists, in sorted order, the proven and the literal addresses of the API server and of the proxy that
+	// Edgeway uses to reach it.
 	Addrs []netip.Addr `json:"trusted"`
-	// Proven lists the addresses that a TLS handshake has proven, the latest first.
+	// Proven lists the addresses that TLS handshakes have proven, latest first.
 	Proven []ServerAddr `json:"proven,omitempty"`
 
 	Flaws
 }
 
-// ServerAddr is an address over which a TLS handshake with the API server succeeded.
+// ServerAddr is an address where a TLS handshake with the API server has succeeded.
 type ServerAddr struct {
 	Addr   netip.Addr `json:"addr"`
 	Proved time.Time  `json:"proved"`
 	// Missing is the time when name servers stopped returning the address for the server's host name, or zero while
-	// name servers return the address.
+	// they return it.
 	Missing time.Time `json:"missing,omitzero"`
 }
 
-// Holding describes a port that several Services claim, and names the Service that owns the port.
+// Holding describes a port that several Services claim, and names the Service that owns it.
 type Holding struct {
 	Addr      netip.Addr    `json:"addr,omitzero"` // invalid if the port is a port of the host
 	Protocol  plan.Protocol `json:"protocol"`
@@ -296,7 +297,7 @@ type Manifest struct {
 	Flaws
 }
 
-// Document is a document in a manifest file that Edgeway cannot use.
+// Document is a manifest document that Edgeway cannot use.
 type Document struct {
 	Name string `json:"name"`
 	Flaws

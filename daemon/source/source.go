@@ -1,8 +1,8 @@
 // Package source defines the contract between the sources of Services (an API server, manifest files, the last-known
-// state on disk) and the tracker that merges the sources. The package also defines the objects that sources produce.
+// state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
 //
-// The objects are Edgeway's own types, which hold only the fields that a service proxy reads, parsed and validated. The
-// objects use a fraction of the memory of the Kubernetes types. Package convert creates the objects.
+// The objects have Edgeway's own types, which hold only the parsed and validated fields that a service proxy reads. The
+// objects use a fraction of the memory that the Kubernetes types need. Package convert creates the objects.
 package source
 
 import (
@@ -23,13 +23,13 @@ type Source interface {
 	Status() Status
 }
 
-// Sink receives the objects of a source. The source must not modify an object after passing the object to Upsert.
-// Deleting an unknown object has no effect.
+// Sink receives a source's objects. The source must not modify an object after passing it to Upsert. Deleting an
+// unknown object has no effect.
 type Sink interface {
 	Upsert(obj Object)
 	Delete(key Key)
-	// Synced tells the sink that the source has passed on every object that exists at its origin. Until the first call
-	// of Synced, a missing object may still exist. Further calls have no effect.
+	// Synced tells the sink that the source has passed on every object that exists at its origin. Until Synced is first
+	// called, a missing object may still exist. Further calls have no effect.
 	Synced()
 }
 
@@ -37,20 +37,20 @@ type Sink interface {
 type Status struct {
 	// Synced reports whether the source has passed on its first complete list.
 	Synced bool `json:"synced"`
-	// LastContact is the last time when the source agreed with its origin, or zero if the source has had no contact.
+	// LastContact is the last time that the source agreed with its origin, or zero if it never did.
 	LastContact time.Time `json:"lastContact,omitzero"`
 	// Fault is the current fault of the source, or the zero Fault.
 	Fault fault.Fault `json:"fault,omitzero"`
-	// Partial reports whether Fault concerns only some objects of the origin, so that all other objects are current.
+	// Partial reports whether Fault affects only some of the origin's objects and all others are current.
 	Partial bool `json:"partial,omitempty"`
-	// Refused reports whether the origin itself responded with Fault, so that the origin is reachable.
+	// Refused reports whether the origin itself returned Fault, which proves that the origin is reachable.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// Faulty reports whether the source has a fault, or has not listed all objects.
+// Faulty reports whether the source has a fault or has not listed all objects yet.
 func (s Status) Faulty() bool { return !s.Synced || s.Fault.Message != "" }
 
-// State describes the status in a few words, as in "unreachable".
+// State describes the status in a few words, such as "unreachable".
 func (s Status) State() string {
 	switch {
 	case s.Partial:

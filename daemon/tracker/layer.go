@@ -9,7 +9,7 @@ type layer struct {
 	primary *layer // nil for a primary layer; otherwise, this layer is a fallback for primary
 	synced  bool
 	objects map[source.Key]source.Object
-	// changes counts the changes of objects, except of Documents, which describe faults.
+	// changes counts the changes to objects other than Documents, which describe faults.
 	changes uint64
 
 	// Only a fallback uses hidden and retired. hidden holds the objects that the primary layer deleted. retired reports
@@ -37,7 +37,7 @@ func (l *layer) put(key source.Key, obj source.Object) {
 	}
 }
 
-// hide removes an object that the primary layer deleted, and ignores the object if the fallback adds the object later.
+// hide removes an object that the primary layer deleted, and ignores it if the fallback adds it later.
 func (l *layer) hide(key source.Key) {
 	if l.retired {
 		return

@@ -7,7 +7,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A Document describes a fault, so a Document is not a change of the layer's objects.
+// A Document describes a fault, so it does not count as a change to the layer's objects.
 func TestLayerCountsChanges(t *testing.T) {
 	tr := New(Layer{Name: "file"})
 	sink := tr.Sink("file")

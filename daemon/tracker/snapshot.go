@@ -47,7 +47,7 @@ func (n Name) Compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }
 
-// Service is a Service with its EndpointSlices. A Snapshot contains a Service only while the Service object exists.
+// Service holds a Service and its EndpointSlices. A Snapshot contains a Service only while the Service object exists.
 type Service struct {
 	Spec *source.Service
 	// Slices is sorted by name.

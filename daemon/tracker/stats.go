@@ -1,6 +1,6 @@
 package tracker
 
-// Changes counts the changes of merged objects.
+// Changes counts the changes to merged objects.
 type Changes struct {
 	// Total counts the changes since the start, and Pending the changes since the last snapshot.
 	Total, Pending uint64
@@ -19,11 +19,11 @@ type LayerStats struct {
 type Stats struct {
 	// Layers is sorted by priority, the highest first.
 	Layers []LayerStats
-	// Services and Endpoints count the changes of Services and EndpointSlices.
+	// Services and Endpoints count the changes to Services and EndpointSlices.
 	Services, Endpoints Changes
 }
 
-// Stats returns the current Stats. Stats visits all objects, so callers must not call Stats after every change.
+// Stats returns the current Stats. Stats visits all objects, so callers must not call it after every change.
 func (t *Tracker) Stats() Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,8 @@
-// Package tracker merges the objects of the sources into snapshots for the planner.
+// Package tracker merges the sources' objects into snapshots for the planner.
 //
 // Each source writes to its own layer. The layers are ordered: if several layers contain an object, Edgeway serves the
-// version in the first of these layers. A fallback layer replaces another layer (the last-known state replaces the API
-// server) until the other layer has listed all objects.
+// version in the first of them. A fallback layer replaces another layer (the last-known state replaces the API server)
+// until the other layer has listed all objects.
 //
 // The tracker is incremental: after one change among 30,000 Services, a snapshot copies one slice of pointers and
 // shares all other data with the previous snapshot.
@@ -22,13 +22,13 @@ import (
 type Layer struct {
 	// Name is the source's name.
 	Name string
-	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves the objects of a
-	// fallback until the other layer has synced. The tracker then removes all objects of the fallback at once, because
-	// an object that the other layer has not listed no longer exists.
+	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves a fallback's objects
+	// until the other layer has synced. The tracker then removes all of the fallback's objects at once, because an
+	// object that the other layer has not listed no longer exists.
 	FallbackFor string
 }
 
-// Tracker merges layers. The methods of a Tracker may be called from any goroutine.
+// Tracker merges layers. A Tracker's methods may be called from any goroutine.
 type Tracker struct {
 	changed chan struct{}
 
@@ -69,7 +69,7 @@ func (t *Tracker) layer(name string) *layer {
 	return t.layers[i]
 }
 
-// Sink returns the sink for the source of this layer. Sink panics if the layer is unknown.
+// Sink returns the sink for the layer's source. Sink panics if the layer is unknown.
 func (t *Tracker) Sink(name string) source.Sink {
 	l := t.layer(name)
 	if l == nil {
@@ -78,7 +78,7 @@ func (t *Tracker) Sink(name string) source.Sink {
 	return sink{t, l}
 }
 
-// Changes returns the number of changes of a layer's objects. synced reports whether the layer's source has listed all
+// Changes returns the number of changes to a layer's objects. synced reports whether the layer's source has listed all
 // objects.
 func (t *Tracker) Changes(name string) (n uint64, synced bool) {
 	t.mu.Lock()
@@ -87,15 +87,15 @@ func (t *Tracker) Changes(name string) (n uint64, synced bool) {
 	return l.changes, l.synced
 }
 
-// Objects returns the objects of a layer in any order.
+// Objects returns a layer's objects in any order.
 func (t *Tracker) Objects(name string) []source.Object {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.layer(name).objects))
 }
 
-// Changed returns a channel that receives a value when Snapshot becomes available, and then after changes. One value
-// may stand for many changes.
+// Changed returns a channel that receives a value when the first snapshot becomes available, and then after changes.
+// One value may stand for many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
 // Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
@@ -127,7 +127,7 @@ func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	t.update(key, before)
 }
 
-// synced marks the layer as synced and retires the layer's fallbacks. The caller must hold the lock.
+// synced marks the layer as synced and retires its fallbacks. The caller must hold the lock.
 func (t *Tracker) synced(l *layer) {
 	if l.synced {
 		return
@@ -171,7 +171,7 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 // served returns the version in the first layer that contains the key, or nil if no layer does.
 func (t *Tracker) served(key source.Key) source.Object { return t.servedAbove(nil, key) }
 
-// servedAbove considers only the layers above the given layer.
+// servedAbove is like served, but considers only the layers that precede below.
 func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {

@@ -22,12 +22,12 @@ type view struct {
 	last    *Snapshot // nil before the first snapshot
 
 	// merged holds each Service with its EndpointSlices. Spec is nil if only EndpointSlices exist. The view replaces a
-	// changed Service and never modifies a Service, because snapshots share the Services.
+	// changed Service and never modifies it, because snapshots share Services.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR
 	apis   map[string]*source.APIServer
-	// faults maps each object to the object's problems. A Document may contain a problem of another object.
+	// faults maps each object to its problems. A Document may contain another object's problem.
 	faults map[fault.Object][]fault.Fault
 
 	dirtyServices map[Name]struct{}
@@ -131,7 +131,7 @@ func (v *view) edit(name Name, change func(*Service)) {
 	v.merged[name] = next
 }
 
-// spliceSlice returns a copy of list with fresh, at most one slice, in place of the slice with this name.
+// spliceSlice returns a copy of list in which fresh, which holds at most one slice, replaces the slice with this name.
 func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.EndpointSlice) []*source.EndpointSlice {
 	return sorted.Splice(list, []string{name},
 		func(s *source.EndpointSlice, name string) int { return strings.Compare(s.Name, name) },
@@ -139,7 +139,7 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 }
 
 // count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores trigger
-// times before the start, as in the first list, because such times do not show the latency of current changes.
+// times from before the start, as in the first list, because they do not show the latency of current changes.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -198,8 +198,8 @@ func (v *view) snapshot() *Snapshot {
 		slices.Sort(next.APIPorts)
 		next.APIPorts = slices.Compact(next.APIPorts)
 	}
-	// The changes stay until the end, so that the snapshot after a panic includes them. The maps are new, because the old
-	// maps are large after the first list.
+	// The changes stay until the end, so that the next snapshot includes them after a panic. The maps are new, because
+	// the old maps are large after the first list.
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.dirtyServices, v.dirtyFaults = map[Name]struct{}{}, map[fault.Object]struct{}{}
 	v.services.Pending, v.endpoints.Pending = 0, 0

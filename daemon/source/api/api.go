@@ -1,4 +1,4 @@
-// Package api defines the kinds, labels and annotations of the Kubernetes API that Edgeway reads.
+// Package api defines the Kubernetes kinds, labels and annotations that Edgeway reads.
 package api
 
 import (
@@ -10,17 +10,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Core returns the group and version of Services and Nodes.
+// Core returns the API group and version of Services and Nodes.
 func Core() schema.GroupVersion { return corev1.SchemeGroupVersion }
 
-// Discovery returns the group and version of EndpointSlices.
+// Discovery returns the API group and version of EndpointSlices.
 func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 
-// Networking returns the group and version of ServiceCIDRs.
+// Networking returns the API group and version of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo registers the kinds that Edgeway reads in a scheme. Registering all kinds of the three API groups would make
-// the program 3 MB larger.
+// AddTo adds to a scheme the kinds that Edgeway reads. Registering all kinds of the three API groups would add 3 MB to
+// the program.
 func AddTo(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(Discovery(), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
@@ -30,7 +30,7 @@ func AddTo(scheme *runtime.Scheme) {
 	}
 }
 
-// The labels that Edgeway reads.
+// Edgeway reads these labels.
 const (
 	LabelServiceName      = discoveryv1.LabelServiceName
 	LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"

@@ -12,9 +12,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseAddr accepts every address that Kubernetes accepts in fields that are older than the strict parser of Go 1.17.
-// In these fields, IPv4 octets are decimal and may have leading zeros. parseAddr rejects addresses with a zone and
-// IPv4-mapped IPv6 addresses.
+// parseAddr accepts every address that Kubernetes accepts in fields that predate the strict parser of Go 1.17. IPv4
+// octets are decimal and may have leading zeros. parseAddr rejects addresses with a zone and IPv4-mapped IPv6
+// addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -45,7 +45,7 @@ func trimOctets(s string) string {
 	return strings.Join(octets, ".")
 }
 
-// parsePrefix accepts prefixes with host bits, as Kubernetes does, and clears the host bits.
+// parsePrefix accepts prefixes with host bits, as Kubernetes does, and clears these bits.
 func parsePrefix(s string) (netip.Prefix, error) {
 	addr, length, ok := strings.Cut(s, "/")
 	if !ok {
@@ -69,14 +69,14 @@ var (
 	errLinkLocal   = errors.New("an address in the link-local range is not allowed")
 	errMulticast   = errors.New("an address in the multicast range is not allowed")
 	errThisNetwork = errors.New("an address in 0.0.0.0/8, which means this host, is not allowed")
-	errReserved    = errors.New("an address in 240.0.0.0/4, which has the broadcast address and is otherwise reserved, is not allowed")
+	errReserved    = errors.New("a reserved or broadcast address (240.0.0.0/4) is not allowed")
 	errCompatible  = errors.New("an IPv4-compatible IPv6 address (::/96) is not allowed")
 	errMetadata    = errors.New("the address of a cloud's metadata service is not allowed")
 	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for protocols, is not allowed")
 )
 
-// compatible contains the IPv4-compatible addresses (RFC 4291). If a sit device is up, Linux sends a packet for such an
-// address to the embedded IPv4 address.
+// compatible contains the IPv4-compatible addresses (RFC 4291). If a sit device is up, Linux sends a packet for an
+// IPv4-compatible address to the embedded IPv4 address.
 var compatible = netip.MustParsePrefix("::/96")
 
 var notUnicast = []netip.Prefix{
@@ -85,9 +85,9 @@ var notUnicast = []netip.Prefix{
 	compatible, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// checkUnicast rejects the addresses that must never be a frontend or an endpoint, because packets to these addresses
-// stay on this host or its link, or reach no host. For an address that NAT64 translates, the embedded IPv4 address
-// decides.
+// checkUnicast rejects addresses that must never be a frontend or an endpoint, because packets to them stay on this
+// host or its link, or reach no host. For an address in the NAT64 prefix, checkUnicast checks the embedded IPv4
+// address.
 func checkUnicast(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -109,9 +109,9 @@ func checkUnicast(a netip.Addr) error {
 	return nil
 }
 
-// metadata lists addresses of cloud metadata services, from which hosts read their identity and credentials. Most
-// clouds use 169.254.169.254, which is link-local. An endpoint may have a listed address, because a pod network can
-// contain 100.100.100.200. To forbid such endpoints, set proxy.deny_endpoints.
+// metadata lists addresses of cloud metadata services, which give a host its identity and credentials. Most clouds use
+// 169.254.169.254, which is link-local. An endpoint may have a listed address, because a pod network can contain
+// 100.100.100.200. To forbid endpoints at these addresses, set proxy.deny_endpoints.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
@@ -124,7 +124,7 @@ var metadata = []netip.Addr{
 // protocols is reserved for IETF protocol assignments (RFC 6890). Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
 var protocols = netip.MustParsePrefix("192.0.0.0/24")
 
-// checkFrontend rejects the addresses that an endpoint may have but a frontend must not have.
+// checkFrontend rejects addresses that are valid for an endpoint but not for a frontend.
 func checkFrontend(a netip.Addr) error {
 	a = source.Translated(a)
 	switch {
@@ -158,7 +158,7 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses the family of an invalid range, and returns both families if the text could belong to either.
+// familiesOf guesses the family of an invalid range, and returns both families if it could belong to either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check returns an error if no conversion and no source could have created o, for example because the last-known state
-// on disk is damaged. Without a usable name, address family or Service, Edgeway cannot serve any data of o.
+// Check returns an error if neither a conversion nor a source could have created o, for example because the last-known
+// state on disk is damaged. Edgeway cannot serve an object without a usable name, address family or Service.
 func Check(o source.Object) error {
 	var err error
 	switch o := o.(type) {
@@ -31,7 +31,7 @@ func Check(o source.Object) error {
 			err = errName
 		}
 	default:
-		return fmt.Errorf("check object: kind %T is not one that a conversion makes", o)
+		return fmt.Errorf("check object: no conversion returns the type %T", o)
 	}
 	if err != nil {
 		return fmt.Errorf("check %s: %w", o.Key(), err)
@@ -80,7 +80,7 @@ func isNoAffinity(d time.Duration) bool {
 	return d < 0 || d > maxAffinity*time.Second || d%time.Second != 0
 }
 
-// A valid weight selects either a Node or a range of addresses.
+// A valid weight selects either a Node or an address range.
 func isNoWeight(w source.Weight) bool { return w.Weight == 0 || (w.Node == "") != w.Range.IsValid() }
 
 func checkServicePorts(ports []source.ServicePort) error {

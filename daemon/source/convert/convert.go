@@ -1,9 +1,9 @@
 // Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service proxy
 // uses, and validates each field as strictly as the API server does. The package also rejects the addresses that no
-// Service may have: loopback, link-local, multicast, broadcast and reserved addresses, and for frontends the addresses
-// of cloud metadata services (CVE-2021-25737, CVE-2020-8554). If a field is invalid, the package ignores the field,
-// names the field in the object's problems, and converts the rest of the object. A conversion never fails: if a panic
-// occurs, the result contains only the object's name and a problem.
+// Service may have (CVE-2021-25737, CVE-2020-8554): loopback, link-local, multicast, broadcast and reserved addresses
+// and, for frontends, the addresses of cloud metadata services. If a field is invalid, the package ignores it, names it
+// in the object's problems, and converts the rest of the object. A conversion never fails: after a panic, the result
+// contains only the object's name and a problem.
 //
 // Every string that can reach a kernel rule is formatted from a parsed value or consists only of the characters
 // [a-z0-9.-]. The planner rejects addresses that are forbidden only on this host, such as the host's own addresses.
@@ -16,10 +16,10 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Converter converts objects and shares the strings that many objects contain: namespaces, node names, zones, port
+// Converter converts objects and shares the strings that many objects contain: namespaces, node names, zones and port
 // names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// Before, unless nil, is called with the key of each object before the conversion. Tests use Before to cause
+	// Before, if not nil, is called with the key of each object before its conversion. Tests use Before to cause
 	// panics.
 	Before  func(source.Key)
 	strings map[string]string
@@ -40,10 +40,11 @@ func contained[T source.Object](c *Converter, key source.Key, convert func() T) 
 	return out
 }
 
-// maxShared is the maximum number of shared strings. At this limit, a Converter discards all of its strings.
+// maxShared is the maximum number of shared strings. A Converter that reaches this limit discards all of its shared
+// strings.
 const maxShared = 1 << 14
 
-// share returns a string that equals s and that all objects share.
+// share returns a copy of s that all objects share.
 func (c *Converter) share(s string) string {
 	if s == "" {
 		return ""
@@ -64,7 +65,7 @@ func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 type set[T comparable] map[T]struct{}
 
-// add reports whether v is new.
+// add adds v to the set and reports whether it is new.
 func (s set[T]) add(v T) bool {
 	n := len(s)
 	s[v] = struct{}{}

@@ -116,8 +116,7 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// used calls f several times and returns the shortest CPU time of the current thread, which other programs do not
-// affect.
+// used returns the shortest CPU time of several calls to f. Other programs do not affect a thread's CPU time.
 func used(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -153,7 +152,7 @@ func BenchmarkConvertServiceWithAddresses(b *testing.B) {
 	}
 }
 
-// The largest slice in the benchmark has the maximum number of ports and endpoints in the Kubernetes API.
+// The largest slice in the benchmark has the maximum number of ports and endpoints that the Kubernetes API allows.
 func BenchmarkConvertSliceWithPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

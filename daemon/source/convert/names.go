@@ -28,7 +28,7 @@ func isSubdomain(s string) bool {
 	return before != '.' && before != '-'
 }
 
-// isLabelValue reports whether s is a non-empty label value. The name of a zone must be such a value.
+// isLabelValue reports whether s is a non-empty label value. A zone name must be a non-empty label value.
 func isLabelValue(s string) bool {
 	if s == "" || len(s) > 63 || !isAlphanumeric(s[0]) || !isAlphanumeric(s[len(s)-1]) {
 		return false

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Before the cluster autoscaler removes a Node, the autoscaler sets leavingTaint.
+// leavingTaint is the taint that the cluster autoscaler sets on a Node before removing it.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts a Kubernetes Node to a source.Node.
@@ -86,7 +86,7 @@ func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 		case err != nil:
 			f.Addf(field, "%s", err)
 		case other >= 0:
-			// Edgeway drops packets to unallocated addresses of the range, so a range such as 0.0.0.0/1 would block
+			// Edgeway drops packets to unallocated addresses in the range, so a range such as 0.0.0.0/1 would block
 			// most of the host's traffic.
 			f.Addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A protocolPort must be unique among the ports of a Service.
+// protocolPort must be unique within a Service.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16
@@ -45,10 +45,10 @@ func (b *serviceBuilder) ports() {
 	}
 }
 
-// repeated reports whether another port of the object has the same name, and then adds a fault.
+// repeated reports whether another port of the object has the same name, and adds a fault if so.
 func (f *faults) repeated(names map[string]bool, field, name string) bool {
 	if names[name] {
-		f.Addf(field+".name", "%q is the name of another port too", name)
+		f.Addf(field+".name", "another port is also named %q", name)
 	}
 	return names[name]
 }
@@ -56,7 +56,7 @@ func (f *faults) repeated(names map[string]bool, field, name string) bool {
 func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:
-		b.Addf(field+".name", "a name is required when there are several ports")
+		b.Addf(field+".name", "a name is required if there are several ports")
 		return p, false
 	case in.Name != "" && !isLabel(in.Name):
 		b.Addf(field+".name", "%.64q is not a DNS label", in.Name)
@@ -115,7 +115,7 @@ func (b *serviceBuilder) policies() {
 	b.healthCheck()
 }
 
-// policy reports whether a traffic policy is Local. An unknown policy has the effect of Cluster.
+// policy reports whether a traffic policy is Local. An unknown policy is treated as Cluster.
 func (b *serviceBuilder) policy(field, value string) (local bool) {
 	switch value {
 	case "", "Cluster":

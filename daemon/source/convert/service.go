@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The API server's default and maximum for SessionAffinityConfig.ClientIP.TimeoutSeconds.
+// The API server uses this default and maximum for SessionAffinityConfig.ClientIP.TimeoutSeconds.
 const (
 	defaultAffinity = 10800
 	maxAffinity     = 86400
@@ -108,8 +108,8 @@ func (b *serviceBuilder) kind() {
 	}
 }
 
-// clusterIPs reads one address of each family. If spec.ipFamilies is set, each address must belong to the family with
-// the same index.
+// clusterIPs reads at most one address for each family. If spec.ipFamilies is set, each address must belong to the
+// family with the same index.
 func (b *serviceBuilder) clusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
@@ -132,7 +132,7 @@ func (b *serviceBuilder) clusterIPs() {
 		}
 		family := plan.FamilyOf(a)
 		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
-			b.Addf(name, "%s is not of the IP family at this index of spec.ipFamilies", a)
+			b.Addf(name, "%s does not belong to the IP family at this index of spec.ipFamilies", a)
 			continue
 		}
 		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {
@@ -183,7 +183,7 @@ func (b *serviceBuilder) loadBalancer() {
 
 // ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In Proxy
 // mode, the load balancer sends packets to the hosts' own addresses. An ingress with only a host name has no address
-// that packets could match.
+// for packets to match.
 func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false
@@ -242,14 +242,14 @@ func (b *serviceBuilder) affinity() {
 		seconds = *cfg.ClientIP.TimeoutSeconds
 	}
 	if seconds < 1 || seconds > maxAffinity {
-		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not 1 to %d; the default %d is used",
+		b.Addf("spec.sessionAffinityConfig.clientIP.timeoutSeconds", "%d is not in the range 1 to %d; Edgeway uses %d",
 			seconds, maxAffinity, defaultAffinity)
 		seconds = defaultAffinity
 	}
 	b.out.Affinity = time.Duration(seconds) * time.Second
 }
 
-// scheduler reads the annotation for the IPVS scheduler. The backend verifies that the scheduler exists.
+// scheduler reads the annotation that names the IPVS scheduler. The backend verifies that the scheduler exists.
 func (b *serviceBuilder) scheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
 	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
@@ -263,7 +263,7 @@ func (b *serviceBuilder) scheduler() {
 // maxWeights limits the number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
-// weights reads the annotation for IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry of the
+// weights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in the
 // annotation selects endpoints by Node, address or range. A weight cannot be zero: to stop new connections to an
 // endpoint, make the endpoint unready.
 func (b *serviceBuilder) weights() {
@@ -274,7 +274,7 @@ func (b *serviceBuilder) weights() {
 	const field = "metadata.annotations[" + api.AnnotationWeights + "]"
 	for part := range strings.SplitSeq(text, ",") {
 		if len(b.out.Weights) == maxWeights {
-			b.Addf(field, "more than %d entries: only the first ones are used", maxWeights)
+			b.Addf(field, "there are more than %[1]d entries: Edgeway uses only the first %[1]d", maxWeights)
 			return
 		}
 		w, err := parseWeight(part)
@@ -290,7 +290,7 @@ func parseWeight(part string) (w source.Weight, err error) {
 	of, number, _ := strings.Cut(strings.TrimSpace(part), "=")
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || n == 0 {
-		return w, fmt.Errorf("%.64q is not a Node, an address or a range, \"=\", and a weight from 1 to 65535", part)
+		return w, fmt.Errorf("%.64q: write a Node, address or range, \"=\", and a weight from 1 to 65535", part)
 	}
 	w.Weight = uint16(n)
 	if a, err := netip.ParseAddr(of); err == nil && a.Zone() == "" {
@@ -309,7 +309,7 @@ func parseWeight(part string) (w source.Weight, err error) {
 	return w, nil
 }
 
-// maxScheduler is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN of linux/ip_vs.h without the terminating zero.
+// maxScheduler is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN in linux/ip_vs.h minus the terminating NUL.
 const maxScheduler = 15
 
 // unknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably
@@ -334,7 +334,7 @@ func (b *serviceBuilder) trafficHint() {
 	}
 }
 
-// TrafficHint applies the field spec.trafficHint of a manifest, which has the same meaning as the annotation.
+// TrafficHint applies a manifest's field spec.trafficHint, which has the same meaning as the traffic-hint annotation.
 func TrafficHint(out *source.Service, hint string) {
 	f := faults{source.Faults{Object: out.Key()}}
 	f.trafficHint(out, "spec.trafficHint", hint)

@@ -2,7 +2,8 @@ package convert
 
 import "edgeway/daemon/source"
 
-// Share makes o share strings with the objects that the Converter creates. Call Share before another goroutine uses o.
+// Share replaces the strings in o with the copies that the Converter's objects share. Call Share before another
+// goroutine uses o.
 func (c *Converter) Share(o source.Object) {
 	switch o := o.(type) {
 	case *source.Service:
@@ -25,7 +26,7 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints makes e use the hints of the previous endpoint if both endpoints have equal hints, as most endpoints have.
+// shareHints replaces the hints of e with the previous endpoint's hints if both are equal, which is the common case.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
 	if e.Hints == nil {
 		return

@@ -12,11 +12,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The API server allows at most maxEndpoints endpoints in one EndpointSlice.
+// maxEndpoints is the maximum number of endpoints that the API server allows in one EndpointSlice.
 const maxEndpoints = 1000
 
 // EndpointSlice converts a Kubernetes EndpointSlice to a source.EndpointSlice. EndpointSlice returns false for slices
-// of headless Services and for slices of host names.
+// of headless Services and for slices that list host names.
 func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
 	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil, false
@@ -32,7 +32,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.ports(s.Ports)
 		b.endpoints(s.Endpoints)
 	}
-	// An invalid time only omits one latency sample.
+	// If the time is invalid, only one latency sample is missing.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.Triggered = utc(t)
 	}
@@ -54,7 +54,7 @@ func (b *sliceBuilder) checkNames() bool {
 	case !isSubdomain(b.out.Name):
 		b.Addf("metadata.name", "%.64q is not a DNS subdomain", b.out.Name)
 	case b.out.Service == "":
-		b.Addf(label, "the label is missing: it names the Service of the endpoints")
+		b.Addf(label, "the label is missing: it must name the Service that the endpoints belong to")
 	case !isLabel(b.out.Service):
 		b.Addf(label, "%.64q is not a DNS label", b.out.Service)
 		b.out.Service = ""
@@ -100,7 +100,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 		b.Addf(field+".name", "%.64q is not a DNS label", *in.Name)
 		return p, false
 	case in.Port == nil:
-		b.Addf(field+".port", "missing; \"all ports\" cannot be served")
+		b.Addf(field+".port", "missing; Edgeway cannot serve \"all ports\"")
 		return p, false
 	}
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
@@ -119,7 +119,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 
 func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	if len(endpoints) > maxEndpoints {
-		b.Addf("endpoints", "%d are more than the limit of %d; the rest is left out", len(endpoints),
+		b.Addf("endpoints", "%d endpoints exceed the limit of %d; Edgeway ignores the rest", len(endpoints),
 			maxEndpoints)
 		endpoints = endpoints[:maxEndpoints]
 	}
@@ -132,8 +132,8 @@ func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	}
 }
 
-// merge adds e or replaces the endpoint with the same address. While an address moves from a terminating pod to a new
-// pod, a slice may list both pods. merge then uses the endpoint of the new pod and adds no fault.
+// merge adds e, or replaces the endpoint that has the same address. While an address moves from a terminating pod to a
+// new pod, a slice may list both pods. merge then uses the new pod's endpoint and adds no fault.
 func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
 	if i < 0 {
@@ -142,7 +142,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 	old := &b.out.Endpoints[i]
 	if old.Terminating == e.Terminating {
-		b.Addf(field+".addresses[0]", "%s is a duplicate; the last one is used", e.Addr)
+		b.Addf(field+".addresses[0]", "%s is a duplicate; Edgeway uses the last one", e.Addr)
 	}
 	if !e.Terminating || old.Terminating {
 		*old = e

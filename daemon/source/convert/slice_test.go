@@ -136,8 +136,8 @@ func TestSliceWithoutServiceOrFamilyHasOnlyFault(t *testing.T) {
 	}
 }
 
-// SEMANTICS row 8: if two endpoints have the same address, the converter uses the endpoint that is not terminating, in
-// any order and without a fault.
+// SEMANTICS row 8: if two endpoints have the same address, the converter uses the one that is not terminating, whatever
+// their order, and adds no fault.
 func TestReusedPodAddressIsNoFault(t *testing.T) {
 	old, fresh := "- addresses: [10.1.0.1]\n  conditions: {ready: false, serving: true, terminating: true}\n", "- addresses: [10.1.0.1]\n"
 	for _, order := range []string{old + fresh, fresh + old} {

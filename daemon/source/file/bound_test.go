@@ -24,8 +24,8 @@ func cost(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// Edgeway reads each hostile file with little memory and time, names the file in a fault, and serves the objects of the
-// other file.
+// For each hostile file, Edgeway reports a fault and serves the objects of the other file. Reading a hostile file takes
+// little memory and time.
 func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error
@@ -84,7 +84,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
 	_, took := cost(f.read)
-	// The test compares with the same text without faults, because the machine may be busy.
+	// The machine may be busy, so the test measures the same text without faults for comparison.
 	good := newFolder(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
 	_, usual := cost(good.read)

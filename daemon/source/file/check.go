@@ -14,9 +14,9 @@ import (
 // Checked is the result of Check.
 type Checked struct {
 	Objects []source.Object // the objects that Run would serve
-	// Problems lists the faults of the files and of their objects.
+	// Problems lists the faults in the files and in their objects.
 	Problems []fault.Fault
-	Empty    []string // folders without manifests
+	Empty    []string // directories without manifests
 	Ignored  []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
 	places map[source.Key]place
@@ -42,8 +42,8 @@ func Check(o Options) *Checked {
 	return c
 }
 
-// Locate sets the position of each problem to that of the document with the object, and returns the problems sorted by
-// position.
+// Locate sets the position of each problem to the position of the document that contains the object, and returns the
+// problems sorted by position.
 func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// After a panic, the next Run reads the files that have changed since then, and removes the objects that no longer
+// After a panic, the next Run reads the files that have changed since the panic, and removes the objects that no longer
 // exist.
 func TestRunAfterPanic(t *testing.T) {
 	dir := t.TempDir()

@@ -84,7 +84,8 @@ func losesNothing(t *testing.T, text string, others []string) {
 }
 
 // A truncated file, for example after an interrupted copy or on a full disk, removes no Service and no endpoint. A file
-// that ended with the document end marker may be truncated at any byte, and any other file only within a line.
+// that ended with the document end marker may be truncated at any byte, and any other file only in the middle of a
+// line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string

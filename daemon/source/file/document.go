@@ -28,12 +28,12 @@ type document struct {
 	line    int               // the first line of the document in the file
 	empty   bool              // whether the document contains only white space and comments
 	objects []source.Object
-	// at maps each object in a list to the object's path, such as "items[2]", for locate.
+	// at maps each object in a list to its path, such as "items[2]", for locate.
 	at map[source.Key]string
 	// broken contains the invalid objects, which hold only faults.
 	broken map[source.Key]bool
 	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. more counts the
-	// other reasons. A usable object stores the object's own faults.
+	// other reasons. A usable object stores its own faults.
 	faults  []fault.Fault
 	more    int
 	ignored []ignored
@@ -124,7 +124,7 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
-// parse never fails: an error or a panic becomes a fault of the document.
+// parse decodes a document, and turns an error or a panic into a fault of the document.
 func (s *Source) parse(path string, p part) *document {
 	var d *document
 	err := contain.Call(func() error {
@@ -228,8 +228,8 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 // maxIgnored limits the number of ignored kinds that Edgeway logs.
 const maxIgnored = 100
 
-// ignore records an object of an unused kind and logs each such kind once. An earlier version of the object may have
-// had a kind that Edgeway uses.
+// ignore records an object of a kind that Edgeway does not use, and logs each kind once. An earlier version of the
+// object may have had a kind that Edgeway uses.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`
@@ -243,7 +243,7 @@ func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMet
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
-		s.options.Logger.Info("objects of an unused kind are ignored", "api_version", meta.APIVersion,
+		s.options.Logger.Info("ignoring objects of an unused kind", "api_version", meta.APIVersion,
 			"kind", meta.Kind)
 	}
 }
@@ -294,8 +294,8 @@ func unmarshal(d *document, at string, data []byte, into any) bool {
 	return len(strict) == 0
 }
 
-// jsonPath removes the names of embedded structs, which the JSON library (sigs.k8s.io/json 2025-07-30) inserts into
-// paths. No field of the Kubernetes API starts with a capital letter.
+// jsonPath removes the embedded struct names that the JSON library (sigs.k8s.io/json 2025-07-30) inserts into paths. No
+// Kubernetes API field starts with a capital letter.
 func jsonPath(path string) string {
 	steps := strings.Split(path, ".")
 	return strings.Join(slices.DeleteFunc(steps, func(s string) bool { return s != "" && s[0] >= 'A' && s[0] <= 'Z' }),
@@ -304,7 +304,7 @@ func jsonPath(path string) string {
 
 func join(at, field string) string { return strings.TrimPrefix(at+"."+field, ".") }
 
-// oneLine shortens an error message of the YAML or JSON library to one line.
+// oneLine shortens an error message from the YAML or JSON library to one line.
 func oneLine(err error) string {
 	return fmt.Sprintf("%.300s", strings.Join(strings.Fields(err.Error()), " "))
 }

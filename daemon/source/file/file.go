@@ -1,24 +1,24 @@
 // Package file is the source that reads manifests: YAML or JSON files with any number of documents, in the same format
 // that kubectl uses. Edgeway watches the files and reads a changed file again.
 //
-// Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and, if its type has
-// NodePorts, its NodePorts. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
+// Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and any NodePorts that
+// its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
 // strict: a misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document unusable.
 // Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores an object of another API group,
-// unless Edgeway serves an object of the same kind and name that no document contains any more. A YAML file must end
-// with a newline. A file that once ended with the document end marker must keep the marker.
+// unless it still serves an object of the same kind and name that no document contains any more. A YAML file must end
+// with a newline. A file that once ended with the document end marker must keep it.
 //
 // Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
 // document, a file or a path is unusable, Edgeway removes no object: a half-written, wrongly edited or unreadable file
-// removes no Service, and neither does a renamed folder. A folder without files, or a file without text, also counts as
-// unusable if it contained objects before: a file system that is not mounted looks like an empty folder, and a power
-// failure can leave an empty file. When Edgeway starts, the same rules apply to the objects that Options.Known returns.
-// Once every document is readable, Edgeway removes the objects that no document contains any more. If several documents
-// contain the same object, Edgeway uses the first document by path and line.
+// removes no Service, and neither does a renamed directory. An empty directory or file also counts as unusable if it
+// contained objects before. A file system that is not mounted looks like an empty directory, and a power failure can
+// leave an empty file. When Edgeway starts, the same rules apply to the objects that Options.Known returns. Once every
+// document is readable, Edgeway removes the objects that no document contains any more. If several documents contain
+// the same object, Edgeway uses the first one, in order of path and line.
 //
-// A Service without a creationTimestamp counts as the youngest: the Service cannot take an address or a NodePort from a
-// Service of the cluster, but keeps the addresses and NodePorts that the Service already owns. To give a Service
-// precedence, set its creationTimestamp.
+// A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a cluster
+// Service, but keeps the addresses and NodePorts that it already owns. To give a Service precedence, set its
+// creationTimestamp.
 package file
 
 import (
@@ -35,18 +35,18 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// FaultID is the ID of the fault of a Source's Status.
+// FaultID is the ID of the fault in a Source's Status.
 const FaultID = "source-file"
 
 // Options configure a Source.
 type Options struct {
-	// Paths lists files and folders. In a folder, Edgeway reads the files *.yaml, *.yml and *.json, but no hidden files
-	// and no sub-folders. Paths should be absolute.
+	// Paths lists files and directories. In a directory, Edgeway reads the files *.yaml, *.yml and *.json, but no
+	// hidden files and no subdirectories. Paths should be absolute.
 	Paths []string
 	// NodeName is the name of the host's Node. Edgeway ignores all other Nodes.
 	NodeName string
-	// Known returns the objects in the files of the previous run. ok is false if these objects are unknown. Known may
-	// be nil.
+	// Known returns the objects that the previous run read from the files. ok is false if these objects are unknown.
+	// Known may be nil.
 	Known func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
@@ -98,16 +98,16 @@ func New(o Options) *Source {
 func (s *Source) Name() string { return "file" }
 
 // Status implements source.Source. Synced becomes true when the source has read every path. LastContact is the last
-// time when the source read all files without a fault.
+// time that the source read all files without a fault.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
 }
 
-// Place returns the position of the document that contains an object, as "file:line". For a document that is unreadable
-// now, Place uses the last readable version. Place returns "" if no document has contained the object since Edgeway
-// started.
+// Place returns the position of the document that contains an object, as "file:line". For a document that is currently
+// unreadable, Place uses the last readable version. Place returns "" if no document has contained the object since
+// Edgeway started.
 func (s *Source) Place(key source.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,28 +117,27 @@ func (s *Source) Place(key source.Key) string {
 	return ""
 }
 
-// The times that control when Edgeway reads the files.
+// These times control when Edgeway reads the files.
 const (
-	// quiet is the time without changes after which Edgeway reads the files. settle is the longest time for which
-	// Edgeway waits until the changes stop.
+	// quiet is the time that the files must stay unchanged before Edgeway reads them. settle is the longest time that
+	// Edgeway waits for the changes to stop.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
-	// poll is the time between two readings if no event arrives. The kernel sends no events for changes behind symbolic
-	// links or on network file systems.
+	// poll is the time between two reads if the kernel reports no change. The kernel sends no events for changes behind
+	// symbolic links or on network file systems.
 	poll = 30 * time.Second
 	// faultyPoll replaces poll while a path is unreadable or not watched.
 	faultyPoll = 5 * time.Second
-	// late is the time without progress after which Edgeway reports that the reading is slow. Reading 40 MiB takes
-	// some seconds on a small board, and reading 100,000 Services takes a minute if other programs keep the
-	// processors busy.
+	// late is the time without progress after which Edgeway reports a slow read. Reading 40 MiB takes several seconds
+	// on a small board, and reading 100,000 Services takes a minute if other programs keep the CPUs busy.
 	late = 30 * time.Second
 	// coarse exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
 	coarse = 4 * time.Second
 )
 
-// Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first reading.
-// Otherwise, Run calls Synced after the first reading that is complete enough (see reading.counts). Until Run has
-// called Synced, Edgeway removes no object from the host.
+// Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first read.
+// Otherwise, Run calls Synced after the first read that is complete enough (see reading.counts). Until Run has called
+// Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(&s.options)
@@ -150,7 +149,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		go func() {
 			defer close(done)
 			r.panicked = contain.Call(func() error {
-				r.watched = w.add() // watch before reading, so that a change during the reading causes another reading
+				r.watched = w.add() // watch first, so that a change during the read triggers another read
 				s.scan(r)
 				return nil
 			})
@@ -187,8 +186,8 @@ func Read(o Options, sink source.Sink) source.Status {
 	return s.Status()
 }
 
-// await waits until the reading is complete or ctx is done. A reading may hang forever, for example on a network file
-// system whose server is down. In that case, the source serves the previous run's objects.
+// await waits until the read is complete or ctx is done. A read may hang forever, for example on a network file system
+// whose server is down. While a read hangs, the source serves the previous run's objects.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.late)
 	defer timer.Stop()
@@ -219,7 +218,7 @@ func (s *Source) synced(sink source.Sink) {
 	}
 }
 
-// begin passes the previous run's objects to the sink. The first reading without a fault removes the objects that no
+// begin passes the previous run's objects to the sink. The first read without a fault removes the objects that no
 // longer exist.
 func (s *Source) begin(sink source.Sink) {
 	if s.options.Known == nil || s.began { // begin already ran before a panic ended the last Run
@@ -256,7 +255,7 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the outcome of a reading in the status.
+// setFault stores the outcome of a read in the status.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

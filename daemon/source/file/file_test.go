@@ -56,7 +56,7 @@ func (m *memory) names() string {
 	return strings.Join(out, ", ")
 }
 
-// problems returns all problems, without the name of the folder.
+// problems returns all problems, without the name of the directory.
 func (m *memory) problems(dir string) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,7 +83,7 @@ func (s *Source) read(sink source.Sink) {
 	s.finish(sink, r)
 }
 
-// folder is a folder of manifests that tests read on demand.
+// folder is a manifest directory that tests read on demand.
 type folder struct {
 	t    testing.TB
 	dir  string
@@ -116,8 +116,7 @@ func (f *folder) expect(names string, problems ...string) {
 	f.problems(problems...)
 }
 
-// problems fails the test unless there is exactly one problem for each given text, and each problem starts with the
-// text.
+// problems fails the test unless there is exactly one problem for each text in want, and it starts with the text.
 func (f *folder) problems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)

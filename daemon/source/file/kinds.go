@@ -63,7 +63,7 @@ func find(meta metav1.TypeMeta) (usage, kind) {
 	return notUsed, kind{}
 }
 
-// builtin lists the kinds of Kubernetes 1.37 in the groups that Edgeway reads.
+// builtin lists the Kubernetes 1.37 kinds in the API groups that Edgeway reads.
 var builtin = map[string][]string{
 	"": {
 		"Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "List", "Namespace", "Node", "PersistentVolume",
@@ -94,8 +94,8 @@ func groupOf(apiVersion string) string {
 	return group
 }
 
-// service is a Service with the field spec.trafficHint, which KEP-4963 proposes. The API server of Kubernetes 1.37
-// drops this unknown field, so Services in a cluster use the annotation instead.
+// service is a Service with the field spec.trafficHint, which KEP-4963 proposes. The Kubernetes 1.37 API server drops
+// spec.trafficHint as unknown, so Services in a cluster use the annotation instead.
 type service struct {
 	corev1.Service `json:",inline"`
 
@@ -132,8 +132,8 @@ func addService(s *Source, d *document, at string, data []byte) {
 	d.objects = append(d.objects, out)
 }
 
-// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway itself
-// does not use the value, because the EndpointSlices hold the resulting zones and Nodes.
+// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway does not
+// use the value itself, because EndpointSlices hold the resulting zone and Node hints.
 func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
@@ -147,8 +147,8 @@ func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault
 	return nil
 }
 
-// missingNodePorts returns a fault for each port for which an API server would allocate a NodePort. Edgeway still
-// serves the port at the Service's other addresses.
+// missingNodePorts returns a fault for each port that an API server would allocate a NodePort for. Edgeway still serves
+// the port at the Service's other addresses.
 func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {
 	case corev1.ServiceTypeNodePort:
@@ -208,7 +208,7 @@ func addServiceCIDR(s *Source, d *document, at string, data []byte) {
 	}
 }
 
-// namespaced sets the default namespace of an object and validates the namespace and the name.
+// namespaced sets an object's default namespace and validates its namespace and name.
 func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault

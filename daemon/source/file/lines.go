@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// locate sets the line of each fault in a document to the line of the field, or of the nearest enclosing field that
-// exists. If the document has faults, which is rare, locate parses the document a second time.
+// locate sets the line of each fault in a document to the line of its field, or of the nearest enclosing field that
+// exists. If the document has faults, which is rare, locate parses it a second time.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return
@@ -50,7 +50,7 @@ func lineOf(n *yaml.Node, field string) int {
 }
 
 // child returns the nodes of a field's name and value. For an item of a list, both results are the item. Both results
-// are nil if n has no such field or item.
+// are nil if n lacks the field or item.
 func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -69,7 +69,7 @@ func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 	return nil, nil
 }
 
-// cutStep splits the first step, such as "spec" or the text in brackets, off a path.
+// cutStep splits the first step off a path. A step is a field name such as "spec" or text in brackets.
 func cutStep(field string) (step, rest string) {
 	if inner, ok := strings.CutPrefix(field, "["); ok {
 		step, rest, _ = strings.Cut(inner, "]")

@@ -23,20 +23,20 @@ type reading struct {
 	paths    []fault.Fault // the faults of unreadable paths
 	// unread reports whether a path was unreadable. fresh reports whether any object comes from a readable file.
 	unread, fresh bool
-	// faults holds the first faults that make the reading incomplete, and more counts the other faults.
+	// faults lists the first reasons why the read is incomplete, and more counts the other reasons.
 	faults []fault.Fault
 	more   int
 	// kept lists the Services that Edgeway still serves although no readable document contains them.
 	kept []source.Key
-	// last is the time when the reading finished a file most recently, or the start time of the reading.
+	// last is the time when the read last finished a file, or the time when it started.
 	last atomic.Pointer[time.Time]
 }
 
-// moved records that the reading has made progress.
+// moved records that the read has made progress.
 func (r *reading) moved() { r.last.Store(new(time.Now())) }
 
-// maxNamed limits the number of faults, and of Services, that the status of the source names. The problems of the
-// Documents include the other faults.
+// maxNamed limits the number of faults, and the number of Services, that the source's status names. The Documents list
+// the other faults.
 const maxNamed = 3
 
 func (r *reading) add(p fault.Fault) {
@@ -49,12 +49,12 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a reading can be treated as complete even if the earlier objects are unknown. counts returns
-// false for a reading with faults and without objects, which looks like an empty cluster.
+// counts reports whether a read can count as complete even if the previous run's objects are unknown. counts returns
+// false for a read that has faults and no objects, because it looks like an empty cluster.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
-// fault explains why the reading is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the
-// reading is complete.
+// fault explains why the read is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the read
+// is complete.
 func (r *reading) fault() fault.Fault {
 	if r.whole() {
 		return fault.Fault{}
@@ -220,7 +220,7 @@ func (s *Source) keep(r *reading) {
 	}
 }
 
-// tell passes the differences between the reading and the served objects to the sink. Only a complete reading removes
+// tell passes the differences between the reading and the served objects to the sink. Only a complete read removes
 // objects.
 func (s *Source) tell(sink source.Sink, r *reading) {
 	if !r.whole() {

@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A Service from a manifest has the field Manifest set, even if the Service comes from the last-known state.
+// The field Manifest is set for a Service from a manifest, even if it was loaded from the last-known state.
 func TestManifestServicesAreMarked(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)

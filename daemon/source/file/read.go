@@ -23,12 +23,14 @@ import (
 
 type manifest struct {
 	sum [sha256.Size]byte
-	// stamp is the metadata of the file at the time of this checksum. A zero stamp forces a new reading.
+	// stamp is the file's metadata at the time when Edgeway computed the checksum. A zero stamp forces Edgeway to read
+	// the file again.
 	stamp     syscall.Stat_t
 	documents []*document
 	// ended reports whether the file ends, or once ended, with the document end marker.
 	ended bool
-	// fault explains why the file is unreadable now. Unless fault is nil, documents holds the last readable version.
+	// fault explains why the file is currently unreadable. If fault is not nil, documents holds the last readable
+	// version.
 	fault error
 }
 
@@ -88,7 +90,7 @@ var (
 	errEmptyFolder = errors.New("no manifest is left")
 	errEmptyFile   = errors.New("the file is empty")
 	errGone        = errors.New("the file was deleted, or is a link to a file that does not exist")
-	// errPath is the fault of the files below an unreadable path. Edgeway reports the fault of the path separately.
+	// errPath is the fault for files below an unreadable path. Edgeway reports the path's own fault separately.
 	errPath = errors.New("the path is unreadable")
 )
 
@@ -106,7 +108,7 @@ func (s *Source) heldBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files that Edgeway read earlier below a path that is unreadable now.
+// keepBelow adds the files below an unreadable path, which Edgeway read while the path was still readable.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
@@ -115,14 +117,14 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 	}
 }
 
-// Edgeway reads the files in the order of their paths, and skips a file that would exceed maxTotal. An export of 10,000
-// Services with their EndpointSlices takes about 40 MiB.
+// Edgeway reads the files in path order, and skips a file that would exceed maxTotal. An export of 10,000 Services with
+// their EndpointSlices is about 40 MiB in size.
 const (
 	maxFile  = 16 << 20
 	maxTotal = 128 << 20
 )
 
-// readFile reads a file if the file has changed and fault is nil, and returns the size of the file.
+// readFile reads a file if it has changed and fault is nil, and returns its size.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -132,7 +134,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	if old.fault = fault; fault != nil {
 		return 0
 	}
-	// An NFS client asks the server for changes only when opening a file, so readFile opens even a file that seems
+	// An NFS client asks the server for changes only when it opens a file, so readFile opens even a file that seems
 	// unchanged.
 	file, info, err := files.Open(path)
 	if err == nil {
@@ -143,7 +145,7 @@ func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 		size, err = s.readOpen(file, info, old, limit)
 	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // the next listing shows whether the file, or its folder, was deleted
+	case errors.Is(err, fs.ErrNotExist): // the next listing shows whether the file, or its directory, was deleted
 		old.fault = errGone
 	case err != nil:
 		old.fault = reason(err, limit)
@@ -209,8 +211,7 @@ func hasEndMarker(data []byte) bool {
 }
 
 // stampOf returns the metadata that changes with each write to a file, provided that the file system's clock has
-// advanced since the previous write. The metadata excludes the access time, because each reading changes the access
-// time.
+// advanced since the previous write. The metadata excludes the access time, because each read changes it.
 func stampOf(info fs.FileInfo) syscall.Stat_t {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -221,13 +222,13 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// settled reports whether any later write to the file will change the file's stamp. For a stamp in the future, settled
-// returns false.
+// settled reports whether any later write to the file will change its stamp. For a stamp in the future, settled returns
+// false.
 func (s *Source) settled(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
 }
 
-// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a size
+// reason returns err without the path, because the fault's position already contains it. If a file exceeds a size
 // limit, the returned error names the limit.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
@@ -246,13 +247,13 @@ func unreadable(path string, err error) fault.Fault {
 	fix := files.Advice(path, err)
 	switch {
 	case errors.Is(err, errEmptyFolder):
-		fix = "mount the file system, or, to remove all of its Services, leave a file with a comment there"
+		fix = "mount the file system, or, to remove all of its Services, add a file that holds only a comment"
 	case errors.Is(err, errEmptyFile):
 		fix = "restore the file, or, to remove all of its Services, delete it or (YAML) leave a comment in it"
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
-		fix = "restore it, or take it out of source.file.paths"
+		fix = "restore it, or remove it from source.file.paths"
 	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, or an error of a network file system
 		fix = "journalctl -k"
 	}

@@ -11,8 +11,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// watcher waits for changes of files. Most programs replace a file instead of writing to it, so a watcher also watches
-// folders.
+// watcher waits for file changes. Most programs replace a file instead of writing to it, so a watcher also watches
+// directories.
 type watcher struct {
 	paths []string
 	log   *slog.Logger
@@ -22,7 +22,7 @@ type watcher struct {
 func newWatcher(o *Options) *watcher {
 	inner, err := o.NewWatcher()
 	if err != nil {
-		o.Logger.Warn("manifests cannot be watched and are polled", "error", err, "period", faultyPoll)
+		o.Logger.Warn("cannot watch the manifests, polling instead", "error", err, "period", faultyPoll)
 	}
 	return &watcher{paths: o.Paths, log: o.Logger, inner: inner}
 }
@@ -33,9 +33,9 @@ func (w *watcher) close() {
 	}
 }
 
-// add watches the paths and their parent folders, including new folders, and reports whether all paths are watched.
-// When an editor replaces a file, the kernel removes the watch on the file, but not the watch on the folder. add also
-// watches each path itself, because the path may be a folder.
+// add watches the paths and their parent directories, including new directories, and reports whether all paths are
+// watched. When an editor replaces a file, the kernel removes the watch on the file, but not the watch on the
+// directory. add also watches each path itself, because it may be a directory.
 func (w *watcher) add() bool {
 	if w.inner == nil {
 		return false
@@ -49,7 +49,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait returns true when the source must read the files: after a change, or after the given time.
+// wait returns true when the source must read the files: after a change, or once the time longest has elapsed.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()
@@ -58,7 +58,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	if w.inner != nil {
 		events, errs = w.inner.Events, w.inner.Errors
 	}
-	var latest time.Time // the latest time for the reading, set by the first change
+	var latest time.Time // the latest time for the read, set by the first change
 	for {
 		select {
 		case <-ctx.Done():
@@ -66,7 +66,7 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 		case <-timer.C:
 			return true
 		case err := <-errs: // for example, the kernel's queue overflowed: any file may have changed
-			w.log.Debug("watch of manifests reported a fault", "error", err)
+			w.log.Debug("manifest watch reported an error", "error", err)
 			return true
 		case e := <-events:
 			if !w.concerns(e.Name) {

@@ -77,8 +77,8 @@ func TestFileChangesAreDetected(t *testing.T) {
 	}
 }
 
-// In a ConfigMap volume, the kubelet creates links to files behind a link to a folder, and replaces only the link to
-// the folder.
+// In a ConfigMap volume, each file is a symbolic link that leads through a link to a directory. The kubelet replaces
+// only the directory link.
 func TestSwappedSymlinkIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {

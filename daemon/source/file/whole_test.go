@@ -26,7 +26,7 @@ func (f *folder) must(err error) {
 
 func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
 
-// restart starts a new source with the objects of the last-known state: all objects except Documents.
+// restart starts a new source with the objects from the last-known state: all objects except Documents.
 func (f *folder) restart() {
 	var before []source.Object
 	for _, o := range f.sink.objects {
@@ -66,14 +66,14 @@ func (f *folder) asNobody() {
 	<-done
 }
 
-// accident damages manifests in a way that must not make Edgeway remove a Service.
+// accident damages manifests in a way that must not cause Edgeway to remove a Service.
 type accident struct {
 	do       func(f *folder)
 	asNobody bool   // whether to read as the user nobody, who cannot read all files
-	says     string // the expected fault, without the folder's name
+	says     string // the expected fault, without the directory's name
 }
 
-// In the folder of the accidents, a.yaml holds the Services a and b, and z.yaml holds z.
+// Before each accident, a.yaml holds the Services a and b, and z.yaml holds z.
 func accidents() map[string]accident {
 	replace := func(name, text string) func(f *folder) { return func(f *folder) { f.write(name, text) } }
 	link := func(to string) func(f *folder) {
@@ -138,7 +138,7 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 				}
 
 				// Once all files are readable, Edgeway removes the objects that no document contains.
-				_ = os.Chmod(f.dir, 0o700) // fails if the folder does not exist
+				_ = os.Chmod(f.dir, 0o700) // fails if the directory does not exist
 				f.must(os.RemoveAll(f.dir))
 				f.must(os.Mkdir(f.dir, 0o700))
 				f.write("a.yaml", called("a"))
@@ -187,7 +187,7 @@ func TestDeliberateRemoval(t *testing.T) {
 	}
 }
 
-// An empty file or folder is a fault only if it held objects before.
+// An empty file or directory is a fault only if it held objects before.
 func TestEmptyAtStartIsNoFault(t *testing.T) {
 	f := newFolder(t)
 	f.expect("")
@@ -217,8 +217,8 @@ func TestFaultOnlyObjectKeepsPreviousVersion(t *testing.T) {
 	}
 }
 
-// If two files contain the same Service and the first file becomes unreadable, Edgeway does not use the version in
-// the second file.
+// If two files contain the same Service and the first one becomes unreadable, Edgeway does not use the version in the
+// second one.
 func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 	f := newFolder(t)
 	f.write("a.yaml", web)
@@ -235,7 +235,7 @@ func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	for name, c := range map[string]struct {
 		do     func(f *folder)
-		paths  []string // paths in the folder, or nil for the folder itself
+		paths  []string // paths in the directory, or nil for the directory itself
 		synced bool
 	}{
 		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},
@@ -303,7 +303,7 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks every attempt to open the folder until the test calls release, as a network file system does while its
+// hang blocks every attempt to open the directory until the test calls release, as a network file system does while its
 // server is down.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
@@ -363,8 +363,8 @@ func TestHungFileSystem(t *testing.T) {
 	}
 }
 
-// A read that takes minutes because there are many files is not a fault as long as it makes progress. During the read,
-// Edgeway serves the known objects.
+// A read that takes minutes because there are many files is not a fault as long as it makes progress. During a long
+// read, Edgeway serves the known objects.
 func TestSlowReadingIsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

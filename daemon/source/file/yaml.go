@@ -7,15 +7,16 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// toJSON converts a document as kubectl does, with sigs.k8s.io/yaml. That library implements YAML 1.1, in which "yes"
-// is true. Version 3 of go.yaml.in/yaml finds the mistakes, because its errors have line numbers.
+// toJSON converts a document with sigs.k8s.io/yaml, as kubectl does. The library sigs.k8s.io/yaml implements YAML 1.1,
+// in which "yes" is true. toJSON first parses the document with go.yaml.in/yaml v3, because its errors have line
+// numbers.
 func toJSON(text []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, err
 	}
 	if expand(&document, maxExpanded, 0) < 0 {
-		return nil, errors.New("yaml: with its aliases it has more than 16 MiB, or it nests too deep")
+		return nil, errors.New("yaml: with its aliases expanded, the document has more than 16 MiB or nests too deeply")
 	}
 	if err := document.Decode(new(any)); err != nil { // finds duplicate keys
 		return nil, err
@@ -23,8 +24,8 @@ func toJSON(text []byte) ([]byte, error) {
 	return sigsyaml.YAMLToJSON(text)
 }
 
-// maxExpanded limits the size of a document after the expansion of all aliases. The library (go.yaml.in/yaml v3.0)
-// limits only the number of values: 3,000 aliases of 1 MB of text became 3 GB of JSON.
+// maxExpanded limits the size that a document may have after all aliases are expanded. The library (go.yaml.in/yaml
+// v3.0) limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
 // expand returns left minus the size of a node. The result is negative if the node is larger than left or nests too

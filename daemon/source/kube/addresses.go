@@ -17,14 +17,14 @@ const (
 	// keepAddr is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
 	// name stopped resolving to the address must be older than keepAddr.
 	keepAddr = 7 * 24 * time.Hour
-	// proofStep is the resolution of the time of a proof, because Edgeway writes each change to disk and a connection
-	// in use proves an address every minute.
+	// proofStep is the resolution of proof times. Edgeway writes each change to disk, and a connection in use proves
+	// its address every minute.
 	proofStep = time.Hour
 )
 
-// addresses holds the addresses of the API server or of the proxy to the API server. A successful TLS handshake with
-// the API server over a connection to an address proves that address. A DNS response proves no address: DNS only
-// supplies addresses to try, and shows which proven addresses are outdated.
+// addresses holds the addresses of the API server, or of the proxy that Edgeway uses to reach it. A TLS handshake with
+// the API server proves the address of the connection. A DNS response proves no address: DNS only supplies addresses to
+// try, and shows which proven addresses are outdated.
 type addresses struct {
 	// changed receives a value when the result of addresses.server changes.
 	changed chan struct{}
@@ -33,9 +33,9 @@ type addresses struct {
 	// configured lists the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no proof,
 	// because only root can write the kubeconfig.
 	configured []netip.Addr
-	// fixed reports whether the URL of the server or proxy contains an address instead of a host name.
+	// fixed reports whether the URL of the server or the proxy contains an address instead of a host name.
 	fixed bool
-	// proven starts with the address of the latest proof.
+	// proven lists the proven addresses, latest proof first.
 	proven []source.ServerAddr
 	// recalled reports whether proven includes the addresses of the previous run.
 	recalled bool
@@ -43,8 +43,8 @@ type addresses struct {
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with the addresses in the URLs of the server and of the proxy to the server.
-// The dialer connects to the last URL. Proven addresses of an earlier configuration expire.
+// configure replaces the literal addresses with the addresses in peers, which holds the URLs of the server and of its
+// proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,7 +112,7 @@ func (a *addresses) prove(addr netip.Addr) {
 	}
 }
 
-// answered records the addresses to which the host name now resolves.
+// answered records the addresses that the host name now resolves to.
 func (a *addresses) answered(found []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns the given addresses for apiName, and returns the name server and a
-// resolver that queries the name server.
+// nameServer starts a name server that returns the given addresses for apiName. The results are the server and a
+// resolver that queries it.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Res
 	}}
 }
 
-// apiName is a host name in the certificate of httptest. The certificate is also valid for 127.0.0.1.
+// apiName is a host name in httptest's certificate, which is also valid for 127.0.0.1.
 const apiName = "example.com"
 
 // byName prepares a source that connects to a fake API server by host name.
@@ -63,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes all connections. A request over a new connection must then succeed in time, and the source must regain
-// contact, which the feed's pace and the reflector's back-off may delay.
+// redial closes all connections. A request over a new connection must then succeed in time. The source must also regain
+// contact, which may take longer because of the feed's pace and the reflector's back-off.
 func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -124,7 +124,7 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// The source uses the response to the marked query, or else the response to the unmarked query.
+// The source uses the response to the marked query if there is one, and otherwise the response to the unmarked query.
 func TestMarkedQueryPrecedesUnmarked(t *testing.T) {
 	t.Parallel()
 	truth, marked := nameServer(t, "127.0.0.1")
@@ -167,8 +167,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the host name resolves to a new address, a running source connects to the new address. The source then trusts both
-// the old and the new address.
+// If the host name resolves to a new address, a running source connects to it. The source then trusts both the old and
+// the new address.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
@@ -196,8 +196,8 @@ func TestAPIServerMoves(t *testing.T) {
 	}
 }
 
-// A literal address in the kubeconfig counts as an address of the API server even without a connection. An address of a
-// host name does not count if no connection succeeds, or if the source does not verify the server's certificate.
+// A literal address in the kubeconfig counts as an address of the API server even without a connection. An address that
+// a host name resolves to counts only if a connection succeeds and the source verifies the server's certificate.
 func TestUnprovenAPIServerAddresses(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")
@@ -225,8 +225,8 @@ func TestUnprovenAPIServerAddresses(t *testing.T) {
 	}
 }
 
-// A TLS handshake with the API server through a proxy confirms the address of the proxy. The source does not resolve
-// the API server's host name, because perhaps only the proxy can resolve that name.
+// A TLS handshake with the API server through a proxy confirms the proxy's address. The source does not resolve the API
+// server's host name, because only the proxy may be able to resolve it.
 func TestAPIServerBehindProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"

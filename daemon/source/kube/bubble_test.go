@@ -14,14 +14,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes client-go's error handlers: they delay every reflector in the process, and they remember a time from
-// the last synctest bubble that reported an error.
+// TestMain removes client-go's error handlers, which delay every reflector in the process and remember a time from the
+// last synctest bubble that reported an error.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()
 }
 
-// pipes is a listener whose connections use no network, so that tests can use the listener in a synctest bubble.
+// pipes is a listener whose connections use no network, so tests can use it in a synctest bubble.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}

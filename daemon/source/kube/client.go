@@ -26,7 +26,7 @@ type client struct {
 	transport *transport
 	params    runtime.ParameterCodec
 	dialer    *dialer
-	// peers lists the URLs to which the dialer connects; see addresses.configure.
+	// peers lists the URLs of the server and of its proxy; see addresses.configure.
 	peers []*url.URL
 
 	core, discovery, networking rest.Interface
@@ -93,7 +93,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if t.Proxy != nil {
-		// If the URL of the proxy is invalid, each request fails with the same error.
+		// If the proxy URL is invalid, each request fails with the same error.
 		if proxy, err := t.Proxy(&http.Request{URL: c.server}); err == nil && proxy != nil {
 			c.peers = append(c.peers, proxy)
 		}
@@ -123,15 +123,15 @@ func (c *client) end() {
 	}
 }
 
-// The transport sends a ping on a connection that has received no data for pingAfter, and closes the connection if no
-// response arrives within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
+// The transport sends a ping on a connection that has received no data for pingAfter, and closes it if it receives no
+// response within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// pingOften configures the HTTP/2 health check of a transport from client-go before the transport's first request.
-// client-go may return a transport that pingOften has already configured.
+// pingOften configures the HTTP/2 health check of a client-go transport before its first request. client-go may return
+// a transport that pingOften has already configured.
 func pingOften(rt http.RoundTripper) http.RoundTripper {
 	if t := innermost(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
@@ -139,7 +139,7 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// innermost returns the transport that client-go has wrapped, or nil if that transport has another type.
+// innermost returns the transport that client-go has wrapped, or nil if it has another type.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		w, ok := rt.(utilnet.RoundTripperWrapper)

@@ -8,18 +8,19 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ClockID is the ID of the fault of a wrong host clock.
+// ClockID is the ID of the fault for a wrong host clock.
 const ClockID = "clock"
 
 // maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose clock
-// is behind rejects new tokens and certificates. With any wrong clock, a host misjudges the expiry of tokens and
+// is behind rejects new tokens and certificates. A host with a wrong clock misjudges the expiry of tokens and
 // certificates.
 const maxSkew = 10 * time.Second
 
 // clock estimates the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// server is the time in the response, with a resolution of one second. heard is the time when the response arrived.
+	// server is the time in the response, with a resolution of one second. heard is the time when the source received
+	// it.
 	server, heard time.Time
 }
 
@@ -34,9 +35,8 @@ func (c *clock) note(resp *http.Response) {
 	c.server, c.heard = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns the time by which this host's clock is ahead of the API server's clock. Because ahead uses the
-// monotonic clock, the result is correct immediately after a program sets the host's clock. ok is false before the
-// first response.
+// ahead returns how far this host's clock is ahead of the API server's clock. Because ahead uses the monotonic clock,
+// the result is correct as soon as a program has set the host's clock. ok is false before the first response.
 func (c *clock) ahead() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,21 +46,21 @@ func (c *clock) ahead() (skew time.Duration, ok bool) {
 	return time.Now().Round(0).Sub(c.server.Add(time.Since(c.heard))), true
 }
 
-// ClockFault returns the fault of a host clock that is ahead of the API server's clock by the given duration. The
-// severity is OK if the clocks agree.
+// ClockFault returns the fault for a host clock that is ahead of the API server's clock. The severity is OK if the
+// clocks agree.
 func ClockFault(ahead time.Duration) fault.Fault {
 	skew, word := ahead.Round(time.Second), "ahead of"
 	if skew < 0 {
 		skew, word = -skew, "behind"
 	}
 	if skew <= maxSkew {
-		return fault.New(ClockID, fault.OK, "", "the clock of this host agrees with that of the API server")
+		return fault.New(ClockID, fault.OK, "", "the clocks of this host and of the API server agree")
 	}
 	return fault.New(ClockID, fault.Warning, "timedatectl set-ntp true",
-		"the clock of this host is %s %s that of the API server: valid credentials may count as expired", skew, word)
+		"this host's clock is %s %s the API server's clock: valid credentials may count as expired", skew, word)
 }
 
-// ClockFaults returns the fault of this host's clock, or nil if the clock is right or the difference is unknown.
+// ClockFaults returns the fault for this host's clock, or nil if the clock is right or the difference is unknown.
 func (s *Source) ClockFaults() []fault.Fault {
 	ahead, ok := s.client.Load().transport.clock.ahead()
 	if f := ClockFault(ahead); ok && f.Severity > fault.OK {

@@ -22,11 +22,10 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// access holds the address of the API server and the credentials, from a kubeconfig and the files that the kubeconfig
-// names.
+// access holds the address of the API server and the credentials, from a kubeconfig and the files that it names.
 type access struct {
-	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that
-	// Edgeway has validated. Only a token file is stored as a path.
+	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that it
+	// has validated. Only the token file is stored as a path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
 	// digest covers all files except the token file, which client-go reads itself.
@@ -59,8 +58,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of a kubeconfig and all files that the context refers to, so that Edgeway
-// finds a fault immediately and not during a later request. After an error, the access still lists the files.
+// loadKubeconfig reads the current context of a kubeconfig and all files that it refers to, so that Edgeway finds
+// faults immediately instead of during a later request. After an error, the access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -93,7 +92,7 @@ func (r *reader) load(path string, allowExec bool) (*access, error) {
 }
 
 func (r *reader) complete(path string, config *api.Config, allowExec bool, out *access) error {
-	// Relative paths in the kubeconfig are relative to its folder.
+	// Relative paths in the kubeconfig are relative to its directory.
 	for _, c := range config.Clusters {
 		c.LocationOfOrigin = path
 	}
@@ -135,7 +134,7 @@ const (
 	fixPEM     = "write PEM, which begins with -----BEGIN"
 	fixCert    = "write PEM, which begins with -----BEGIN CERTIFICATE-----"
 	fixEmpty   = "write the content into the file"
-	fixPair    = "take the key that belongs to the certificate"
+	fixPair    = "use the key that belongs to the certificate"
 	fixCommand = "install the program below /usr, or write its whole path"
 )
 
@@ -157,8 +156,8 @@ func currentCluster(config *api.Config) (*api.Cluster, error) {
 	return cluster, nil
 }
 
-// currentUser returns the user of the current context, which must exist. If the context names no user, the result is a
-// user without credentials.
+// currentUser returns the user of the current context, or an error if this user does not exist. If the context names no
+// user, the result is a user without credentials.
 func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	name := config.Contexts[config.CurrentContext].AuthInfo
 	if name == "" {
@@ -172,8 +171,7 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	return user, nil
 }
 
-// readCluster reads the authority's certificates into cluster. As in readUser, an error starts with the name of the
-// field.
+// readCluster reads the CA certificates into cluster. As in readUser, an error starts with the field name.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
 		return fixable(fixServer, errors.New("server: missing or empty"))
@@ -222,7 +220,7 @@ func (r *reader) readUser(user *api.AuthInfo, allowExec bool, expiries map[strin
 
 func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 	if user.AuthProvider != nil {
-		return fmt.Errorf("auth-provider: %q is not supported, because client-go has removed these providers; "+
+		return fmt.Errorf("auth-provider: %q is not supported, because client-go has dropped auth providers; "+
 			"use a token, a certificate or an exec plugin", user.AuthProvider.Name)
 	}
 	if user.Exec == nil {
@@ -275,9 +273,9 @@ func isPEM(text []byte) bool {
 	return block != nil
 }
 
-// fileOrData returns the content that a kubeconfig specifies either in a file, with the path in the field NAME, or as
-// data in the field NAME-data. fileOrData also returns the name of the field with the content. As in client-go, data
-// takes precedence.
+// fileOrData returns the content of a kubeconfig entry. Either the field NAME holds the path of a file, or the field
+// NAME-data holds the content itself. fileOrData also returns the name of the field that it used. As in client-go,
+// NAME-data takes precedence.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {
@@ -294,7 +292,7 @@ func (r *reader) fileOrData(path string, data []byte, name string, secret bool) 
 	return content, name, err
 }
 
-// Files returns the path of the kubeconfig and the paths of the files that a readable kubeconfig names.
+// Files returns the paths of the kubeconfig and, if it is readable, of the files that it names.
 func Files(kubeconfig string, allowExec bool) (out []string) {
 	a, _ := loadKubeconfig(kubeconfig, allowExec) // Warnings returns the error
 	for _, f := range a.files {

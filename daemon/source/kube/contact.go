@@ -17,8 +17,8 @@ type Contact struct {
 	Server string // the URL of the API server
 	// Took is the time from the request to the response.
 	Took time.Duration
-	// Ahead is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
-	// Dated reports whether Ahead is known.
+	// Ahead is how far this host's clock is ahead of the server's clock, with a resolution of one second. Dated reports
+	// whether Ahead is known.
 	Ahead time.Duration
 	Dated bool
 	// Fault explains why Edgeway cannot read Services, or is the zero Fault.
@@ -28,7 +28,7 @@ type Contact struct {
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the credentials and the dialer that a
-// Source with the same options would use. The error is about the kubeconfig.
+// Source with the same options would use. An error means that the kubeconfig has a fault.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {

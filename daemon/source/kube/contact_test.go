@@ -50,7 +50,7 @@ func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 	}
 }
 
-// The fix depends on the cause of the failure. Errors in the kubeconfig are not among the causes, because "edgeway
+// The fix depends on the cause of the failure. The test does not cover errors in the kubeconfig, because "edgeway
 // config check" reports them.
 func TestTryAdvice(t *testing.T) {
 	t.Parallel()

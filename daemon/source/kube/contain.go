@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs f in a goroutine. If f panics, Run panics too, so that the caller can restart Run.
+// work runs f in a goroutine. If f panics, Run panics too, so that its caller can restart it.
 func (s *Source) work(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }

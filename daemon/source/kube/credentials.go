@@ -8,12 +8,11 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// credentialPoll is the time between two readings of the kubeconfig and of the files that the kubeconfig names. Edgeway
-// reports a fault only if two consecutive readings find the fault, because a single reading may find a half-written
-// file.
+// credentialPoll is the time between two reads of the kubeconfig and of the files that it names. Edgeway reports a
+// fault only if two consecutive reads find it, because a single read may find a half-written file.
 const credentialPoll = 5 * time.Second
 
-// The IDs of the faults of a kubeconfig.
+// Faults in a kubeconfig have these IDs.
 const (
 	refusedID  = "kubeconfig-refused"
 	expiryID   = "credential-expiry"
@@ -21,7 +20,7 @@ const (
 	RangesID   = "service-ranges"
 )
 
-// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 does not have
+// serviceCIDRs is the resource that defines the ranges of Service addresses. Kubernetes before 1.33 has no
 // ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
@@ -34,7 +33,7 @@ type credentials struct {
 	// fault explains why Edgeway does not use the kubeconfig on disk.
 	fault  error
 	since  time.Time
-	faults int // the number of consecutive readings that found the fault
+	faults int // the number of consecutive reads that found the fault
 }
 
 // Faults returns the current faults of the credentials, including missing permissions. The severity is at most Warning,
@@ -47,7 +46,7 @@ func (s *Source) Faults() (out []fault.Fault) {
 		out = append(out, fault.Fault{
 			ID: refusedID, Severity: fault.Warning, Since: c.since,
 			Fix:     cmp.Or(Advice(c.fault), "edgeway config check"),
-			Message: "The new kubeconfig is unusable, the previous one stays in force: " + c.fault.Error(),
+			Message: "The new kubeconfig is unusable, so the previous one stays in force: " + c.fault.Error(),
 		})
 	}
 	out = append(out, expiryFaults(c.access.expiries, s.options.Kubeconfig, time.Now())...)
@@ -64,11 +63,11 @@ func (s *Source) Faults() (out []fault.Fault) {
 }
 
 func rangesFault(f failure) fault.Fault {
-	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are not known: %s", f.Message)
+	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are unknown: %s", f.Message)
 }
 
-// Warnings returns the faults of a usable kubeconfig. After an error, Warnings also returns the faults found before the
-// error.
+// Warnings returns the faults of a usable kubeconfig. After an error, Warnings also returns the faults that it found
+// before the error.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
@@ -77,8 +76,8 @@ func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	return append(a.insecure, expiryFaults(a.expiries, kubeconfig, time.Now())...), nil
 }
 
-// Expiries returns the validity of each credential that expires: "ca", "client-certificate", "token". The expiry of
-// credentials from an exec plugin is unknown.
+// Expiries returns the validity period of each credential that expires: "ca", "client-certificate", "token". The expiry
+// of credentials from an exec plugin is unknown.
 func (s *Source) Expiries() map[string]Expiry {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,10 +17,10 @@ import (
 	"edgeway/daemon/source"
 )
 
-// dialer opens the connections to the API server or to its proxy. The dialer marks the packets, so that Edgeway's own
-// rules do not apply to these packets. The dialer tries the addresses of the server's host name. If no address of the
-// host name leads to the API server, the dialer tries the proven addresses. The kernel sends keep-alive probes on idle
-// connections, because HTTP/1.1 has no health check.
+// dialer opens the connections to the API server or to its proxy. The dialer marks its packets so that Edgeway's own
+// rules do not apply to them. The dialer first tries the addresses that the server's host name resolves to. If none of
+// these addresses leads to the API server, the dialer tries the proven addresses. The kernel sends keep-alive probes on
+// idle connections, because HTTP/1.1 has no health check.
 type dialer struct {
 	net.Dialer
 	// dial is Options.Dial or net.Dialer.DialContext.
@@ -31,10 +31,10 @@ type dialer struct {
 	addrs *addresses
 	// lookUp is Options.Lookup. If lookUp is nil, the dialer queries the resolvers.
 	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
-	// resolvers lists the resolvers in the order of the queries; see newResolvers.
+	// resolvers lists the resolvers in query order; see newResolvers.
 	resolvers []*net.Resolver
 	tunnels   tunnels
-	// astray reports whether the last connection used an address to which the host name does not resolve.
+	// astray reports whether the last connection used an address that the host name does not resolve to.
 	astray atomic.Bool
 }
 
@@ -53,7 +53,7 @@ func newDialer(o Options) *dialer {
 	return d
 }
 
-// recall adds the proven addresses of the previous run once these addresses are known.
+// recall adds the proven addresses of the previous run once they are known.
 func (d *dialer) recall() {
 	if d.known != nil {
 		d.addrs.recall(d.known())
@@ -61,7 +61,8 @@ func (d *dialer) recall() {
 }
 
 const (
-	// trustName is the time after which the dialer also tries the proven addresses to which the name does not resolve.
+	// trustName is the time after which the dialer also tries the proven addresses that the host name does not resolve
+	// to.
 	trustName = 3 * time.Second
 	// familyGap is the delay between the attempts for the two address families, as in net.Dialer (RFC 6555).
 	familyGap = 300 * time.Millisecond
@@ -72,7 +73,7 @@ const (
 // tryFunc connects to a literal address with a port, and calls connected before starting the TLS handshake.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
-// DialContext opens a TCP connection to an address, to a proxy, or to a server without TLS.
+// DialContext opens a TCP connection to a literal address, to a proxy, or to a server without TLS.
 func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -91,8 +92,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 }
 
 // dialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
-// function connects through the transport's DialContext, which calls the dialer: when the certificate changes, an exec
-// plugin closes only connections from DialContext.
+// function connects through the transport's DialContext, because an exec plugin whose certificate changes closes only
+// connections from DialContext.
 func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -137,8 +138,8 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 	return conn, nil
 }
 
-// search connects to one of the addresses of the host name. If these addresses fail or are slow, search also tries the
-// other proven addresses.
+// search connects to one of the host name's addresses. If they fail or are slow, search also tries the other proven
+// addresses.
 func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
 	defer cancel()
@@ -177,7 +178,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	return nil, fault
 }
 
-// prove records the remote address of a connection over which net/http verified the API server's certificate.
+// prove records a connection's remote address after net/http has verified the API server's certificate.
 func (d *dialer) prove(conn net.Conn) {
 	if addr, ok := remoteAddr(conn); ok {
 		d.tunnels.proven(conn, addr)
@@ -193,7 +194,7 @@ func begin(f func() (net.Conn, error)) <-chan outcome[net.Conn] {
 	return out
 }
 
-// abandon closes a connection that opens after the search.
+// abandon closes a connection that opens after the search has ended.
 func abandon(from <-chan outcome[net.Conn]) {
 	if from == nil {
 		return
@@ -205,7 +206,7 @@ func abandon(from <-chan outcome[net.Conn]) {
 	}()
 }
 
-// byName resolves the host name, stores the addresses in tried, and tries each address.
+// byName resolves the host name, stores its addresses in tried, and tries each of them.
 func (d *dialer) byName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
@@ -265,7 +266,7 @@ func byFamily(found []netip.Addr) []netip.Addr {
 }
 
 // found logs a message when the host name stops or starts leading to the API server. why is nil if the host name leads
-// to the API server.
+// there.
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The credentials that may expire are the values of the metric label "credential".
+// The values of the metric label "credential" are the credentials that may expire.
 const (
 	credentialCA          = "ca"
 	credentialCertificate = "client-certificate"
@@ -27,9 +27,8 @@ type Expiry struct {
 	Until time.Time
 }
 
-// Operators replace long-lived credentials, so Edgeway warns a week before such a credential expires. Programs replace
-// credentials that are valid for two weeks or less: the kubelet replaces a credential after four fifths of the validity
-// period.
+// Operators replace long-lived credentials, so Edgeway warns a week before they expire. Programs replace credentials
+// that are valid for two weeks or less: the kubelet replaces a credential after four fifths of its validity period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore
@@ -59,7 +58,7 @@ func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) 
 	return out
 }
 
-// renewals maps each credential to the command that replaces the credential, with a placeholder for the kubeconfig.
+// renewals maps each credential to the command that replaces it, with a placeholder for the kubeconfig.
 var renewals = map[string]string{
 	credentialCA: fixAuthority,
 	credentialCertificate: "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key " +
@@ -70,15 +69,15 @@ var renewals = map[string]string{
 func credentialName(credential string) string {
 	switch credential {
 	case credentialCA:
-		return "The certificate of the API server's authority"
+		return "The API server's CA certificate"
 	case credentialCertificate:
 		return "The client certificate"
 	}
 	return "The token"
 }
 
-// authorityExpiry returns the validity of the certificate that expires last, because the kubeconfig contains two
-// certificates while an operator replaces the authority.
+// authorityExpiry returns the validity period of the CA certificate that expires last. The kubeconfig contains two CA
+// certificates while an operator replaces the CA.
 func authorityExpiry(raw []byte) (out Expiry) {
 	for block, rest := pem.Decode(raw); block != nil; block, rest = pem.Decode(rest) {
 		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && cert.NotAfter.After(out.Until) {

@@ -43,7 +43,7 @@ type fakeAPI struct {
 	// as a proxy does.
 	noMinutes bool
 	idleLimit time.Duration
-	// fakeAPI.hang closes hung to make the API server hang with open connections.
+	// fakeAPI.hang closes hung to simulate an API server that hangs with open connections.
 	hung chan struct{}
 }
 
@@ -159,7 +159,7 @@ func verbOf(r *http.Request) string {
 	return "list"
 }
 
-// breakWith closes all watches, as the API server does after a while, and makes h respond to all requests.
+// breakWith closes all watches, as the API server does after a while, and lets h respond to all further requests.
 func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -363,5 +363,5 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// String names the feed in test failures.
+// String returns the feed's name in test failures.
 func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// A missing permission for Nodes and a missing API for ServiceCIDRs do not delay Synced, do not cause repeated
-// requests, and are not faults.
+// A missing permission for Nodes or a missing ServiceCIDR API is no fault, and neither delays Synced nor causes
+// repeated requests.
 func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -48,8 +48,8 @@ func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	}
 }
 
-// Without permission to read ServiceCIDRs, Edgeway does not know the ranges. A warning reports the missing permission
-// until an operator grants the permission.
+// Without permission to read ServiceCIDRs, Edgeway does not know the ranges of Service addresses. A warning reports the
+// missing permission until an operator grants it.
 func TestForbiddenServiceCIDRsCauseFault(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)
@@ -229,7 +229,7 @@ func TestPartialListRemovesNothing(t *testing.T) {
 	eventually(t, "the whole list counts", 20*time.Second, func() bool { return r.names() == "d" })
 }
 
-// After a connection breaks, the source continues after the last event instead of requesting a list.
+// After a connection breaks, the source resumes the watch after the last event instead of requesting a list.
 func TestBrokenConnectionResumesWatch(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

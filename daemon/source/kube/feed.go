@@ -33,7 +33,7 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists as long as the source.
+// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists as long as its source.
 type feed struct {
 	source    *Source
 	store     *store
@@ -42,8 +42,8 @@ type feed struct {
 	namespace string
 	labels    string
 	fields    string
-	// required reports whether the feed determines Synced and Status. Other resources may be forbidden or unknown to
-	// the API server, and the feed then retries after deniedPause.
+	// required reports whether the feed determines Synced and Status. If the API server forbids or does not know the
+	// resource of a feed that is not required, the feed retries after deniedPause.
 	required bool
 	kind     string // the Kind of the key
 	example  runtime.Object
@@ -58,13 +58,13 @@ type feed struct {
 	expired atomic.Int32   // the number of consecutive watches with an expired resource version
 }
 
-// session is one run of a feed with one client, and is the ListerWatcher of the reflector. The reflector (client-go
+// session is one run of a feed with one client, and serves as the reflector's ListerWatcher. The reflector (client-go
 // v0.37.2) lists in a goroutine that may outlive the run, so a session must not share data with the next session
 // without a lock.
 type session struct {
 	*feed
 	client *client
-	// streamErr is the error of the last attempt to stream the list.
+	// streamErr is the error from the last attempt to stream the list.
 	streamErr error
 }
 
@@ -77,9 +77,9 @@ const (
 	// watch every 59 to 62 s, so Edgeway still detects silence early.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit is the silence after which a long watch ends. Such silence is not a fault: after a restart, an API
-	// server sends no bookmark for a resource until an object changes, and some proxies close a connection after a
-	// minute of silence.
+	// bookmarkLimit is the silence after which a long watch ends. Silence on a long watch is not a fault: after a
+	// restart, an API server sends no bookmark for a resource until an object changes, and some proxies close a
+	// connection after a minute of silence.
 	bookmarkLimit = 70 * time.Second
 	// A short watch lasts for shortWatch plus a random time up to shortJitter. After a long watch without a bookmark,
 	// Edgeway uses short watches for shortTime, because the API server also sends a bookmark two seconds before the end
@@ -88,26 +88,26 @@ const (
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
 	// A watch that tests whether the API server works again lasts for probeTimeout plus a random time up to
-	// probeJitter. Without the jitter, hosts that lost the API server at the same moment would send their requests at
-	// the same moments.
+	// probeJitter. Without the jitter, hosts that lost the API server at the same moment would also send their requests
+	// at the same moment.
 	probeTimeout = 10 * time.Second
 	probeJitter  = 3 * time.Second
-	// listSpread is the time over which hosts distribute their new lists after their resource versions have expired. A
-	// restart of the API server invalidates the resource versions of all hosts.
+	// listSpread is the time over which hosts distribute their new lists after their resource versions have expired. An
+	// API server restart invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
 	// streamTimeout limits a watch that starts with the full list. The limit is long, because a list may take hours
-	// over a slow link; only silence may end the list earlier.
+	// over a slow link. Only a silent connection ends a list earlier.
 	streamTimeout = 24 * time.Hour
 	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
-	// after probeOvertime. Together with the following test watch, a long watch detects a silent API server within 90
-	// s.
+	// after probeOvertime. A long watch and the test watch that follows it detect a silent API server within 90 s.
 	overtime      = 20 * time.Second
 	probeOvertime = 5 * time.Second
-	// silence is the maximum silence of a list. An API server aborts a list that is not ready within a minute.
+	// silence is the longest time without data that Edgeway tolerates during a list. An API server aborts a list that
+	// is not ready within a minute.
 	silence = 75 * time.Second
 )
 
-// The selectors are those of kube-proxy v1.36.
+// kube-proxy v1.36 uses the same selectors.
 const (
 	ownServices   = "!service.kubernetes.io/service-proxy-name"
 	withClusterIP = "spec.clusterIP!=None"
@@ -171,7 +171,7 @@ func (f *feed) run(ctx context.Context, c *client, events chan<- event) {
 	f.store = newStore(ctx, f, events, f.store)
 	defer f.relays.Wait()
 	f.lists.ease() // the faults of the last client may not apply to this client
-	// The reflector would log every attempt. The Status contains the fault.
+	// The reflector would log every attempt, although the Status contains the fault.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -224,11 +224,11 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return out, nil
 }
 
-// checkList rejects a response that can be decoded but is not a list of the feed's kind, because Edgeway deletes the
-// objects that are not in a list.
+// checkList rejects a response that can be decoded but is not a list of the feed's kind, because Edgeway deletes all
+// objects that a list does not contain.
 func (f *feed) checkList(got runtime.Object) error {
 	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
-		return fmt.Errorf("the answer is no list of %s", f.resource)
+		return fmt.Errorf("the response is not a list of %s", f.resource)
 	}
 	if l, err := meta.ListAccessor(got); err != nil || l.GetResourceVersion() == "" {
 		return fmt.Errorf("the list of %s has no resource version", f.resource)
@@ -264,7 +264,7 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 const longPause = 5 * time.Second
 
 // awaitPause waits for the end of a pause that the API server requested, perhaps in a response to another feed. If the
-// pause is long, the fault of the feed is the pause instead of an earlier lost connection.
+// pause is long, the feed reports it as its fault instead of an earlier lost connection.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {
@@ -274,7 +274,7 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch returns the next watch with time limits. If the API server might not work, for example after a watch
+// nextWatch returns the next watch and its time limits. If the API server might not work, for example after a watch
 // without a bookmark, the watch is short, because a short watch soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
@@ -296,14 +296,15 @@ func (f *feed) nextWatch() *watcher {
 	return w
 }
 
-// watchFailed returns the error that makes the reflector (client-go v0.37.2) react correctly.
+// watchFailed returns an error that the reflector (client-go v0.37.2) handles correctly.
 func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	switch {
 	case c.list && refusesStream(err):
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some errors, the reflector would sleep regardless of ctx. An error of another type prevents the sleep.
+		// After some errors, the reflector would sleep regardless of ctx. Returning an error of another type prevents
+		// the sleep.
 		s.streamErr = s.failed(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
@@ -311,14 +312,14 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	}
 	fault := s.failed(ctx, c, err)
 	if ctx.Err() == nil && (c.lost() != nil || isOverloaded(err)) {
-		// After this error, the reflector starts another watch without a new list.
+		// After a TooManyRequests error, the reflector starts another watch without a new list.
 		return apierrors.NewTooManyRequestsError(fault.Error())
 	}
 	return err
 }
 
-// failed records the error of a request, and returns an error that the reflector does not interpret and that describes
-// the failure in plain words.
+// failed records the error of a request. The returned error describes the failure in plain words, and the reflector
+// does not interpret it.
 func (s *session) failed(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // the feed is stopping
@@ -330,7 +331,7 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 			s.health.fail(found)
 		}
 		s.lists.delay(deniedPause, deniedPause/4)
-		s.source.log.Debug("resource not readable", "resource", s.resource, "error", fault)
+		s.source.log.Debug("cannot read the resource", "resource", s.resource, "error", fault)
 		s.store.answered()
 		return fault
 	}

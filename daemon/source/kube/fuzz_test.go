@@ -92,7 +92,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
 	close(events)
 	<-done
-	// The Protobuf stream reader may double its buffer up to 16 MB.
+	// The Protobuf stream reader may grow its buffer by doubling, up to 16 MB.
 	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
 		t.Errorf("%d bytes took %d of memory", len(body), n)
 	}
@@ -124,7 +124,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
-// sent returns an object and a list in the encoding in which the API server sends data to a feed, with their API group.
+// sent returns an empty object, an empty list and the API group of the types that the API server sends to a feed.
 func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":
@@ -137,7 +137,7 @@ func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	return &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, networkingv1.SchemeGroupVersion
 }
 
-// objectOf decodes an object of the fuzzing corpus, or returns nil if the feed does not read the object's kind.
+// objectOf decodes an object from the fuzzing corpus, or returns nil if the feed does not read its kind.
 func objectOf(f *feed, text []byte) runtime.Object {
 	var is metav1.TypeMeta
 	obj, _, _ := sent(f)
@@ -252,7 +252,7 @@ func FuzzWatch(f *testing.F) {
 	})
 }
 
-// watchSeed returns a watch stream that adds, modifies and deletes each object of the fuzzing corpus.
+// watchSeed returns a watch stream that adds, modifies and deletes each object in the fuzzing corpus.
 func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	f.Helper()
 	info, enc := encoderOf(f, feed, protobuf)
@@ -273,8 +273,8 @@ func watchSeed(f *testing.F, feed *feed, protobuf bool) []byte {
 	return out.Bytes()
 }
 
-// FuzzKubeconfig reads arbitrary kubeconfigs. New must return either a Source with the URL of a server, or an error
-// that names the file.
+// FuzzKubeconfig reads arbitrary kubeconfigs. New must return either a Source with a server URL, or an error that names
+// the file.
 func FuzzKubeconfig(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "kubeconfig")
 	const whole = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}], clusters: [{name: k, cluster: {%s}}], users: [{name: u, user: {%s}}]}`

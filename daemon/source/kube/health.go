@@ -23,7 +23,7 @@ type health struct {
 	mu      sync.Mutex
 	contact time.Time // the time of the last decoded list or event, which proves that the API server works
 	failure failure
-	// bookmarkless is the last time when a long watch did not receive the bookmark that is due each minute.
+	// bookmarkless is the last time that a long watch missed the bookmark that is due each minute.
 	bookmarkless time.Time
 }
 
@@ -88,15 +88,15 @@ func explain(host, what string, err error) string {
 	}
 	why := streamID.ReplaceAllString(err.Error(), "")
 	if strings.HasPrefix(why, "stream error: ") {
-		why = "the answer was cut off: " + why
+		why = "the response was cut off: " + why
 	}
 	return fmt.Sprintf("%s: %.300s", what, why)
 }
 
-// streamID matches the numbers in HTTP/2 errors of net/http.
+// streamID matches the numbers in net/http's HTTP/2 errors.
 var streamID = regexp.MustCompile(`(stream ID |LastStreamID=)\d+[;,]? ?`)
 
-// root returns the innermost text of a failed dial: "connection refused", "no such host", "timed out".
+// root returns the innermost error text of a failed dial, such as "connection refused", "no such host" or "timed out".
 func root(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -125,14 +125,14 @@ func isOverloaded(err error) bool {
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
-// isAhead reports whether the requested resource version is newer than the API server's data. The reflector then
-// retries without a resource version.
+// isAhead reports whether the requested resource version is newer than the API server's data, in which case the
+// reflector retries without a resource version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 // refusesStream reports whether the API server cannot stream a list but may return a plain list. API servers before
-// v1.32, and API servers without the feature WatchList, cannot stream lists.
+// v1.32, and API servers without the WatchList feature, cannot stream lists.
 func refusesStream(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && slices.Contains([]int32{400, 405, 406, 415, 422}, status.Status().Code)

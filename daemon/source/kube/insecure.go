@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// insecureServer returns the faults of a kubeconfig that allow a man in the middle to impersonate the API server.
+// insecureServer returns the kubeconfig faults that allow a man in the middle to impersonate the API server.
 func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if config.Insecure {
 		out = append(out, fault.New(insecureID, fault.Warning,
@@ -73,9 +73,9 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packaged service. ownGroup compares the group's name and not the ID of the process's
-// group, because usually root validates the configuration. The members of statusGroup, the service's other group, may
-// request the status of the service.
+// serviceGroup is the group of the packaged service. ownGroup compares the group's name, not the ID of the process's
+// group, because root usually validates the configuration. Members of statusGroup, the service's other group, may
+// request the service's status.
 const (
 	serviceGroup = "edgeway"
 	statusGroup  = "edgeway-status"

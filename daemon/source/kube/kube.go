@@ -1,18 +1,18 @@
 // Package kube is the source that lists and watches the objects of a Kubernetes API server: Services, EndpointSlices,
 // the host's own Node, and ServiceCIDRs.
 //
-// The package uses client-go's rest and cache packages, without the clientset, and converts each object immediately
-// after decoding instead of storing Kubernetes objects. The package is designed for hosts far away from the API server.
-// The package detects a silent connection within half a minute, and an unanswered request or a silent watch within 90
-// seconds. After a lost connection, the watch continues after the last event. A list may take any time while data
-// arrives. The package sends a failing API server at most one request for a full list per second, at growing intervals,
-// and respects Retry-After.
+// The package uses client-go's rest and cache packages, but not its clientset. Instead of storing Kubernetes objects,
+// the package converts each object immediately after decoding it. The package is designed for hosts far away from the
+// API server. The package detects a silent connection within half a minute, and an unanswered request or a silent watch
+// within 90 seconds. After a lost connection, the watch continues after the last event. A list may take any amount of
+// time as long as it delivers data. The package sends a failing API server at most one full-list request per second, at
+// growing intervals, and respects Retry-After.
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
 // bookmarks: the API server sends a bookmark each minute and another before the end of a watch.
 //
 // A request passes through these layers: a session requests a list or a watch (feed.go), the transport limits silence
-// (transport.go), client-go adds the credentials, and the dialer connects to an address with the API server's
+// (transport.go), client-go adds the credentials, and the dialer connects to an address that presents the API server's
 // certificate (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig
 // changes, Edgeway creates a new client and new sessions (credentials.go).
 package kube
@@ -41,20 +41,19 @@ type Options struct {
 	Kubeconfig string
 	// AllowExecPlugins allows the kubeconfig to run a program that returns credentials.
 	AllowExecPlugins bool
-	// Namespaces lists the namespaces from which Edgeway reads Services and EndpointSlices. An empty list means all
+	// Namespaces lists the namespaces that Edgeway reads Services and EndpointSlices from. An empty list means all
 	// namespaces.
 	Namespaces []string
-	// LabelSelector selects Services and EndpointSlices. The control plane copies the labels of a Service to the
-	// Service's slices. An empty selector matches all objects.
+	// LabelSelector selects Services and EndpointSlices. The control plane copies a Service's labels to its slices. An
+	// empty selector matches all objects.
 	LabelSelector string
 	// NodeName is the name of the host's Node. If NodeName is empty, the source reads no Nodes.
 	NodeName string
-	// UserAgent is the User-Agent header of every request. The default is the user agent of client-go.
+	// UserAgent is the User-Agent header of every request. The default is client-go's user agent.
 	UserAgent string
 	// Mark is the packet mark of the connections. 0 means no mark.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the previous run, the latest proof first, or nil until these addresses
-	// are known.
+	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
 	KnownAddrs func() []source.ServerAddr
 	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -75,7 +74,7 @@ type Source struct {
 	feeds   []*feed
 	panics  chan error       // from the source's goroutines
 	told    source.APIServer // the last value passed to the sink; only Run uses it
-	// replaced receives a client for each kubeconfig that differs from the kubeconfig in use.
+	// replaced receives a client for each kubeconfig that differs from the one in use.
 	replaced chan *client
 
 	mu          sync.Mutex
@@ -118,7 +117,7 @@ func (s *Source) Name() string { return "kube" }
 // APIServer returns the URL of the API server as written in the current kubeconfig.
 func (s *Source) APIServer() string { return s.client.Load().host }
 
-// Status implements source.Source. LastContact is the oldest of the times of contact of the required feeds.
+// Status implements source.Source. LastContact is the oldest contact time among the required feeds.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	st := source.Status{Synced: s.synced}
@@ -148,8 +147,8 @@ func (s *Source) failed() failure {
 	return failure{}
 }
 
-// After listing the required resources, the source waits for the Node and the ServiceCIDRs for at most optionalWait
-// before calling Synced.
+// After listing the required resources, the source waits at most optionalWait for the Node and the ServiceCIDRs before
+// it calls Synced.
 const optionalWait = time.Second
 
 // Run implements source.Source.
@@ -241,7 +240,7 @@ func (s *Source) tellAddrs(sink source.Sink) {
 	}
 }
 
-// sync passes on the addresses of the API server before calling Synced, because a plan needs these addresses.
+// sync passes on the addresses of the API server before calling Synced, because a plan needs them.
 func (s *Source) sync(sink source.Sink) {
 	s.tellAddrs(sink)
 	s.listed.Store(s.client.Load())
@@ -251,8 +250,8 @@ func (s *Source) sync(sink source.Sink) {
 	sink.Synced()
 }
 
-// event is an event of a feed: a new version of an object, the deletion of an object, or a complete response (a list or
-// a denial).
+// event is an event from a feed: a new version of an object, the deletion of an object, or a complete response (a list
+// or a denial).
 type event struct {
 	feed     *feed
 	upsert   source.Object

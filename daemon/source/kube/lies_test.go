@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// liar accepts connections at the address and at the API server's port, and passes each connection to treat.
+// liar accepts connections to the address at the API server's port, and passes each connection to treat.
 func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, (&source.APIServer{Name: apiURL}).Port()))
@@ -38,7 +38,7 @@ func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 }
 
 // After a false DNS response, the host reconnects within 10 s through an address that it has used before, even after a
-// restart. False addresses do not count as addresses of the API server. The host uses the host name again once the name
+// restart. False addresses do not count as addresses of the API server. The host uses the host name again once it
 // resolves correctly.
 func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()

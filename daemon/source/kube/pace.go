@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// pace limits the rate of requests. The first request starts immediately. Each further request waits for a gap since
-// the previous request. The gap doubles with every request, up to max, and returns to min after quietTime.
+// pace limits the rate of requests. The first request starts immediately. Each further request waits until a gap has
+// passed since the previous request. The gap doubles with every request, up to max, and returns to min after quietTime.
 type pace struct {
 	min, max time.Duration
 

@@ -15,7 +15,7 @@ type race[C, V any] struct {
 	gap func(i int) time.Duration
 	// try makes one attempt. When try calls connected, the race delays the next attempt by slowPeer.
 	try func(ctx context.Context, c C, connected func()) (V, error)
-	// discard releases the value of an attempt that succeeds after the race.
+	// discard releases the value of an attempt that succeeds after the race has ended.
 	discard func(V)
 }
 

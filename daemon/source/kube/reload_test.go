@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// gate rejects requests without one of the tokens.
+// gate rejects requests that carry none of the tokens.
 type gate struct {
 	next   http.Handler
 	tokens atomic.Value // holds a []string
@@ -69,8 +69,8 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser returns a kubeconfig with the given fields of the user. The URL must use TLS, because client-go sends
-// credentials only over TLS.
+// withUser returns a kubeconfig with the given user fields. The URL must use TLS, because client-go sends credentials
+// only over TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
@@ -226,7 +226,7 @@ func TestUnusableKubeconfigKeepsPrevious(t *testing.T) {
 	})
 }
 
-// The new server may belong to another cluster, so its objects replace all objects of the previous server, regardless
+// The new server may belong to another cluster, so its objects replace all objects from the previous server, regardless
 // of resource versions.
 func TestAnotherServerReplacesObjects(t *testing.T) {
 	t.Parallel()

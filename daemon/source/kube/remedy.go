@@ -17,10 +17,10 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// FaultID is the ID of the fault of a Source's Status.
+// FaultID is the ID of the fault in a Source's Status.
 const FaultID = "source-kube"
 
-// failure describes why a request of a feed failed. The zero failure means that no request failed.
+// failure describes why a feed's request failed. The zero failure means that no request failed.
 type failure struct {
 	fault.Fault
 	// refused reports whether the API server itself responded with the failure.
@@ -84,7 +84,7 @@ func remedy(err error, server, kubeconfig string) string {
 		"correct the server in %s", host, kubeconfig)
 }
 
-// isServiceName reports whether host is a DNS name of a Service in a cluster.
+// isServiceName reports whether host is the DNS name of a cluster Service.
 func isServiceName(host string) bool {
 	return strings.HasPrefix(host+".", "kubernetes.default.") || strings.HasSuffix(host, ".svc") ||
 		strings.HasSuffix(host, ".svc.cluster.local")

@@ -63,8 +63,8 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// A restart of the API server invalidates the resource versions of all hosts. Each host delays its next list by a
-// random time.
+// An API server restart invalidates the resource versions of all hosts. Each host delays its next list by a random
+// time.
 func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		lists := func() int { return api.count("services", "list", "stream") }
@@ -92,7 +92,7 @@ func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	})
 }
 
-// badAnswers maps bad responses of an API server to the faults that the source reports. No bad response counts as
+// badAnswers maps bad responses from an API server to the faults that the source reports. No bad response counts as
 // contact.
 var badAnswers = map[string]struct {
 	answer func(w http.ResponseWriter, r *http.Request)
@@ -137,7 +137,7 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// halfList starts each streamed list but never completes the list. halfList also starts watches without sending events.
+// halfList starts each streamed list but never completes it. halfList also starts watches without sending events.
 func halfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
@@ -152,14 +152,15 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 }
 
 // If a response is neither a list nor an event, the source reports one fault within 90 s, and repeats the request at a
-// moderate rate. The response does not count as contact. The source recovers when the API server works again.
+// moderate rate. A response that is neither a list nor an event does not count as contact. The source recovers when the
+// API server works again.
 func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				// The test waits until no watch is new, because a watch that ends soon after its start counts as a
+				// The test waits until no watch is new, because a watch that ends soon after it starts counts as a
 				// fault.
 				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) {
 					n = len(api.seen())
@@ -205,7 +206,7 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	}
 }
 
-// A list that can be decoded but has another kind must not delete served objects.
+// A list that can be decoded but has another kind must not cause Edgeway to delete served objects.
 func TestListOfOtherKindDeletesNothing(t *testing.T) {
 	for name, list := range map[string]string{
 		"no kind":    `{}`,
@@ -310,8 +311,8 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, the source waits for a list for hours as long as data arrives. Other requests get no response until
-// the list is complete.
+// Over a slow link, the source waits for a list for hours as long as it receives data. Other requests get no response
+// until the list is complete.
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
@@ -373,7 +374,7 @@ func slowly(w http.ResponseWriter, verb string) {
 	}
 }
 
-// The source reports an error event as an error of the server, but reports a lost connection as a lost connection.
+// The source reports an error event as a server error, but reports a lost connection as a lost connection.
 func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
 		time.Sleep(time.Minute)

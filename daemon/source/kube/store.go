@@ -12,19 +12,20 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// store receives the objects of a feed from the reflector. The store converts each object immediately, and passes on
-// only versions that differ from the previous version, because most updates of a Service change only fields that a
-// proxy does not read. Only the reflector's goroutine uses the store.
+// store receives a feed's objects from the reflector. The store converts each object immediately, and passes it on only
+// if it differs from the previous version. Most Service updates change only fields that a proxy does not read. Only the
+// reflector's goroutine uses the store.
 type store struct {
 	feed   *feed
 	ctx    context.Context //nolint:containedctx // the reflector passes no context to its store
 	events chan<- event
 
 	converter convert.Converter
-	// known contains all objects that the sink has from this store, and shares the objects with the receiver behind the
-	// sink. When ctx is done, known may contain more objects, because the events that were not received are lost.
+	// known contains all objects that the sink has from this store, and shares them with the receiver behind the sink.
+	// When ctx is done, known may contain more objects than the sink, because the events that the sink has not received
+	// are lost.
 	known map[source.Key]source.Object
-	// past lists the keys of objects from earlier stores until the first complete list arrives.
+	// past lists the keys of objects from earlier stores until the store receives the first complete list.
 	past []source.Key
 }
 
@@ -35,7 +36,7 @@ type item struct {
 	object source.Object // nil if Edgeway does not serve the object
 }
 
-// Transformer returns a function with which the reflector converts each object of a streamed list to an item.
+// Transformer returns the function that the reflector uses to convert each object in a streamed list to an item.
 func (s *store) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return s.item(obj), nil }
 }
@@ -130,7 +131,7 @@ func (s *store) send(e event) {
 	}
 }
 
-// keyOf returns the key of an object, even if the object cannot be converted.
+// keyOf returns the key of an object, even if it cannot be converted.
 func (s *store) keyOf(obj any) source.Key {
 	o, err := meta.Accessor(obj)
 	if err != nil {

@@ -11,23 +11,23 @@ import (
 	"time"
 )
 
-// transport sends the requests of one client, and cancels a request if no response arrives in time or if the response
-// stalls. Neither the HTTP/2 health check nor net/http detects a stalled response, because a load balancer in front of
-// a hung server still answers pings.
+// transport sends one client's requests, and cancels a request if the response is late or stalls. Neither the HTTP/2
+// health check nor net/http detects a stalled response, because a load balancer in front of a hung server still answers
+// pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection over which net/http verified the API server's certificate, or is nil if the client
+	// prove records a connection after net/http has verified the API server's certificate. prove is nil if the client
 	// does not verify certificates.
 	prove func(net.Conn)
 	pause pause
 	clock clock
 
 	mu   sync.Mutex
-	bulk time.Time // the time when data of a list last arrived
+	bulk time.Time // the time when list data was last received
 }
 
-// call is one request and the body of the response. A call records why a watch failed or ended, because client-go hides
-// the reason.
+// call holds one request and the body of its response. A call records why a watch failed or ended, because client-go
+// hides the reason.
 type call struct {
 	verb string
 	list bool // whether the response is a list or starts with a list
@@ -57,7 +57,7 @@ var (
 
 type callKey struct{}
 
-// in returns a context for a request. The transport records that request in c.
+// in returns a context for a request that the transport then records in c.
 func (c *call) in(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
 // RoundTrip implements http.RoundTripper.
@@ -93,7 +93,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// expect cancels the call with the error why unless data arrives in time.
+// expect cancels the call with the error why unless the call receives data in time.
 func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +101,7 @@ func (c *call) expect(why error) {
 	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
 }
 
-// endList records the end of the list, and limits the silence of the watch that follows the list.
+// endList records the end of the list, and limits the silence of the watch that follows it.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,8 +109,8 @@ func (c *call) endList(quiet time.Duration) {
 	c.timer.Reset(quiet)
 }
 
-// check cancels a call that was silent for too long. On a slow link, the call continues to wait while the list of
-// another call arrives.
+// check cancels a call that has been silent for too long. On a slow link, a call continues to wait while another call
+// receives a list.
 func (c *call) check(why error) {
 	c.transport.mu.Lock()
 	bulk := c.transport.bulk
@@ -130,8 +130,7 @@ func (c *call) silentFor() time.Duration {
 	return time.Since(c.heard)
 }
 
-// timedOut returns the error with which the transport cancelled the call, or nil if the transport did not cancel the
-// call.
+// timedOut returns the error that the transport cancelled the call with, or nil if the call was not cancelled.
 func (c *call) timedOut() error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		return cause
@@ -156,8 +155,8 @@ func (c *call) lost() error {
 	return c.err
 }
 
-// Read implements io.Reader for the body of the response. If the transport cancelled the call, even a normal end of the
-// body is an error, because an HTTP/1.1 server may end the response by closing the connection.
+// Read implements io.Reader for the response body. If the transport cancelled the call, even a normal end of the body
+// is an error, because an HTTP/1.1 server may end the response by closing the connection.
 func (c *call) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
 	if n > 0 {
@@ -181,8 +180,8 @@ func (c *call) arrived(at time.Time) {
 	}
 }
 
-// Close implements io.Closer for the body of the response, and may be called twice: after a failed watch, the session
-// calls Close too, because client-go does not close a body of an unknown type.
+// Close implements io.Closer for the response body, and may be called twice. After a failed watch, the session also
+// calls Close, because client-go does not close a body of an unknown type.
 func (c *call) Close() error {
 	if c.body == nil {
 		return nil

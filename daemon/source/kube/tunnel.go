@@ -11,8 +11,7 @@ import (
 // connection to the wrong address fails although the dial has succeeded.
 type tunnels struct {
 	mu sync.Mutex
-	// used reports whether connections use a proxy and the client verifies the certificate of the server behind the
-	// proxy.
+	// used reports whether connections use a proxy and the client verifies the certificate of the server behind it.
 	used bool
 	// unproven maps the local address of each connection without a complete TLS handshake to a timer.
 	unproven map[string]*time.Timer

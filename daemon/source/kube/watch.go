@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watcher passes the events of a watch to the reflector, records contact with the API server, and decides whether the
-// watch ended with a fault. The reflector starts the next watch after the last event of the previous watch.
+// watcher passes a watch's events to the reflector, records contact with the API server, and decides whether the watch
+// ended with a fault. The reflector's next watch continues after the last event of the previous one.
 type watcher struct {
 	watch.Interface
 	session *session
@@ -29,7 +29,7 @@ type watcher struct {
 	stopped chan struct{}
 
 	// Only relay uses the following fields.
-	heard  bool      // whether an event that counts as contact has arrived
+	heard  bool      // whether the watcher has received an event that counts as contact
 	failed bool      // whether the watcher has passed on or recorded an error
 	until  time.Time // the time after which an event ends a watch that started with a list
 }
@@ -78,7 +78,7 @@ func (w *watcher) pass(e watch.Event) {
 	}
 }
 
-// take examines an event and reports whether the reflector should receive the event.
+// take examines an event and reports whether the reflector should receive it.
 func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
 		return w.takeError(ctx, apierrors.FromObject(e.Object))
@@ -103,9 +103,8 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 }
 
 // takeError reports whether the reflector should receive the error. After any error event, the reflector requests a
-// full list. client-go (v0.37.2) also reports a lost connection as an error of the server. If the watch ends without an
-// error, the reflector continues after the last event. After an event that cannot be decoded, the reflector needs a
-// full list.
+// full list. client-go (v0.37.2) also reports a lost connection as a server error. If the watch ends without an error,
+// the reflector continues after the last event. After an event that cannot be decoded, the reflector needs a full list.
 func (w *watcher) takeError(ctx context.Context, err error) bool {
 	if w.failed || w.call.lost() != nil {
 		return false
@@ -129,14 +128,14 @@ var (
 const (
 	atOnce = 5 * time.Second
 	// doubt is the maximum age of the last contact when a watch ends without an event. If the contact is older, the
-	// reflector must request a list: API servers before v1.29, and API servers with a restored older state, may send no
-	// bookmarks.
+	// reflector must request a list: API servers before v1.29, and API servers that have restored an older state, may
+	// send no bookmarks.
 	doubt = 4 * time.Minute
 )
 
-// bookmarkless is the silence after which the end of a long watch proves nothing about the API server, so a short watch
-// follows, which ends with a bookmark. The value is less than the time after which proxies close silent connections (50
-// s, a minute).
+// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. When a long
+// watch ends after a longer silence, Edgeway starts a short watch, which ends with a bookmark. The value is less than
+// the time (50 s or a minute) after which proxies close silent connections.
 const bookmarkless = 40 * time.Second
 
 // ended decides whether a watch that the reflector did not stop has ended with a fault.
@@ -172,12 +171,12 @@ func (w *watcher) fail(ctx context.Context, err error) {
 }
 
 // toleratedExpiries is the number of consecutive watches that may fail because of an expired or too new resource
-// version before Edgeway reports a fault. One such failure is normal after a lost connection or after a restart of the
-// API server.
+// version before Edgeway reports a fault. A single failure is normal after a lost connection or an API server restart.
 const toleratedExpiries = 2
 
 // hasExpired reports whether err only means that the resource version of the watch has expired, or is too new for an
-// API server that lags or has restored an older state. The list that must follow starts after a random delay.
+// API server that lags or has restored an older state. The next list, which is then required, starts after a random
+// delay.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false

@@ -37,7 +37,7 @@ func TestSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// Even after a copy of the file or with a wrong clock, the age of the state is never in the future.
+// The state's age is never in the future, even if the file was copied or the clock was wrong.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

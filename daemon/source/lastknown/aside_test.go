@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// If the snapshot is not a regular file, reading does not block, and Edgeway renames the file before writing a new
+// If the snapshot is not a regular file, reading it does not block, and Edgeway renames it before writing a new
 // snapshot.
 func TestStateIsNotRegularFile(t *testing.T) {
 	for name, place := range map[string]func(path string) error{
@@ -48,7 +48,7 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// Edgeway keeps only the latest damaged file, even if a folder follows a file.
+// Edgeway keeps only the latest damaged snapshot, even if it is a directory and the previous one is a file.
 func TestDamagedFilesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -75,8 +75,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade, Edgeway cannot read the newer version's state, but does not treat the state as damaged. If the
-// older version does not replace the state, the newer version can use it after another upgrade.
+// After a downgrade, Edgeway cannot read the newer version's state, but does not treat it as damaged. If the older
+// version does not replace the state, the newer version can use it again after an upgrade.
 func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -27,7 +27,7 @@ func allocated(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// A faulty disk or a wrong restore may leave a huge file. Edgeway detects and renames the file without using much
+// A faulty disk or a wrong restore may leave a huge file. Edgeway detects and renames a huge file without using much
 // memory.
 func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

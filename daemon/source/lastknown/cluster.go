@@ -9,16 +9,15 @@ import (
 // Cluster identifies a cluster by data in its kubeconfig, which is available even if the API server is unreachable.
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
-	// CAs lists the SHA-256 of each certificate of the cluster's authorities. CAs is empty if the host's own
-	// authorities verify the API server.
+	// CAs lists the SHA-256 hashes of the cluster's CA certificates. CAs is empty if the host's own CAs verify the API
+	// server.
 	CAs []string `json:"cas,omitempty"`
 }
 
 var errOther = errors.New("the state belongs to another API server")
 
-// same reports whether c and o are the same cluster: either the URLs are equal, or the paths are equal and the clusters
-// have a certificate authority in common. Proxies such as Rancher's use one certificate for many clusters and identify
-// the cluster by the path.
+// same reports whether c and o are the same cluster: their URLs are equal, or their URL paths are equal and they share
+// a CA. Proxies such as Rancher's use one certificate for many clusters and identify each cluster by its path.
 func (c Cluster) same(o Cluster) bool {
 	if c.Server == o.Server {
 		return true

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// After a panic of the writer, the next write saves the unsaved changes.
+// After the writer panics, the next write saves the unsaved changes.
 func TestWriterContinuesAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")

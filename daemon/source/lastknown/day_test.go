@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs a row of test/bench/RESULTS.md for each number of Services. One endpoint changes every second.
-// The test simulates only a tenth of a day, because the write rate is constant.
+// TestBytesOfADay logs, for each number of Services, a row for test/bench/RESULTS.md. One endpoint changes every
+// second. The test simulates only a tenth of a day, because the write rate is constant.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes 100 MB")
@@ -49,7 +49,7 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// written returns the number of bytes written since last: the size of each new file, and the growth of each old file.
+// written returns the number of bytes written since last: the sizes of new files plus the growth of existing files.
 func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

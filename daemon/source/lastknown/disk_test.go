@@ -97,7 +97,7 @@ func TestStateOfAnotherServerIsNotUsed(t *testing.T) {
 	})
 }
 
-// After the API server's URL changes, Edgeway reports the fault until it has saved the objects of the new server.
+// After the API server's URL changes, Edgeway reports a fault until it has saved the new server's objects.
 func TestStateOfAnotherServerIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -164,7 +164,7 @@ func stat(t *testing.T, dir string) os.FileInfo {
 }
 
 // With 10,000 Services and constant changes, Edgeway writes at most 1 GB a day. Edgeway saves a single change to a
-// small state within seconds, and the last change after SIGTERM.
+// small state within seconds, and saves the last change when it receives SIGTERM.
 func TestWriteRateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -205,7 +205,7 @@ func TestWriteRateIsBounded(t *testing.T) {
 	})
 }
 
-// The pause after a write is at least 100 times the duration of the write, and longer for a large snapshot.
+// The pause after a write lasts at least 100 times as long as the write, and longer for a large snapshot.
 func TestPause(t *testing.T) {
 	for _, c := range []struct {
 		size       int64

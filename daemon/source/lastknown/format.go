@@ -12,7 +12,7 @@ import (
 
 const snapshotName = "lastknown.jsonl"
 
-// Edgeway reads no other version of the snapshot format.
+// version is the only version of the snapshot format that Edgeway reads.
 const version = 1
 
 const snapshotFormat = "edgeway last-known state"
@@ -31,7 +31,7 @@ type footer struct {
 	SHA256  string `json:"sha256"` // the checksum of all bytes before this line
 }
 
-// record is a line of a snapshot between the header and the footer. Exactly one field is set.
+// record is a snapshot line between the header and the footer. Exactly one field is set.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -41,7 +41,7 @@ type record struct {
 	Manifest      *source.Manifest      `json:"manifest,omitempty"`
 }
 
-// recordOf returns the record of an object. A Document has no record, because a Document is a fault and not state.
+// recordOf returns the record for an object. A Document has no record, because it describes a fault, not state.
 func recordOf(obj source.Object) (r record, ok bool) {
 	switch o := obj.(type) {
 	case *source.Service:
@@ -62,7 +62,7 @@ func recordOf(obj source.Object) (r record, ok bool) {
 	return r, true
 }
 
-// object returns the object of the record, or nil if the record is empty.
+// object returns the record's object, or nil if the record is empty.
 func (r *record) object() source.Object {
 	switch {
 	case r.Service != nil:
@@ -81,9 +81,9 @@ func (r *record) object() source.Object {
 	return nil
 }
 
-// maxFile and maxLine limit the sizes for reading and writing a snapshot. The state of 30,000 Services with 100
-// endpoints each, on Nodes with names of 45 letters, takes 370 MiB. The line of an EndpointSlice with 1,000 endpoints
-// takes up to 4 MiB.
+// maxFile and maxLine limit the size and the line length of a snapshot that Edgeway reads or writes. The state for
+// 30,000 Services with 100 endpoints each, on Nodes with 45-letter names, takes 370 MiB. The line for an EndpointSlice
+// with 1,000 endpoints takes up to 4 MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
@@ -96,7 +96,8 @@ func newLines(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// ended returns the error that stopped the scanner, or else the error otherwise if the file ended.
+// ended returns the error that stopped the scanner, or the argument otherwise if the scanner reached the end of the
+// file.
 func ended(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

@@ -1,13 +1,13 @@
-// Package lastknown saves the latest objects of a source (the API server or the manifests) on disk, so that a host that
-// boots without the source still serves the Services.
+// Package lastknown saves a source's latest objects (from the API server or the manifests) on disk. A host that boots
+// while the source is unavailable can then still serve the Services.
 //
 // The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of all
-// preceding lines. Each write replaces the whole file. Edgeway seldom writes, to protect the flash memory of small
+// preceding lines. Each write replaces the whole file. Edgeway writes rarely, to protect the flash memory of small
 // hosts. A power failure loses the changes since the last write, which matters only if the API server is unreachable at
 // the next boot.
 //
-// Edgeway renames a snapshot that is damaged or too large, and does not load the file. Edgeway does not load a snapshot
-// of a later version of Edgeway either, but keeps the snapshot until the next write.
+// Edgeway renames a snapshot that is damaged or too large, and does not load it. Edgeway also does not load a snapshot
+// from a later version, but keeps it until the next write.
 package lastknown
 
 import (
@@ -26,23 +26,23 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options configure a Store. Cluster and Logger are required, and for Commit also Changes and Objects.
+// Options configure a Store. Cluster and Logger are required. Commit also requires Changes and Objects.
 type Options struct {
-	// Name is the name of the Store as a source. The default is "lastknown".
+	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
 	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
 	// of another cluster.
 	Cluster func() Cluster
-	// Changes returns the number of changes of the source's objects. synced reports whether the source has listed all
+	// Changes returns the number of changes to the source's objects. synced reports whether the source has listed all
 	// objects.
 	Changes func() (n uint64, synced bool)
-	// Objects returns the objects of the source in any order.
+	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
 	// Confirmed returns the time when the source last confirmed the state, for Age. By default, the time of the write
 	// counts as the confirmation.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before, unless nil, is called with the key of each object that the Store loads. Tests use Before to cause panics.
+	// Before, if not nil, is called with the key of each object that the Store loads. Tests use Before to cause panics.
 	Before func(source.Key)
 }
 
@@ -66,7 +66,7 @@ type Store struct {
 	next time.Time // the earliest time of the next write; only Record uses this field
 }
 
-// revision identifies a state of the source by the number of changes, with the holdings.
+// revision identifies a state of the source by its number of changes, and contains the holdings.
 type revision struct {
 	changes uint64
 	held    []source.Holding
@@ -92,7 +92,7 @@ func (s *Store) Status() source.Status {
 	return source.Status{Synced: s.synced, LastContact: s.age, Fault: s.fault}
 }
 
-// FaultID is the ID of the faults of a last-known state.
+// FaultID is the ID of faults in the last-known state.
 const FaultID = "last-known"
 
 // Faults returns the faults that prevent Edgeway from using or saving the state on disk.
@@ -112,7 +112,7 @@ func (s *Store) Age() (saved time.Time, ok bool) {
 	return s.age, !s.age.IsZero()
 }
 
-// Held returns the holdings of the previous run's last Commit, or nil if the Store has loaded no state.
+// Held returns the holdings from the previous run's last Commit, or nil if the Store has loaded no state.
 func (s *Store) Held() []source.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -180,7 +180,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 		s.log.Error("object panicked", "error", st.panicked, "stack", contain.Stack(st.panicked))
 	}
 	if st.invalid > 0 {
-		s.log.Warn("invalid objects of the last-known state skipped", "objects", st.invalid)
+		s.log.Warn("skipping invalid objects in the last-known state", "objects", st.invalid)
 	}
 	s.loaded(st)
 	s.log.Info("last-known state loaded", "objects", len(st.objects), "saved", st.at, "duration", time.Since(start))
@@ -219,18 +219,18 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// setAside renames a damaged snapshot for a later examination by the operator, and returns the new path.
+// setAside renames a damaged snapshot, so that the operator can examine it, and returns the new path.
 func (s *Store) setAside() string {
 	path := filepath.Join(s.dir, snapshotName)
 	aside := path + ".damaged"
-	_ = os.RemoveAll(aside) // Rename cannot replace a file by a folder
+	_ = os.RemoveAll(aside) // Rename cannot replace a file with a directory
 	if err := os.Rename(path, aside); err != nil {
-		s.log.Error("damaged file not set aside", "error", err)
+		s.log.Error("cannot rename the damaged file", "error", err)
 	}
 	return aside
 }
 
-// Peek returns the objects and the holdings of the state in a directory, or an error if there is no usable state.
+// Peek returns the objects and the holdings from the state in a directory, or an error if there is no usable state.
 // Because a daemon may be running, Peek changes nothing on disk.
 func Peek(dir string) ([]source.Object, []source.Holding, error) {
 	st, err := readState(dir, nil)

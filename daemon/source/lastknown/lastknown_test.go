@@ -66,7 +66,7 @@ func everyKind() []source.Object {
 	}
 }
 
-// memory is a sink, and a layer of the tracker.
+// memory is both a sink and a tracker layer.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object
@@ -264,7 +264,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 	})
 }
 
-// Edgeway does not save the faults of manifests.
+// Edgeway does not save faults in manifests.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

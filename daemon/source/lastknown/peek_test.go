@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// folder returns the size of each file in a folder.
+// folder returns the size of each file in a directory.
 func folder(t *testing.T, dir string) (out map[string]int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -28,8 +28,8 @@ type state struct {
 	panicked error // the panic that an object caused
 }
 
-// readState reads the state in a directory. If there is no state, the error wraps os.ErrNotExist. After any other
-// error, the snapshot is unusable.
+// readState reads the state in a directory. If there is no state, the error wraps os.ErrNotExist. Any other error means
+// that the snapshot is unusable.
 func readState(dir string, before func(source.Key)) (*state, error) {
 	path := filepath.Join(dir, snapshotName)
 	file, info, err := files.Open(path)
@@ -44,7 +44,8 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if err := d.snapshot(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.confirm sets the modification time. A time in the future means that the host's clock was wrong.
+	// Store.confirm sets the modification time. A modification time in the future means that the host's clock was
+	// wrong.
 	now, at := time.Now(), d.state.at
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t
@@ -52,7 +53,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects of a snapshot, and rejects objects that fail convert.Check.
+// decoder collects the objects from a snapshot, and rejects objects that fail convert.Check.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object

@@ -31,9 +31,9 @@ const (
 	retry = 30 * time.Second
 )
 
-// pause returns the delay between two writes, which is at least 100 times the duration of a write, so that a slow disk
-// is busy for at most 1 % of the time. The pause also keeps the writes below 1 GB a day (11.5 kB/s), to preserve SD
-// cards.
+// pause returns the delay between two writes. The delay is at least 100 times the duration of a write, so a slow disk
+// is busy for at most 1 % of the time. To preserve SD cards, the delay also limits the writes to 1 GB a day (11.5
+// kB/s).
 func pause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
@@ -67,9 +67,9 @@ func (s *Store) Record(ctx context.Context) {
 	}
 }
 
-// Commit tells the Store that the host is in sync with the objects of the source, so that the Store can save the
-// objects. Commit has no effect until the source has listed all objects. held lists the sorted holdings that Held
-// returns after a restart. The caller must not modify held afterwards.
+// Commit tells the Store that the host is in sync with the source's objects and that the Store can save them. Commit
+// has no effect until the source has listed all objects. held lists the sorted holdings that Held returns after a
+// restart. The caller must not modify held afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	n, synced := s.o.Changes()
 	if !synced {
@@ -118,8 +118,8 @@ func (s *Store) confirmed() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm sets the modification time of the snapshot to the time when the source last confirmed the state, because the
-// kernel then writes only an inode instead of all objects.
+// confirm sets the snapshot's modification time to the time when the source last confirmed the state. Setting the
+// modification time writes only an inode, not all objects.
 func (s *Store) confirm() {
 	at := s.confirmed()
 	s.mu.Lock()
@@ -152,7 +152,7 @@ func (s *Store) written(r *revision, at time.Time, err error) {
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// failed wraps an error without the name of the temporary file, so that the message of the same fault stays the same.
+// failed wraps an error but omits the name of the temporary file, so that repeated faults have the same message.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -191,9 +191,9 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot omits Documents, objects that fail convert.Check, and lines that exceed the read limit. encodeSnapshot
-// uses one buffer for all lines to save memory, because the first write is soon after the start of the daemon, before
-// the first garbage collection.
+// encodeSnapshot writes a snapshot without Documents, objects that fail convert.Check, and lines that exceed the read
+// limit. To save memory, encodeSnapshot uses one buffer for all lines: the first write happens soon after the daemon
+// starts, before the first garbage collection.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	hash := sha256.New()
 	var line bytes.Buffer

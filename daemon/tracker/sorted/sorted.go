@@ -7,10 +7,10 @@ import (
 	"sort"
 )
 
-// Splice returns a copy of old in which the result of fresh replaces the run of elements with each key. fresh receives
-// the index of the key and the key's run in old, and must not keep or modify the run. old must be sorted. keys must be
-// sorted and distinct. compare orders an element relative to a key. Splice needs one binary search and one call of
-// fresh for each key, and one copy of old. If no run changes, Splice returns old without copying.
+// Splice returns a copy of old in which, for each key, the result of fresh replaces the run of elements with that key.
+// fresh receives the index of the key and the key's run in old, and must not keep or modify the run. old must be
+// sorted. keys must be sorted and distinct. compare orders an element relative to a key. Splice needs one binary search
+// and one call to fresh for each key, and one copy of old. If no run changes, Splice returns old without copying it.
 func Splice[T comparable, K any](old []T, keys []K, compare func(T, K) int, fresh func(i int, run []T) []T) []T {
 	var out []T
 	at, copied := 0, 0
