@@ -225,7 +225,7 @@ func (c *configCheck) checkManifests() {
 			"%s: the folder has no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
-		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, networking.k8s.io/Ingress
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
