@@ -12,21 +12,22 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// network is an address range of endpoints. The range is as large as the usual pod range of a node. All endpoints of
-// a network usually share one route.
+// network is a range of endpoint addresses with the usual size of a node's pod range. One route usually leads to all
+// endpoints in a network.
 type network struct {
 	to   netip.Prefix // to is a single address if only one endpoint is known
 	addr netip.Addr
 	svc  plan.ServicePortName
 }
 
-// A network has the prefix length of the usual pod range of a node. maxNamed limits the networks that a notice names.
+// bits4 and bits6 are the usual prefix lengths of a node's pod ranges. maxNamed limits the number of networks that a
+// notice names.
 const (
 	bits4, bits6 = 24, 64
 	maxNamed     = 3
 )
 
-// endpointRoutes looks up the route to one endpoint of each network.
+// endpointRoutes looks up the route to one endpoint in each network.
 func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	var byDefault []network
@@ -50,8 +51,7 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// behindRouter returns a notice rather than a problem, because in many networks the default router has the routes to
-// the pods.
+// behindRouter returns a notice rather than a problem, because many default routers have routes to the pods.
 func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
@@ -67,7 +67,7 @@ func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 		router, strings.Join(names, ", "))
 }
 
-// networks returns the networks of all endpoints in use that are not on this host.
+// networks returns the networks of all endpoints that are in use and on other hosts.
 func (h *Host) networks() (out []network) {
 	at := map[netip.Prefix]int{}
 	for _, svc := range h.servicePorts() {
@@ -99,7 +99,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 	return netip.PrefixFrom(a, bits).Masked()
 }
 
-// lost returns the fault of a network that has no route or whose link is down. why is the reason for the missing
+// lost returns the fault for a network without a route or behind a link that is down. why is the reason for the missing
 // route, or "" if the link is down.
 func (h *Host) lost(n network, r nodeinfo.NextHop, why string) fault.Fault {
 	if why == "" {

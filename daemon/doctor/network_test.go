@@ -112,8 +112,8 @@ func TestRoutesToEndpoints(t *testing.T) {
 	wants(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
-// The cluster determines the number of endpoints, so each run of the check looks up at most Lookups routes in the
-// kernel and reports only a few findings.
+// The cluster determines how many endpoints exist, so each run of the check looks up at most Lookups kernel routes and
+// reports only a few findings.
 func TestRouteLookupsAreBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {
@@ -132,7 +132,7 @@ func TestRouteLookupsAreBounded(t *testing.T) {
 	}
 }
 
-// Operators run a suggested fix unchanged, so the fix must quote the names of interfaces.
+// Operators run a suggested fix unchanged, so the fix must quote interface names.
 func TestFixQuotesInterfaceNames(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))

@@ -37,7 +37,8 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// unchecked returns a hint on how to find out whether the endpoints respond, because the check makes no connections.
+// unchecked returns a hint about how to test whether the endpoints respond, because the check itself opens no
+// connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()
 	if setting == "" {
@@ -47,8 +48,7 @@ func (h *Host) unchecked() string {
 		"them, set " + setting + " the daemon always does"
 }
 
-// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the setting is
-// already in effect.
+// Unchecked returns the setting that enables endpoint checks for all sources, or "" if it is already in effect.
 func (h *Host) Unchecked() string {
 	var used []string
 	if len(h.Config.Source.File.Paths) > 0 {
@@ -64,8 +64,8 @@ func (h *Host) Unchecked() string {
 	return `checks.tcp.sources = ["` + strings.Join(used, `", "`) + `"]`
 }
 
-// dropped describes the clients whose connections to a ServicePort, or to some of its addresses, are dropped because
-// no endpoint is on this host.
+// dropped describes the clients that cannot connect to some or all of a ServicePort's addresses, because no endpoint is
+// on this host.
 func dropped(svc *plan.ServicePort) string {
 	drops := func(origin plan.Origin) bool {
 		return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop })

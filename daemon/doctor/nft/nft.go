@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// waitDelay is the time to wait for the remaining output after a program has exited or was killed.
+// waitDelay is the time to wait for the remaining output after a program has exited or been killed.
 const waitDelay = 2 * time.Second
 
 const (
 	// maxMessage is the maximum length of an error message, because nft quotes its input.
 	maxMessage = 200
-	// maxRule limits the text of a rule. maxChain limits the text of a chain.
+	// maxRule limits the text of a rule. maxChain limits the size of a chain's listing.
 	maxRule  = 200
 	maxChain = 4 << 20
 )
@@ -70,8 +70,8 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	return out.buf.Bytes(), nil
 }
 
-// failure returns the first line of a program's messages as an error. nft up to 1.0.9 crashes on rules that nft 1.1.3
-// or newer wrote (kubernetes#136786).
+// failure returns the first line of a program's messages as an error. nft 1.0.9 and older versions crash on rules that
+// nft 1.1.3 or a newer version wrote (kubernetes#136786).
 func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
 	if _, after, ok := strings.Cut(text, "Error: "); ok {
