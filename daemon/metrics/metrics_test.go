@@ -105,7 +105,7 @@ func testMetrics() *Metrics {
 	})
 }
 
-// scrapeText returns the metrics in text format, without the metrics of the Go runtime and of the process.
+// scrapeText returns the metrics in text format, without the Go runtime metrics and the process metrics.
 func scrapeText(t *testing.T, m *Metrics) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
