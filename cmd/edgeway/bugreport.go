@@ -53,7 +53,7 @@ type part struct {
 }
 
 const (
-	// partTime limits the time to read a part. maxPart limits the output of a program.
+	// partTime limits the time for reading a part. maxPart limits a program's output.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )
@@ -167,8 +167,8 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	return err
 }
 
-// kubeconfigs returns the paths of the kubeconfigs whose secrets must be redacted. The list always includes the path
-// from the README, because the path in an invalid configuration is unknown.
+// kubeconfigs returns the paths of the kubeconfigs that may contain secrets. The list always includes the path that the
+// README uses, because the path in an invalid configuration is unknown.
 func (g *globals) kubeconfigs() []string {
 	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
 	if c, err := daemon.LoadConfig(g.config); err == nil {

@@ -99,7 +99,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 }
 
 // checkConfigAs runs the command again as the user with this name. If the user does not exist, ran is false and err is
-// nil. If this process may not start programs as the user, ran is false and err is set.
+// nil. If this process may not start programs as that user, ran is false and err is set.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
@@ -118,7 +118,7 @@ func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) 
 	return err == nil, err
 }
 
-// credential returns the identity of a user of this host, including all groups of the user.
+// credential returns the identity of a user on this host, including all of the user's groups.
 func credential(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -140,7 +140,7 @@ func credential(name string) (*syscall.Credential, error) {
 }
 
 // serviceCapabilities returns the capabilities that both edgeway.service (with its drop-ins) and this process have.
-// None of these capabilities bypasses file permissions.
+// None of the returned capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onTerminal runs a command on a terminal with the given number of columns, and returns the output that the terminal
+// onTerminal runs a command on a terminal with that number of columns, and returns the output that the terminal
 // received.
 func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()

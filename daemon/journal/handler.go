@@ -14,7 +14,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/journal"
 )
 
-// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by the identifier.
+// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by this name.
 const identifier = "edgeway"
 
 // Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
@@ -23,7 +23,8 @@ func Wanted() bool {
 	return err == nil && connected && sd.Enabled()
 }
 
-// handler is a slog.Handler. The name of a group becomes a prefix of the keys in that group.
+// handler is a slog.Handler that sends records to the journal. A group's name becomes a prefix of the keys in that
+// group.
 type handler struct {
 	level slog.Leveler
 	// fallback handles the records that the journal rejects.
