@@ -81,7 +81,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	host, err := nodeinfo.Read(hostOptions(c.cfg))
 	if err != nil {
 		c.add(fault.New(planner.ServiceRangeNetworkID, fault.Warning, "run this command again",
-			"cannot compare proxy.service_cidrs with the networks of this host: %v", err))
+			"cannot compare proxy.service_cidrs with this host's networks: %v", err))
 		return
 	}
 	for _, f := range planner.CheckServiceCIDRs(c.cfg.Proxy.ServiceCIDRs, host) {
@@ -222,7 +222,7 @@ func (c *configCheck) checkManifests() {
 	})
 	for _, folder := range m.Empty {
 		c.add(fault.New(manifestsID, fault.Warning, "their names must end with .yaml, .yml or .json",
-			"%s: the folder has no manifests", folder))
+			"%s: the directory contains no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
 		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"

@@ -85,7 +85,7 @@ func unasked(err, invalid error) (f fault.Fault) {
 	case !silent && os.Geteuid() != 0:
 		return fault.New("daemon", fault.Warning, doctor.AsRoot, "cannot query the daemon: %v", err)
 	case !silent:
-		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what it does",
+		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what the daemon does",
 			"cannot query the daemon: %v", err)
 	}
 	return f

@@ -147,7 +147,7 @@ func (i *instance) inForce() inForce {
 func (i *instance) run(ctx context.Context) error {
 	defer i.close()
 	if err := conntrack.RaiseMax(i.cfg.Conntrack.MaxPerCore, i.logger); err != nil {
-		i.logger.Warn("some connection tracking settings not applied", "error", err)
+		i.logger.Warn("cannot apply some connection tracking settings", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	start := i.starter(ctx, group)

@@ -78,7 +78,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	}
 	snap, ok := all.Snapshot()
 	if !ok {
-		return nil, nil, files, errors.New("last-known state: it has no objects")
+		return nil, nil, files, errors.New("the last-known state contains no objects")
 	}
 	return snap, held, files, nil
 }
@@ -107,7 +107,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	s.aside = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
-			logger.Warn("last-known state unreadable, the plan may differ", "error", err)
+			logger.Warn("cannot read last-known state, plan may differ", "error", err)
 		}
 	}
 	node := nodeinfo.New(logger, hostOptions(cfg))

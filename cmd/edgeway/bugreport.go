@@ -62,13 +62,13 @@ func (g *globals) bugReportParts() []part {
 	socket, _ := g.socket()
 	client := control.NewClient(socket)
 	return append([]part{
-		{"status.json", "the state of the daemon", asJSON(func(ctx context.Context) (any, error) {
+		{"status.json", "the daemon's state", asJSON(func(ctx context.Context) (any, error) {
 			return client.Status(ctx)
 		})},
 		{"services.json", "the Services", asJSON(func(ctx context.Context) (any, error) {
 			return client.Services(ctx, "")
 		})},
-		{"doctor.json", "findings of the doctor", asJSON(func(ctx context.Context) (any, error) {
+		{"doctor.json", "the doctor's findings", asJSON(func(ctx context.Context) (any, error) {
 			h, found := g.examine(ctx)
 			return doctor.NewReport(h, found), nil
 		})},
@@ -79,7 +79,7 @@ func (g *globals) bugReportParts() []part {
 			}
 			return []byte(config.Dump(c)), nil
 		}},
-		{"versions.txt", "versions of programs and of the kernel", versions},
+		{"versions.txt", "program and kernel versions", versions},
 	}, programParts()...)
 }
 

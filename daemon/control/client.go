@@ -120,7 +120,7 @@ func (c *Client) once(ctx context.Context, method, what string, query url.Values
 		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return c.explainFailure(what, fmt.Errorf("read the daemon's answer: %w", err))
+		return c.explainFailure(what, fmt.Errorf("read the daemon's response: %w", err))
 	}
 	return nil
 }

@@ -215,7 +215,7 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 	path, err := s.Path(d, bound)
 	if err != nil {
-		e.Gaps = append(e.Gaps, "the scheduler is not known: "+err.Error())
+		e.Gaps = append(e.Gaps, "the scheduler is unknown: "+err.Error())
 		return
 	}
 	if (d.Origin == plan.FromHost) == (q.packet.InInterface == "") && !q.packet.Dst.Addr().IsLoopback() {

@@ -30,7 +30,7 @@ var defaultLimits = limits{
 }
 
 // errBusy is the response to a request that waited too long for its turn. The client retries.
-var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
+var errBusy = errors.New("the daemon is sending a large response to another command: try again")
 
 // large is like answer, but builds only one response at a time for each class of clients, because the responses grow
 // with the plan.
@@ -61,6 +61,6 @@ func (s *Server) write(w http.ResponseWriter, code int, value any) {
 		err = json.NewEncoder(w).Encode(value)
 	}
 	if err != nil {
-		s.opts.Logger.Debug("control answer not delivered", "error", err)
+		s.opts.Logger.Debug("cannot send the control response", "error", err)
 	}
 }

@@ -166,7 +166,7 @@ func (s Status) fastPath(p *text.Screen) {
 	case len(f.Services) == 0:
 		p.Row("fast path", "no Service has opted in")
 	case f.Err != "":
-		p.Row("fast path", "%s; their connections are not known: %s", ports, f.Err)
+		p.Row("fast path", "%s; cannot read their connections: %s", ports, f.Err)
 	default:
 		p.Row("fast path", "%s of %s", text.Count(total, "connection"), ports)
 	}

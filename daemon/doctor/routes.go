@@ -36,7 +36,7 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 		}
 	}
 	if len(out) == 0 && len(targets) > 0 {
-		return []fault.Fault{ok("the kernel has routes to all ranges and addresses of Services")}
+		return []fault.Fault{ok("the kernel has routes to all Service ranges and addresses")}
 	}
 	return out
 }

@@ -31,7 +31,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	}
 	idle := slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == planner.NoEndpointID })
 	if len(out) == 0 && !idle {
-		out = append(out, ok("%s of Services, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
+		out = append(out, ok("Services have %s, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
 			h.unchecked()))
 	}
 	return out
@@ -44,8 +44,8 @@ func (h *Host) unchecked() string {
 	if setting == "" {
 		return ""
 	}
-	return "; edgeway doctor --connect tests whether the endpoints answer; to make the daemon check " +
-		"them, set " + setting + " the daemon always does"
+	return "; edgeway doctor --connect tests whether the endpoints answer; with " + setting +
+		", the daemon always tests them"
 }
 
 // Unchecked returns the setting that enables endpoint checks for all sources, or "" if it is already in effect.

@@ -116,7 +116,7 @@ func (d *Damper) schedule() {
 				return nil
 			})
 			if err != nil {
-				d.log.Error("summary of omitted lines not written", "error", err, "stack", contain.Stack(err))
+				d.log.Error("cannot write the summary of omitted lines", "error", err, "stack", contain.Stack(err))
 			}
 		})
 	}

@@ -28,7 +28,7 @@ type Quarantined struct {
 func (q Quarantined) String() string {
 	what := "is not served"
 	if q.Previous {
-		what = "is served in its previous version, the new one is refused"
+		what = "is served in its previous version, because the kernel refuses the new one"
 	}
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }

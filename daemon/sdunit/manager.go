@@ -63,7 +63,7 @@ func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 		err = raw.Control(func(fd uintptr) { m.deliver(syscall.UnixRights(int(fd)), assignments) })
 	}
 	if err != nil {
-		m.logger.Warn("listening socket not stored", "error", err)
+		m.logger.Warn("cannot store the listening socket", "error", err)
 	}
 }
 
@@ -75,7 +75,7 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	defer m.mu.Unlock()
 	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.failed)
 	if err != nil && !m.failed {
-		m.logger.Warn("service manager not notified, continuing without it", "message_id", messageid.ManagerNotNotified,
+		m.logger.Warn("cannot notify the service manager, continuing without it", "message_id", messageid.ManagerNotNotified,
 			"notify_socket", address(), "error", err)
 	}
 	m.failed = err != nil

@@ -98,7 +98,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	case sock == nil:
 	case sock.unit != "":
 		sock.claimed, sock.released = false, true
-		s.logger.Warn("port of a socket unit is no NodePort", "message_id", messageid.SocketUnitUnused,
+		s.logger.Warn("port of a socket unit is not a NodePort", "message_id", messageid.SocketUnitUnused,
 			"address", addr.String(), "socket_unit", sock.unit)
 	default:
 		delete(s.open, addr)

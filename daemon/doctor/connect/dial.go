@@ -32,7 +32,7 @@ func (o outcome) String() string {
 	return [...]string{
 		"answers", "does not answer", "refuses connections", "cannot be reached: there is no route, or " +
 			"a router rejects the packets",
-		"cannot be reached: a rule of this host rejects the packets", "cannot be reached",
+		"cannot be reached: a rule on this host rejects the packets", "cannot be reached",
 	}[o]
 }
 

@@ -171,8 +171,8 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	case got == answers:
 		return " is answered now", s.again() + "  # again"
 	case !v.Left, v.Answered:
-		return " or its reply is dropped on this host, but not by a rule of nftables: the kernel " +
-				"cannot trace rules of iptables-legacy and the reverse path filter",
+		return " or its reply is dropped on this host, but not by an nftables rule: the kernel " +
+				"cannot trace iptables-legacy rules and the reverse path filter",
 			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()

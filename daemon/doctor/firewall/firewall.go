@@ -97,7 +97,7 @@ func unread(t *table) fault.Fault {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return fault.New(Check, fault.Warning, t.list(), "cannot tell whether %s drops connections to Services: %v",
+	return fault.New(Check, fault.Warning, t.list(), "cannot determine whether %s drops connections to Services: %v",
 		which, t.err)
 }
 

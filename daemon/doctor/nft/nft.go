@@ -25,7 +25,7 @@ const (
 )
 
 // ErrTooMuch means that the output exceeds the limit.
-var ErrTooMuch = errors.New("the answer is too long")
+var ErrTooMuch = errors.New("the output is too long")
 
 // word matches an argument that nft reads as one word. nft joins its arguments, and a table could have the name "a;
 // flush ruleset".

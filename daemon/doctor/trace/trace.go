@@ -80,7 +80,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadBuffer(buffer) // after an error, the smaller default buffer must suffice
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
-		return v, fmt.Errorf("traces of nftables (they need CAP_NET_ADMIN): %w", err)
+		return v, fmt.Errorf("receive nftables traces (requires CAP_NET_ADMIN): %w", err)
 	}
 	// Run removes the table even if the nft command was interrupted, because the kernel may have committed the
 	// transaction.
@@ -168,7 +168,7 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be sufficient
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("traces of nftables: %w", err)
+			return nil, fmt.Errorf("receive nftables traces: %w", err)
 		}
 		for _, m := range messages {
 			if e, ok := parse(m); ok {
