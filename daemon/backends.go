@@ -54,7 +54,7 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 	}
 }
 
-// sharedTables returns the nftables tables in which both Edgeway's backends and other programs have chains.
+// sharedTables returns the nftables tables that contain chains of both Edgeway's backends and other programs.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -62,7 +62,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// pick returns the backend with that name, and resolves an alias.
+// pick returns the backend called name, and resolves aliases.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -78,7 +78,7 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// gaps returns a function that lists a ServicePort's features that the backend and the enabled followers implement
+// gaps returns a function that lists the ServicePort features that the backend and the enabled followers implement
 // differently from the plan.
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
@@ -121,8 +121,8 @@ func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 	return ebpf.Prepare(env)
 }
 
-// ignoredRouteTables returns the routing tables that the backends create. The host's own packets never use these
-// tables.
+// ignoredRouteTables returns the routing tables that the backends create. The host's own packets never use the
+// backends' routing tables.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
 // findBackend returns the configured backend or, if this host cannot run it, the backend that proxy.fallback names.

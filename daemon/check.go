@@ -167,7 +167,7 @@ func (c *configCheck) checkSandbox() {
 	}
 }
 
-// credentials is the directory in which systemd stores the credentials of running services.
+// credentials is the directory where systemd stores the credentials of running services.
 const credentials = "/run/credentials/"
 
 func (c *configCheck) checkKubeconfig() {

@@ -25,7 +25,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Core plans the objects that the sources provide, and applies each plan with the stages. A Core holds an instance's
+// Core plans the objects that the sources provide, and applies each plan through the stages. A Core holds an instance's
 // sources, tracker, planner, pipeline and health checker. A Core needs no privileges and opens no sockets, so test/sim
 // can run one in a testing/synctest bubble.
 type Core struct {
@@ -44,7 +44,7 @@ type Core struct {
 	faultLog *health.FaultLog
 }
 
-// CoreOptions holds the settings of a Core that are not in the configuration file.
+// CoreOptions holds the settings for a Core that are not in the configuration file.
 type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family

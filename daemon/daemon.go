@@ -1,6 +1,5 @@
-// Package daemon assembles Edgeway's components and runs them.
-//
-//	sources → tracker → planner → pipeline → backend and followers
+// Package daemon assembles Edgeway's components and runs them. Objects pass through the components in this order:
+// sources → tracker → planner → pipeline → backend and followers.
 //
 // An instance (instance.go) holds the components for one configuration. A reload replaces the instance while the kernel
 // keeps forwarding connections. The type shared holds the few components that survive a reload.
@@ -30,7 +29,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options holds the settings of Run that are not in the configuration file.
+// Options holds the settings for Run that are not in the configuration file.
 type Options struct {
 	// ConfigPath is the path of the main configuration file.
 	ConfigPath string
@@ -240,7 +239,7 @@ func webConfigError(path string, err error) error {
 // reload therefore log as the new configuration specifies.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
-	// with adds the attributes and groups that earlier calls of WithAttrs and WithGroup specified.
+	// with adds the attributes and groups that earlier calls to WithAttrs and WithGroup specified.
 	with func(slog.Handler) slog.Handler
 }
 

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks runs the configured endpoint checks. If none are configured, its methods do nothing.
+// checks runs the configured endpoint checks. If no checks are configured, the methods do nothing.
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
@@ -98,7 +98,7 @@ func (c *checks) dead() *endpointcheck.Dead {
 	return c.endpoints.Dead()
 }
 
-// out describes a ServicePort's dead endpoints, to which Edgeway sends no new connections.
+// out describes a ServicePort's dead endpoints, which get no new connections.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil
@@ -110,9 +110,9 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts with failing connections, which have a pool of only dead endpoints. deadServices
-// recomputes the faults only if the plan or the set of dead endpoints has changed, because clients on other hosts can
-// request the faults.
+// deadServices finds the ServicePorts that have a pool with only dead endpoints, because connections to that pool fail.
+// deadServices recomputes the faults only if the plan or the set of dead endpoints has changed, because clients on
+// other hosts can request the faults.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan

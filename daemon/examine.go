@@ -91,12 +91,12 @@ func unasked(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is the time limit for the daemon's response. If the daemon takes longer, Examined returns a fault.
+// answerTime is the time limit for the daemon's response, after which Examined returns a fault.
 const answerTime = 15 * time.Second
 
 // examinedEndpoints limits the number of route lookups by "edgeway doctor". watchedEndpoints limits the number of route
-// lookups in each of the daemon's rounds. With this limit, a round's lookups take less than 5 ms of CPU time even with
-// 10,000 Services.
+// lookups in each of the daemon's rounds. A round's 64 lookups take less than 5 ms of CPU time, even with 10,000
+// Services.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 64

@@ -72,7 +72,8 @@ func TestExaminedWithInvalidConfiguration(t *testing.T) {
 }
 
 // If Examined lacks the permission to query the daemon, or does not know its socket, it must not conclude that no
-// daemon is running. Otherwise, the doctor would report that another program uses the daemon's ports.
+// daemon is running. If Examined drew that conclusion, the doctor would report that another program uses the daemon's
+// ports.
 func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))

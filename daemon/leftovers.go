@@ -17,7 +17,7 @@ import (
 )
 
 // leftovers removes the rules of Components that are no longer configured: a previous backend after a reload or a
-// restart, or a disabled follower. These rules stay until the configured backend has synced, so either the old or the
+// restart, or a disabled follower. The old rules stay until the configured backend has synced, so either the old or the
 // new rules apply to every connection.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the

@@ -98,10 +98,10 @@ const minBudget = 4 << 20
 // The bytes count towards Go's memory limit, which is 60 % of the control group's memory limit.
 //
 // The costs were measured with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services and a
-// million endpoints x ports, the daemon serves 400,000 of them (160 bytes each), and its memory use peaks at 97 MB.
-// With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's memory use peaks at
-// 87 to 94 MB. The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a port with an
-// address and an endpoint. An nftables map element takes 100 bytes of kernel memory (Linux 6.18).
+// million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each), and its memory
+// use peaks at 97 MB. With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's
+// memory use peaks at 87 to 94 MB. The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a
+// port with an address and an endpoint. An nftables map element takes 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns the memory that Services may use within Go's memory limit. If cost is zero, budget uses netlinkCost.

@@ -313,8 +313,8 @@ func (i *instance) viewer() func() sdunit.View {
 	}
 }
 
-// served reports whether the backend has synced and no follower is waiting for its first sync. The followers count
-// because they listen on loopback and serve health checks.
+// served reports whether the backend has synced and no follower is waiting for its first sync. served considers the
+// followers, because they listen on loopback and serve health checks.
 func served(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }
 	return s.Synced() && !slices.ContainsFunc(s.Followers, waiting)
@@ -324,9 +324,8 @@ func settled(s *pipeline.State, switching bool) bool {
 	return !s.Backend.LastSync.IsZero() && !switching || s.Backend.Err != ""
 }
 
-// statusText returns the text of STATUS= without the name of the backend, such as
-//
-//	412 Services, 1,203 endpoints, synced 0 s ago; API server unreachable for 5 min
+// statusText returns the text of STATUS= without the backend's name, such as "412 Services, 1,203 endpoints, synced 0 s
+// ago; API server unreachable for 5 min".
 func statusText(
 	s *pipeline.State, counts pipeline.Counts, r health.Report, saved control.LastKnown, sources []source.Source,
 ) string {

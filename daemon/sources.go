@@ -221,7 +221,7 @@ func (s *sources) serverAddrs() []source.ServerAddr {
 	return s.saved.ServerAddrs()
 }
 
-// held returns the owners of contested ports from before this start. See planner.Options.
+// held returns the Services that owned contested ports before this start. See planner.Options.
 func (s *sources) held() []source.Holding {
 	for _, store := range s.stores() {
 		if held := store.Held(); held != nil {

@@ -18,8 +18,8 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// childConfig names the environment variable with the path of a configuration. If the variable is set, the test binary
-// runs the daemon with this configuration.
+// childConfig names an environment variable for the path of a configuration. If the variable is set, the test binary
+// runs the daemon with that configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -248,7 +248,8 @@ func TestUnitLifecycle(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before READY=1, the daemon runs nft to probe the backend, and this probe takes minutes on a slow board.
+// Before READY=1, the daemon runs nft to probe the backend, and this probe takes minutes on a slow single-board
+// computer.
 func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")

@@ -88,7 +88,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms in which a YAML value, or a line of the value, can occur in a text.
+// addForms adds the forms that a YAML value, or one of its lines, can have in a text.
 func addForms(forms map[string]bool, value string) {
 	plain, _, _ := strings.Cut(value, " #") // removes a YAML comment
 	plain = strings.Trim(plain, ` "'`)

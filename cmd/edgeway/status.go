@@ -55,7 +55,7 @@ ready in time, the exit code is 4.`,
 	return cmd
 }
 
-// pollReady is the time between two requests of awaitReady.
+// pollReady is the time between two requests from awaitReady.
 const pollReady = 200 * time.Millisecond
 
 // awaitReady polls the daemon until it is ready or the limit has passed. awaitReady returns the last status, or an

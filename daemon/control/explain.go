@@ -55,7 +55,7 @@ type Explanation struct {
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
-// ExplainedEndpoint is an endpoint to which the connection may be forwarded.
+// ExplainedEndpoint is an endpoint that may receive the connection.
 type ExplainedEndpoint struct {
 	Address string `json:"address"`
 	Local   bool   `json:"local,omitempty"`
@@ -85,7 +85,7 @@ type Subject struct {
 
 // Lookups holds the functions that the daemon uses to explain connections. No function may be nil.
 type Lookups struct {
-	// Gaps lists a ServicePort's features that the backend and the followers implement differently from the plan.
+	// Gaps lists the ServicePort features that the backend and the followers implement differently from the plan.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)

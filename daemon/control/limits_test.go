@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/pipeline"
 )
 
-// bigState's plan takes about a megabyte as JSON, more than the kernel's buffer for a Unix socket.
+// bigState's plan takes about a megabyte as JSON, which exceeds the kernel's buffer for a Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]

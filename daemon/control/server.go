@@ -1,12 +1,13 @@
 // Package control connects Edgeway's commands to the daemon with JSON over HTTP, through a Unix socket that only its
-// owner and its group can use. Members of the group can query the daemon. Only root and the owner can reload it.
+// owner and its group can use. Members of the group can query the daemon. Only root and the owner can reload the
+// daemon.
 //
-//	GET  /v1/status
-//	GET  /v1/plan[?service=NAMESPACE/NAME]
-//	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
-//	GET  /v1/services[?only=NAMESPACE|NAMESPACE/NAME]
-//	GET  /v1/facts    the facts that edgeway doctor needs
-//	POST /v1/reload
+//   - GET /v1/status
+//   - GET /v1/plan[?service=NAMESPACE/NAME]
+//   - GET /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
+//   - GET /v1/services[?only=NAMESPACE|NAMESPACE/NAME]
+//   - GET /v1/facts: the facts that edgeway doctor needs
+//   - POST /v1/reload
 //
 // The response to a failed request is {"error": "..."} with a status of 400 or more. After a 503, the client retries.
 // The commands print the responses as text (text_*.go), starting with the verdict.

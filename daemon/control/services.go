@@ -40,7 +40,7 @@ type ServiceItem struct {
 	// All counts the distinct endpoint addresses. Ready counts the addresses that get connections and respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// Status counts ServicePorts and Endpoints the same way.
+	// ServicePorts and Endpoints have the same meaning as in Status.
 	ServicePorts int           `json:"servicePorts"`
 	Endpoints    int           `json:"endpoints"`
 	State        ServiceState  `json:"state"`
@@ -75,8 +75,8 @@ type ServiceInput struct {
 	State pipeline.State
 	// Dead holds the endpoints that do not respond. Dead may be nil.
 	Dead *endpointcheck.Dead
-	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Only Services in the
-	// snapshot need Place.
+	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Place is called only
+	// for Services in the snapshot.
 	Place func(source.Key) string
 }
 
@@ -315,8 +315,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only returns the Services in a namespace or the one Service "namespace/name", or an error if that Service does not
-// exist.
+// Only restricts the list to a namespace or to one Service ("namespace/name"), and returns an error if that Service
+// does not exist.
 func (v ServiceList) Only(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {

@@ -115,8 +115,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process does not
-// need to respond.
+// listenerOf returns the ID of the process that listens on a socket, even if it does not respond, or 0 if the ID is
+// unknown.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

@@ -35,7 +35,7 @@ type Host struct {
 	Contact func(context.Context) (kube.Contact, error)
 	// Rules checks the rules of other programs. Rules must not be called concurrently.
 	Rules func(context.Context, firewall.Question) []fault.Fault
-	// Lookups limits the number of endpoints and Service addresses for which the checks look up routes.
+	// Lookups limits the number of routes to endpoints and Service addresses that the checks look up.
 	Lookups int
 	// filteredBefore is the reverse path filter's drop count from a few minutes ago, or 0 if that count is unknown.
 	filteredBefore int

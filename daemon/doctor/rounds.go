@@ -54,7 +54,7 @@ func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned signals that the kernel has a plan, without blocking. Only the first plan triggers a run of the checks,
+// Planned signals without blocking that the kernel has a plan. Only the first plan triggers a run of the checks,
 // because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 

@@ -24,7 +24,7 @@ var (
 
 // Open opens a regular file and follows symbolic links. Open never blocks on a pipe or a device.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	// Merely opening a device can do harm, for example start a watchdog or rewind a tape.
+	// Merely opening a device can do harm, such as starting a watchdog or rewinding a tape.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, irregular(path)
 	}

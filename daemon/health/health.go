@@ -47,7 +47,7 @@ type Report struct {
 	Faults []fault.Fault `json:"faults"`
 }
 
-// State derives the state from the faults.
+// State derives the host's health state from the faults.
 func (r Report) State() State {
 	switch {
 	case !r.Healthy:
@@ -89,8 +89,8 @@ func New(p Pipeline, sources ...source.Source) *Checker {
 	return c
 }
 
-// Include adds a component that reports faults. faults may be called from any goroutine. Include must not be called
-// after the first report.
+// Include adds a function that reports a component's faults. faults may be called from any goroutine. Include must not
+// be called after the first report.
 func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
 // Ignore omits the notices with these IDs from reports. Ignore must not be called after the first report.

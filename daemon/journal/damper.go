@@ -19,8 +19,8 @@ import (
 const (
 	// maxLines is the maximum number of lines per minute, because many things can change at the same time.
 	maxLines = 20
-	// maxChanges is the number of changes to one thing that the Damper logs individually within the time damping: three
-	// changes in each direction.
+	// maxChanges is the number of changes to one thing that the Damper logs individually within an hour (damping):
+	// three changes in each direction.
 	maxChanges = 6
 	// damping is the minimum time that a flapping thing must keep its state before the Damper logs each of its changes
 	// again. While a thing flaps, the Damper logs its latest change once per damping interval.
@@ -50,8 +50,8 @@ type thing struct {
 	changes int
 	last    line
 	changed time.Time // changed is the time of the change in last
-	// silent counts the unlogged changes since the time in logged. logged is the time of the latest line about a
-	// flapping thing.
+	// silent counts the changes since logged that the Damper has not logged. logged is the time of the latest line
+	// about a flapping thing.
 	silent int
 	logged time.Time
 }
@@ -72,8 +72,8 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log logs a change to the thing with that key, unless the thing flaps or the line limit is reached. id is a constant
-// from package messageid.
+// Log logs a change to the thing that key identifies, unless the thing flaps or the line limit is reached. id is a
+// constant from package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -114,8 +114,8 @@ func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*p
 	return p, failed
 }
 
-// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of the stage, the
-// daemon exits. The other stages run until then.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. The other stages keep running until the
+// daemon exits after the stage's third panic.
 func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {

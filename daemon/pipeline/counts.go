@@ -4,7 +4,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counts counts the objects in a plan.
+// Counts holds the numbers of the different objects in a plan.
 type Counts struct {
 	Services     int `json:"services"`
 	ServicePorts int `json:"servicePorts"`

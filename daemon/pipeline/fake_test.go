@@ -239,8 +239,8 @@ func (w *world) wanted() *plan.Plan {
 	return p
 }
 
-// set replaces Service i with a version that has n endpoints, and returns the version's name. Only announce signals the
-// change.
+// set replaces Service i with a version that has n endpoints, and returns the version's name. The pipeline receives the
+// change only after a call to announce.
 func (w *world) set(i, n int) string {
 	s := &plan.ServicePort{
 		Name:      plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%05d", i), Port: "http", Protocol: plan.TCP},

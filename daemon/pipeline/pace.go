@@ -39,7 +39,7 @@ type pacing struct {
 const (
 	minPause = time.Millisecond
 	// maxPause limits the pause after a very large full sync (5.4 s for 400,000 elements with Linux 6.18) or after a
-	// program hung, so a new Service does not have to wait as long as the sync took.
+	// program that hung, so a new Service does not have to wait as long as the sync took.
 	maxPause = time.Second
 )
 

@@ -67,7 +67,7 @@ type Options struct {
 // Applied is the outcome of one Apply.
 type Applied struct {
 	Stage string
-	// Full reports whether the Change had no Prev. Reason explains a full sync.
+	// Full reports whether the Change had no Prev. Reason states why the sync was a full sync.
 	Full   bool
 	Reason string
 	// Changed and Removed count the ServicePorts in the Change. A full Change counts all ServicePorts as changed.

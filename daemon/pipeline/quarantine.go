@@ -110,8 +110,8 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	})
 }
 
-// replace returns a copy of p in which the results of with replace the ServicePorts. If with returns nil for a
-// ServicePort, the copy omits it. The copy shares all other data with p.
+// replace returns a copy of p in which the result of calling with replaces each ServicePort. If the result is nil, the
+// copy omits the ServicePort. The copy shares all other data with p.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))

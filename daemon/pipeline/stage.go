@@ -31,7 +31,7 @@ type stage struct {
 	// successful sync repairs drift.
 	driftPace driftThrottle
 	repairing bool
-	// said is the last logged error of a sync.
+	// said is the last logged sync error.
 	said string
 	// loggedDeferred is the last logged error of deferred work.
 	loggedDeferred string

@@ -106,7 +106,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	}
 }
 
-// Unclaimed returns the addresses of the passed sockets that neither Listen nor Release has received.
+// Unclaimed returns the addresses of the passed sockets that no call to Listen or Release has used.
 func (s *Sockets) Unclaimed() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -26,7 +26,8 @@ import (
 )
 
 // table is the name of the trace table, which belongs to the inet family. The chains with names that begin with answers
-// process the reply packets. The chain leaving processes the packets that leave this host or are destined for it.
+// process the reply packets. The chain called leaving processes the packets that leave this host or are destined for
+// it.
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
@@ -100,9 +101,9 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules returns the nft commands that recreate the table. The chain output runs before all other programs' chains. The
-// other chains run after connection tracking (-200), because the addresses or ports of their packets may have been
-// translated. The chain leaving shows that packets leave this host.
+// rules returns the nft commands that recreate the table. The chain called output runs before all other programs'
+// chains. The other chains run after connection tracking (-200), because the addresses or ports of their packets may
+// have been translated. The chain called leaving records that packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {
