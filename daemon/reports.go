@@ -180,7 +180,8 @@ func haveOwnLines() []string {
 	}
 }
 
-// removedKeys returns a warning for each file that sets removed keys. "edgeway config check" names the replacements.
+// removedKeys returns a warning for each file that sets removed keys. The fix, "edgeway config check", names the keys
+// that replace the removed keys.
 func (c *Core) removedKeys() (out []fault.Fault) {
 	for _, r := range c.cfg.Removed {
 		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)

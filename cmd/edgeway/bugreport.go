@@ -29,8 +29,8 @@ func bugReportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bugreport file",
 		Short: "Write an archive for a bug report, without secrets",
-		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the state of the " +
-			"daemon, its faults, the\nfindings of the doctor, the configuration on disk, the rules in the " +
+		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the daemon's state, " +
+			"its faults, the\ndoctor's findings, the configuration on disk, the rules in the " +
 			"kernel, versions, and the last lines of the log.\nRun the command as root, because other users " +
 			"cannot read all of this information. The command changes nothing, and\nworks without a running " +
 			"daemon.\n\nThe command replaces tokens, passwords and keys with REDACTED. The command does not " +

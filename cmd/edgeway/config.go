@@ -38,7 +38,7 @@ func configCommand(g *globals) *cobra.Command {
 				"ignore is an error. Without a kubeconfig,\na port of a Service that has no endpoint is a " +
 				"warning. Each line names the file and line, or the object, and the fix.\n\nAs root, the command " +
 				"checks a configuration in /etc/edgeway as the user edgeway, because the service reads the " +
-				"files with\nthe rights of that user. A backend that this host cannot run is an error for a " +
+				"files with\nthat user's permissions. A backend that this host cannot run is an error for a " +
 				"configuration in /etc/edgeway, and a\nwarning for any other configuration, which may be for " +
 				"another host. The command changes nothing and contacts no server.\nThe exit code is 2 if there " +
 				"are errors.",

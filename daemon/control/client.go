@@ -41,7 +41,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status returns the state of the daemon.
+// Status returns the daemon's state.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)

@@ -30,7 +30,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the functions that compute the responses. The server may call these functions from any goroutine.
+// Options holds the functions that compute the responses. The server may call the functions in Options from any
+// goroutine.
 type Options struct {
 	// Socket is the path of the socket. A lock file with the suffix ".lock" remains next to the socket.
 	Socket string

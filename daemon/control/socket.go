@@ -89,8 +89,8 @@ func (s *socket) Close() error {
 
 // LockOut prevents daemons from starting with this socket or in this network namespace until release is called. LockOut
 // returns ErrRunning while a daemon holds one of the locks. A suspended or hung daemon does not respond, but holds its
-// lock until it exits. If the lock file does not exist, LockOut does not create it, because the daemon's user could not
-// lock a file that root owns.
+// lock until it exits. LockOut does not create a missing lock file, because the daemon's user could not lock a file
+// that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {

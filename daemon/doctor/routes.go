@@ -119,8 +119,8 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr returns an address of the family that other hosts can use to reach this host, or the zero Addr if there is
-// none.
+// ownAddr returns one of this host's addresses in the family that is reachable from other hosts, or the zero Addr if
+// there is none.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {

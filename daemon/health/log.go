@@ -35,7 +35,7 @@ func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
-// Run reads the faults repeatedly until ctx is done. Run must not be called twice at the same time.
+// Run reads the faults repeatedly until ctx is done. Run must not be called concurrently.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for wait := settle; ; wait = logEvery {
 		select {
@@ -84,7 +84,7 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") }
 
 // isListing reports whether the fault only means that a source has not listed all objects yet, as is normal after a
-// start. All other source faults have a fix.
+// start. A source fault with any other cause has a fix.
 func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key identifies a fault without its message, because the numbers in the message may change. The key of a Service's

@@ -21,9 +21,9 @@ var (
 )
 
 // isolate quarantines the ServicePorts that cause a stage to refuse the target. The backend and then the followers
-// apply the target without these ServicePorts. The suspects are the ServicePorts that the stage has not accepted
-// before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort claims
-// one of its addresses.
+// apply the target without the quarantined ServicePorts. The suspects are the ServicePorts that the stage has not
+// accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort
+// claims one of its addresses.
 //
 // The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
 // full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the result.
@@ -124,7 +124,7 @@ func previousVersions(accepted, target *plan.Plan,
 	return previous
 }
 
-// search finds the ServicePorts that cause a refusal. If the kernel does not name these ServicePorts, the search
+// search finds the ServicePorts that cause a refusal. If the kernel does not name the refused ServicePorts, the search
 // bisects the suspects.
 type search struct {
 	p      *Pipeline

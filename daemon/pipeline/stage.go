@@ -116,7 +116,7 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 }
 
 // sinceReported returns the Change from the plan that OnSynced last received to next. After a partial sync, the stages
-// usually share this Change. Any other Change must not replace the shared Change.
+// usually share the Change that sinceReported returns. Any other Change must not replace the shared Change.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step

@@ -120,11 +120,11 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes these sockets from the sockets of
-// socket units, which by default have the name of their unit.
+// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes stored sockets from socket unit
+// sockets, which by default have the name of their unit.
 const storePrefix = "nodeport-"
 
-// storeName returns the name of a socket in the fd store. The name must not contain a colon.
+// storeName returns the name of a socket in the fd store. Socket names in the fd store must not contain a colon.
 func storeName(addr netip.AddrPort) string {
 	host := addr.Addr().String()
 	if addr.Addr().Is6() { // ::1 is the only loopback address of IPv6

@@ -85,7 +85,7 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 // dnsPort is the only UDP port where a server must respond.
 const dnsPort = 53
 
-// dnsQuestion asks for the root name servers. Every DNS server responds to this question, even if only with a refusal.
+// dnsQuestion asks for the root name servers. Every DNS server responds to dnsQuestion, even if only with a refusal.
 var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
 // ask sends a UDP datagram and classifies the response.

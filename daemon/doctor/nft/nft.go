@@ -55,7 +55,7 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), out, &messages
 	if err = cmd.Start(); err == nil {
-		// If memory runs out, the kernel kills this program rather than the daemon.
+		// If memory runs out, the kernel kills the started program rather than the daemon.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("500"), 0)
 		err = cmd.Wait()
 	}
