@@ -18,7 +18,7 @@ type watched struct {
 	err error
 }
 
-// exhausted lists the errors that mean a lack of file descriptors or memory.
+// exhausted lists the errors that indicate a lack of file descriptors or memory.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS}
 
 // routeAnswers lists the kernel's errors for an address without a route. See System.NextHop.

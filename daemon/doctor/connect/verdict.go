@@ -92,7 +92,7 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// list formats the first few destinations with their outcomes, and the number of other destinations.
+// list formats the first few destinations with their outcomes, followed by the number of remaining destinations.
 func (s *service) list(of []netip.AddrPort) string {
 	const most = 3
 	var out []string
