@@ -61,8 +61,8 @@ type ServiceState string
 // The states are sorted from worst to best.
 const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
-	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
-	ServiceNotYet   ServiceState = "not-in-kernel"     // the Service is invalid or too big, or has no usable address
+	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
+	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
 	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
 	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
 	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not respond

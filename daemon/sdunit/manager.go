@@ -75,7 +75,7 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	defer m.mu.Unlock()
 	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.failed)
 	if err != nil && !m.failed {
-		m.logger.Warn("cannot notify the service manager, continuing without it", "message_id", messageid.ManagerNotNotified,
+		m.logger.Warn("cannot notify the service manager, continuing", "message_id", messageid.ManagerNotNotified,
 			"notify_socket", address(), "error", err)
 	}
 	m.failed = err != nil
