@@ -21,7 +21,7 @@ import (
 	"edgeway/daemon/tracker"
 )
 
-// annotated maps each annotation to a value. effect returns the result of the annotation, which must equal want.
+// annotated maps each annotation key to an example value and its expected effect.
 var annotated = map[string]struct {
 	value, want string
 	effect      func(*tracker.Service) any
@@ -43,7 +43,7 @@ func weights(s *tracker.Service) string {
 	return strings.Join(out, ",")
 }
 
-// Every source must pass on all annotations, because an annotation that a source silently drops has no effect.
+// Every source must preserve all annotations, because a dropped annotation would silently have no effect.
 func TestSourcesPassAllAnnotations(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{}, Labels: map[string]string{api.LabelServiceName: "web"}}
 	for _, key := range api.Annotations() {
@@ -106,7 +106,7 @@ func encode(t *testing.T, object any) []byte {
 	return raw
 }
 
-// answers simulates an API server whose objects never change.
+// answers returns a handler that simulates an API server whose objects never change.
 func answers(t *testing.T, service *corev1.Service, slice *discoveryv1.EndpointSlice) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

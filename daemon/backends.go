@@ -22,7 +22,8 @@ import (
 	"edgeway/proxiers/serviceroutes"
 )
 
-// Backends returns all backends. To add a backend, create a package below proxiers and add a line here.
+// Backends returns all backends. To add a backend, create a package below proxiers and add its Component to this
+// function.
 func Backends() []proxiers.Component {
 	out := append([]proxiers.Component{nftables.Component()}, iptables.Components()...)
 	return append(out, ipvs.Component(), ebpf.Component())
@@ -31,14 +32,14 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on reports whether the configuration enables the follower. Edgeway removes the rules of a disabled follower.
+	// on reports whether the configuration enables the follower. Edgeway removes a disabled follower's rules.
 	on bool
-	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own Proxier.
+	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
 	shared proxiers.Proxier
 }
 
-// followers returns every follower, in the order in which the followers run. To add a follower, create a package
-// below proxiers and add an entry here.
+// followers returns all followers in the order in which they run. To add a follower, create a package below proxiers
+// and add an entry to this function.
 func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
 	return []follower{
 		{
@@ -46,14 +47,14 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 			on:        cfg.Routes.Services != config.RoutesNever,
 		},
 		{Component: conntrack.Component(), on: true},
-		// flowtable runs after conntrack, so that the flowtable never holds a flow that conntrack has deleted.
+		// flowtable runs after conntrack, so the flowtable never holds a flow that conntrack has deleted.
 		{Component: flowtable.Component(sharedTables()), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
 		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, shared: s.loopback},
 		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, shared: s.healthChecks},
 	}
 }
 
-// sharedTables returns the tables in which both Edgeway's backends and other programs have chains.
+// sharedTables returns the nftables tables that contain chains of both Edgeway's backends and other programs.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -61,7 +62,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// pick returns the backend with the given name or alias. The configuration accepts only names from the list.
+// pick returns the backend called name, and resolves aliases.
 func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -77,8 +78,8 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	return pick(ctx, list, actual)
 }
 
-// gaps returns a function that lists the differences from the plan that the backend and the enabled followers
-// declare.
+// gaps returns a function that lists the ServicePort features that the backend and the enabled followers implement
+// differently from the plan.
 func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {
@@ -96,8 +97,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that do not run but may have left rules on the host: the backends with other names,
-// and the followers that the configuration disables.
+// unused returns the Components that are not in use but may have left rules on the host: all other backends and the
+// disabled followers.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
@@ -113,18 +114,19 @@ func unused(backends []proxiers.Component, backend string, followers []follower)
 	return out
 }
 
-// LoadBPF loads the programs and maps of the ebpf backend, which requires more privileges than the daemon has.
+// LoadBPF loads the ebpf backend's programs and maps. The daemon itself lacks the privileges to load them.
 func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 	env := cleanupEnv(cfg, logger.With("component", ebpf.Name))
 	env.Settings = cfg.Settings(ebpf.Name)
 	return ebpf.Prepare(env)
 }
 
-// ignoredRouteTables returns the routing tables of the backends. The host's own packets never use these tables.
+// ignoredRouteTables returns the routing tables that the backends create. The host's own packets never use the
+// backends' routing tables.
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
-// findBackend returns the configured backend or, if this host cannot run that backend, proxy.fallback. If findBackend
-// returns proxy.fallback, unsupported is the reason. findBackend changes nothing.
+// findBackend returns the configured backend or, if this host cannot run it, the backend that proxy.fallback names.
+// unsupported is the reason why the configured backend cannot run, or nil if it can. findBackend changes nothing.
 func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component, unsupported, err error) {
 	return choose(ctx, Backends(), cfg.Proxy)
 }
@@ -161,7 +163,7 @@ func probed(ctx context.Context, list []proxiers.Component, name string) (proxie
 	return b, err
 }
 
-// fallbackFix is the fix that returns to the configured backend.
+// fallbackFix lists the commands that return to the configured backend.
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
 // fallback returns a warning while proxy.fallback replaces the configured backend.
@@ -189,11 +191,11 @@ type Probed struct {
 	Backend string
 	// Err names the missing features, or is nil if the backend can run.
 	Err error
-	// Faults describe missing features that the backend does not strictly need.
+	// Faults lists the missing features that are optional.
 	Faults []fault.Fault
 }
 
-// Probe tests whether the host can run each backend. Probe changes nothing.
+// Probe tests which backends this host can run, and changes nothing.
 func Probe(ctx context.Context, cfg *config.Config) []Probed {
 	var out []Probed
 	for _, b := range Backends() {

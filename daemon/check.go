@@ -28,15 +28,15 @@ import (
 // ServiceUser is the user that edgeway.service runs as.
 const ServiceUser = "edgeway"
 
-// Installed reports whether edgeway.service reads this configuration. Any other configuration may be for another
-// host.
+// Installed reports whether edgeway.service reads the configuration at path. Any other configuration may be meant for
+// another host.
 func Installed(path string) bool {
 	path, err := filepath.Abs(path)
 	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
 }
 
-// CheckConfig returns the faults that Run would report, and the settings that Run would silently ignore. CheckConfig
-// starts nothing, and returns an error only if the configuration files themselves are invalid.
+// CheckConfig returns the faults that Run would report, and a fault for each setting that Run would silently ignore.
+// CheckConfig does not start the daemon, and returns an error only if the configuration files themselves are invalid.
 func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -73,15 +73,15 @@ type configCheck struct {
 
 func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
-// otherHost is the fix of a fault that does not matter if the configuration is for another host.
+// otherHost is the advice for a fault that is irrelevant if the configuration is for another host.
 const otherHost = "this matters only if the configuration is for this host"
 
-// checkServiceCIDRs compares proxy.service_cidrs with the networks and routes of this host.
+// checkServiceCIDRs compares proxy.service_cidrs with this host's networks and kernel routes.
 func (c *configCheck) checkServiceCIDRs() {
 	host, err := nodeinfo.Read(hostOptions(c.cfg))
 	if err != nil {
 		c.add(fault.New(planner.ServiceRangeNetworkID, fault.Warning, "run this command again",
-			"cannot compare proxy.service_cidrs with the networks of this host: %v", err))
+			"cannot compare proxy.service_cidrs with this host's networks: %v", err))
 		return
 	}
 	for _, f := range planner.CheckServiceCIDRs(c.cfg.Proxy.ServiceCIDRs, host) {
@@ -92,7 +92,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	}
 }
 
-// checkBackend tests whether this process has the permissions and the kernel features that the backend needs.
+// checkBackend tests whether the backend can run with this kernel and with the permissions of this process.
 func (c *configCheck) checkBackend(ctx context.Context) {
 	b, why, err := findBackend(ctx, c.cfg)
 	f := fault.Fault{ID: "backend", Severity: fault.Problem}
@@ -136,7 +136,7 @@ func (c *configCheck) checkBackendKeys() {
 	}
 }
 
-// hidden lists directories that edgeway.service cannot see, or that systemd replaces with a private directory.
+// hidden lists the directories that systemd hides from edgeway.service or replaces with private directories.
 var hidden = [...]struct{ folder, setting string }{
 	{"/home", "ProtectHome=yes"},
 	{"/root", "ProtectHome=yes"},
@@ -146,7 +146,7 @@ var hidden = [...]struct{ folder, setting string }{
 	{"/boot", "InaccessiblePaths="},
 }
 
-// checkSandbox reports files that the sandbox of edgeway.service hides.
+// checkSandbox reports configured files that the sandbox of edgeway.service hides.
 func (c *configCheck) checkSandbox() {
 	if !c.service {
 		return
@@ -157,7 +157,7 @@ func (c *configCheck) checkSandbox() {
 	}
 	level := fault.Problem
 	if own, _ := filepath.Glob("/etc/systemd/system/edgeway.service.d/*.conf"); len(own) > 0 {
-		level = fault.Warning // a drop-in may make the file visible
+		level = fault.Warning // a drop-in may give access to the file
 	}
 	for _, path := range paths {
 		actual, err := filepath.EvalSymlinks(path)
@@ -173,7 +173,7 @@ func (c *configCheck) checkSandbox() {
 	}
 }
 
-// credentials is the directory that contains the credentials of running services.
+// credentials is the directory where systemd stores the credentials of running services.
 const credentials = "/run/credentials/"
 
 func (c *configCheck) checkKubeconfig() {
@@ -181,7 +181,7 @@ func (c *configCheck) checkKubeconfig() {
 	if k.Kubeconfig == "" {
 		return
 	}
-	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // Run reads the kubeconfig in the same way
+	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // Run calls newSources, too
 	var found []fault.Fault
 	if err == nil {
 		found, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
@@ -217,8 +217,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests validates the manifests, and plans them for a host without addresses. Only a dry run reports faults
-// that depend on this host.
+// checkManifests validates the manifests and plans them for a host without addresses, so it reports no faults that
+// depend on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return
@@ -228,10 +228,10 @@ func (c *configCheck) checkManifests() {
 	})
 	for _, folder := range m.Empty {
 		c.add(fault.New(manifestsID, fault.Warning, "their names must end with .yaml, .yml or .json",
-			"%s: the folder has no manifests", folder))
+			"%s: the directory contains no manifests", folder))
 	}
 	for _, kind := range m.Ignored {
-		if strings.HasPrefix(kind, "networking.k8s.io/") { // the kind is, for example, Ingress
+		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
@@ -240,7 +240,7 @@ func (c *configCheck) checkManifests() {
 		unserved = nil
 	}
 	c.addProblems(fault.Problem, slices.Concat(m.Problems, m.Locate(problems)))
-	if len(m.Problems)+len(problems) == 0 { // otherwise, the problems may be the cause
+	if len(m.Problems)+len(problems) == 0 { // otherwise, a problem may be why a Service has no endpoints
 		c.addProblems(fault.Warning, m.Locate(unserved))
 	}
 }
@@ -252,7 +252,7 @@ func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Faul
 	}
 }
 
-// planned returns the problems that a plan of the objects reveals, and a fault for each Service port without
+// planned computes a plan from the objects, and returns its problems and a fault for each Service port without
 // endpoints.
 func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})
@@ -271,6 +271,6 @@ func planned(cfg *config.Config, objects []source.Object) (problems, unserved []
 		unserved = append(unserved, planner.Unserved(svc, p)...)
 	}
 	return slices.DeleteFunc(slices.Clone(problems), func(p fault.Fault) bool {
-		return p.Object.Kind == "" // the fault concerns this host
+		return p.Object.Kind == "" // the fault concerns this host, not an object
 	}), unserved
 }

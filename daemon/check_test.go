@@ -102,7 +102,7 @@ func TestCheckReportsUnusableBackend(t *testing.T) {
 	}
 }
 
-// An error is permanent unless a restart can succeed without a change by the operator.
+// An error is permanent unless a restart can succeed without operator intervention.
 func TestPermanentErrors(t *testing.T) {
 	t.Parallel()
 	at := func(err error) error {

@@ -35,7 +35,7 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panicky is a backend that panics if the plan contains the Service with the given name.
+// panicky is a backend that panics if the plan contains a Service called name.
 type panicky struct {
 	mu      sync.Mutex
 	name    string
@@ -61,7 +61,7 @@ func (p *panicky) serves() []string {
 	return slices.Clone(p.applied)
 }
 
-// runCore runs a Core until the backend serves the wanted Services, and then returns the problems.
+// runCore runs a Core until the backend serves the wanted Services, and then returns the plan's problems.
 func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -95,8 +95,8 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	return problems
 }
 
-// Edgeway leaves out an object that causes a panic in conversion, planning or rendering, and a problem names the
-// object. The daemon serves all other objects, from manifests and, after a restart, from the last-known state.
+// Edgeway omits an object that causes a panic during conversion, planning or rendering, and reports a problem that
+// names the object. The daemon serves all other objects from manifests and, after a restart, from the last-known state.
 func TestObjectThatPanicsIsRefused(t *testing.T) {
 	panics := func(key source.Key) {
 		if key.Kind == source.KindService && key.Name == "bad" {
@@ -148,8 +148,8 @@ func TestObjectThatPanicsIsRefused(t *testing.T) {
 	}
 }
 
-// If a source always panics, the daemon restarts the source twice. A source's third panic within ten minutes terminates
-// the daemon.
+// If a source keeps panicking, the daemon restarts it twice. A source's third panic within ten minutes terminates the
+// daemon.
 func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
@@ -171,8 +171,8 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	})
 }
 
-// A panic of an HTTP handler is reported and closes the connection. Panics of HTTP handlers never terminate the
-// daemon, however often they happen.
+// A panic in an HTTP handler is reported and closes the connection. Panics in HTTP handlers never terminate the daemon,
+// however often they occur.
 func TestHandlerPanicKeepsDaemonRunning(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))

@@ -25,9 +25,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Core turns the objects of the sources into syncs of the stages. A Core consists of the sources, tracker, planner,
-// pipeline and health checker of an instance. Core needs no privileges and opens no sockets, so test/sim can run a
-// Core in a testing/synctest bubble.
+// Core plans the objects that the sources provide, and applies each plan through the stages. A Core holds an instance's
+// sources, tracker, planner, pipeline and health checker. A Core needs no privileges and opens no sockets, so test/sim
+// can run one in a testing/synctest bubble.
 type Core struct {
 	cfg      *config.Config
 	logger   *slog.Logger
@@ -44,18 +44,18 @@ type Core struct {
 	faultLog *health.FaultLog
 }
 
-// CoreOptions configures a Core, in addition to the configuration file.
+// CoreOptions holds the settings for a Core that are not in the configuration file.
 type CoreOptions struct {
 	Logger   *slog.Logger
 	Families []plan.Family
 	Host     HostWatcher
 	// Checker checks endpoints if the configuration enables endpoint checks.
 	Checker *endpointcheck.Checker
-	// Budget is the memory budget of the planner. See planner.Options.
+	// Budget is the planner's memory budget. See planner.Options.
 	Budget planner.Budget
 	// Parts restarts components that panic.
 	Parts *contain.Parts
-	// Lines limits the log lines about changes.
+	// Lines limits the number of log lines about changes.
 	Lines    *journal.Damper
 	FaultLog *health.FaultLog
 	// InForce is the plan that an earlier Core of this process left in the kernel.
@@ -63,23 +63,23 @@ type CoreOptions struct {
 	// FullSync is the mean time between periodic full syncs, or 0 for the default.
 	FullSync time.Duration
 	Applied  func(pipeline.Applied)
-	// Synced runs after each successful sync of the backend, before the objects are saved for the next start.
+	// Synced is called after each successful backend sync, before the objects are saved for the next start.
 	Synced  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced)
 	Outside Outside
 }
 
-// Outside replaces the functions of the sources that block in the kernel. Where a field is nil, the Core uses the
-// real function.
+// Outside replaces source functions that make blocking system calls. If a field is nil, the Core uses the real
+// function.
 type Outside struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
-	// A source calls Convert with the key of each object before converting or loading the object. The planner calls
-	// Plan with the key before planning the object. Tests set Convert and Plan to functions that panic.
+	// A source calls Convert with each object's key before it converts or loads the object. The planner calls Plan with
+	// each object's key before it plans the object. Tests set Convert and Plan to functions that panic.
 	Convert, Plan func(source.Key)
 }
 
-// HostWatcher watches the addresses of the host. nodeinfo.Watcher implements HostWatcher.
+// HostWatcher watches the host's addresses. nodeinfo.Watcher implements HostWatcher.
 type HostWatcher interface {
 	Run(ctx context.Context) error
 	Ready() <-chan struct{}
@@ -87,7 +87,7 @@ type HostWatcher interface {
 	Host() *nodeinfo.Host
 }
 
-// NewCore returns a Core. NewCore reads the kubeconfig, but starts nothing before Run.
+// NewCore reads the kubeconfig and returns a Core, but does not start the Core.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c := &Core{
 		cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines,
@@ -146,17 +146,17 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	})
 }
 
-// PlannerOptions returns the options of the planner.
+// PlannerOptions returns the options for this Core's planner.
 func (c *Core) PlannerOptions() planner.Options {
 	opts := plannerOptions(c.cfg, c.families, c.sources.held)
 	opts.Checks = c.checks.of
 	return opts
 }
 
-// starter runs a component of the daemon in a goroutine, and restarts the component after a panic.
+// starter runs a daemon component in a goroutine and restarts it after a panic.
 type starter func(part string, run func(context.Context) error)
 
-// starter returns a starter that runs components in the group. The group stops if a component panics too often.
+// starter returns a function that runs components in the group. The group stops if a component panics too often.
 func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
 	group.Go(func() error {
 		select {
@@ -182,7 +182,8 @@ func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.
 	})
 }
 
-// runPipeline waits for the host's addresses, because a plan without addresses would remove all NodePorts.
+// runPipeline runs the pipeline once the host's addresses are known, because a plan without addresses would remove all
+// NodePorts.
 func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, followers []pipeline.Stage) error {
 	select {
 	case <-ctx.Done():

@@ -1,9 +1,8 @@
-// Package daemon assembles the components of Edgeway and runs them. The package imports all other packages.
+// Package daemon assembles Edgeway's components and runs them. Objects pass through the components in this order:
+// sources → tracker → planner → pipeline → backend and followers.
 //
-//	sources → tracker → planner → pipeline → backend and followers
-//
-// An instance (instance.go) holds the components for one configuration. A reload replaces the instance, while the
-// kernel keeps forwarding. The few components that survive a reload are in shared.
+// An instance (instance.go) holds the components for one configuration. A reload replaces the instance while the kernel
+// keeps forwarding connections. The type shared holds the few components that survive a reload.
 package daemon
 
 import (
@@ -30,20 +29,20 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options configures Run, in addition to the configuration file.
+// Options holds the settings for Run that are not in the configuration file.
 type Options struct {
-	// ConfigPath is the main configuration file.
+	// ConfigPath is the path of the main configuration file.
 	ConfigPath string
-	// Version and Revision appear in status and metrics.
+	// Version and Revision appear in the status and in the metrics.
 	Version, Revision string
 	// LogOutput receives the log.
 	LogOutput io.Writer
 }
 
-// Run runs the daemon until ctx is done. The kernel keeps forwarding afterwards. Run returns only errors that the
-// operator must fix: an invalid configuration at the start, a second daemon, or a host that cannot run the backend.
-// After a *config.Error or a *Permanent, a restart would fail, too. SIGHUP reloads the configuration. If the new
-// configuration is invalid, the previous configuration stays in force.
+// Run runs the daemon until ctx is done. The kernel keeps forwarding connections after Run returns. Run returns only
+// errors that the operator must fix: an invalid configuration at the start, a second daemon, or a host that cannot run
+// the backend. After a *config.Error or a *Permanent, a restart would also fail. SIGHUP reloads the configuration. If
+// the new configuration is invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput)
 	logger := slog.New(logs)
@@ -105,8 +104,7 @@ func Run(ctx context.Context, opts Options) error {
 	}
 }
 
-// runUntilReload runs the instance until a reload, and returns the next configuration. runUntilReload returns nil if
-// ctx is done.
+// runUntilReload runs the instance until a reload and returns the next configuration, or nil if ctx is done.
 func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-chan os.Signal) (*settings, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -131,17 +129,17 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 	}
 }
 
-// reloader loads the configuration again and passes the configuration to the loop of Run.
+// reloader reloads the configuration and passes it to the loop in Run.
 type reloader struct {
 	path     string
 	next     chan settings
 	notifier *sdunit.Notifier
 }
 
-// errReloading is the error of a reload that starts while another reload is running.
+// errReloading is the error that reload returns while another reload is running.
 var errReloading = errors.New("another reload is running, try again later")
 
-// reload returns when the new configuration has been validated. Run applies the new configuration afterwards.
+// reload validates the new configuration and passes it to Run, which applies it after reload has returned.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	r.notifier.Reloading()
 	defer func() {
@@ -161,26 +159,26 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 	}
 }
 
-// settings holds a validated configuration and the backend that the configuration selects on this host.
+// settings holds a validated configuration and the backend that it selects on this host.
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
-	// unsupported is the reason why the configured backend cannot run, if backend is proxy.fallback.
+	// unsupported is the reason why the configured backend cannot run, or nil if it can.
 	unsupported error
 }
 
 const (
-	// checkTimeout limits the time to check whether the host supports a configuration. A busy board takes seconds to
-	// run each program of a backend.
+	// checkTimeout limits the time for checking whether the host supports a configuration. On a busy single-board
+	// computer, each program that a backend runs takes seconds.
 	checkTimeout = 5 * time.Minute
-	// startTimeout limits the extra start time that the daemon requests from systemd for checking the host.
+	// startTimeout is the start time that the daemon requests from systemd for checking the host.
 	startTimeout = checkTimeout + time.Minute
 	// secondLook is the delay before the daemon confirms a permanent error, because another program may still be
 	// writing the file.
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and repeats the call once after a permanent error.
+// loadAtStart calls loadAndCheck, and calls it once more after a permanent error.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	manager.ExtendStart(startTimeout)
 	set, err := loadAndCheck(ctx, path)
@@ -196,7 +194,7 @@ func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (set
 }
 
 // loadAndCheck reads the configuration and the files that it names, and tests whether this host can run the backend.
-// loadAndCheck starts nothing.
+// loadAndCheck does not start any component.
 func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
@@ -215,7 +213,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, unsupported}, nil
 }
 
-// Permanent is an error that a restart does not fix, because the operator must change a file.
+// Permanent is an error that restarts cannot fix, because the operator must change a file.
 type Permanent struct{ err error }
 
 // Error implements error.
@@ -224,9 +222,8 @@ func (p *Permanent) Error() string { return p.err.Error() }
 // Unwrap returns the wrapped error.
 func (p *Permanent) Unwrap() error { return p.err }
 
-// permanent marks an error in the content or the permissions of a file. permanent does not mark other system call
-// errors, because such errors may disappear, for example when another program writes the file or when a disk is
-// mounted.
+// permanent marks an error in a file's content or permissions as a *Permanent. permanent does not mark other system
+// call errors, because they may disappear, for example when another program writes the file or when a disk is mounted.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err
@@ -238,11 +235,11 @@ func webConfigError(path string, err error) error {
 	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
 }
 
-// logSwitch is a slog.Handler that passes records to the handler of the current configuration. After a reload,
-// components that survived the reload therefore log as the new configuration specifies.
+// logSwitch is a slog.Handler that passes records to the current configuration's handler. Components that survive a
+// reload therefore log as the new configuration specifies.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
-	// with adds the attributes and groups of a logger that was derived from this handler.
+	// with adds the attributes and groups that earlier calls to WithAttrs and WithGroup specified.
 	with func(slog.Handler) slog.Handler
 }
 
@@ -252,8 +249,8 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 	return l
 }
 
-// use applies a log configuration. If standard error is connected to the journal, use sends text logs to the journal,
-// with fields.
+// use applies a log configuration. If standard error is connected to the journal, text log records become journal
+// entries with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
 	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
 	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
@@ -266,7 +263,7 @@ func (l logSwitch) use(c config.Log, w io.Writer) {
 	l.current.Store(&h)
 }
 
-// withoutMessageID removes message identifiers from text logs, because only programs read the identifiers.
+// withoutMessageID removes message identifiers from text logs, because only programs use these identifiers.
 func withoutMessageID(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "message_id" {
 		return slog.Attr{}

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks runs the endpoint checks of a configuration. If the configuration has no checks, the methods do nothing.
+// checks runs the configured endpoint checks. If no checks are configured, the methods do nothing.
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
@@ -57,8 +57,8 @@ func (c *checks) follow(p *planner.Planner) {
 	}
 }
 
-// faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort to
-// which connections fail.
+// faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort with
+// failing connections.
 func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	dead := c.endpoints.Dead()
 	if dead.Len() == 0 {
@@ -98,7 +98,7 @@ func (c *checks) dead() *endpointcheck.Dead {
 	return c.endpoints.Dead()
 }
 
-// out describes the dead endpoints that Edgeway excludes from a ServicePort.
+// out describes a ServicePort's dead endpoints, which get no new connections.
 func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil
@@ -110,9 +110,9 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	return c.of.Out(svc, sp)
 }
 
-// deadServices finds the ServicePorts to which connections fail because all endpoints of a pool are dead. deadServices
-// computes the faults again only if the plan or the dead endpoints have changed, because clients on other hosts can
-// request the faults.
+// deadServices finds the ServicePorts that have a pool with only dead endpoints, because connections to that pool fail.
+// deadServices recomputes the faults only if the plan or the set of dead endpoints has changed, because clients on
+// other hosts can request the faults.
 type deadServices struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
@@ -120,7 +120,7 @@ type deadServices struct {
 	known []fault.Fault
 }
 
-// faults returns a fault for each ServicePort to which connections fail.
+// faults returns a fault for each ServicePort with failing connections.
 func (d *deadServices) faults(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,7 +148,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
 		out = append(out, fault.Fault{
 			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
-			// A connection to the other pool of the ServicePort never reaches this endpoint.
+			// Connections to the ServicePort's other pool never reach this endpoint.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
@@ -160,7 +160,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 	return out
 }
 
-// deadPool returns a pool that a frontend uses and whose endpoints are all dead.
+// deadPool returns a pool that a frontend uses and that has only dead endpoints, or nil if there is none.
 func deadPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {

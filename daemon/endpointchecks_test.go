@@ -61,7 +61,7 @@ func runChecks(t *testing.T, c *checks, dead int) {
 	<-done
 }
 
-// Verdicts on endpoints survive a reload, unless the new configuration disables endpoint checks.
+// Endpoint verdicts survive a reload, unless the new configuration disables endpoint checks.
 func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)
@@ -135,7 +135,7 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	}
 }
 
-// A port is a problem if all of its endpoints are dead, because connections to the port fail.
+// A port with only dead endpoints is a problem, because connections to it fail.
 func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

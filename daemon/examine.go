@@ -21,9 +21,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Examined returns the Host that "edgeway doctor" inspects. The facts come from the running daemon or, if no daemon
-// responds, from the configuration, the manifests, the API server and the last-known state. The returned faults
-// describe the sources that could not be read. Examined changes nothing.
+// Examined returns the Host that "edgeway doctor" inspects. The facts in the Host come from the running daemon or, if
+// no daemon responds, from the configuration, the manifests, the API server and the last-known state. The returned
+// faults describe the sources that Examined could not read. Examined changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
 	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
@@ -65,7 +65,7 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// notLoaded returns the fault of a configuration that is invalid or that this user cannot read.
+// notLoaded returns the fault for a configuration that is invalid or that this user cannot read.
 func notLoaded(err error) fault.Fault {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
 		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration is unreadable: %s",
@@ -85,17 +85,18 @@ func unasked(err, invalid error) (f fault.Fault) {
 	case !silent && os.Geteuid() != 0:
 		return fault.New("daemon", fault.Warning, doctor.AsRoot, "cannot query the daemon: %v", err)
 	case !silent:
-		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what it does",
+		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what the daemon does",
 			"cannot query the daemon: %v", err)
 	}
 	return f
 }
 
-// answerTime is the time limit for the daemon's response. If the daemon takes longer, Examined returns a fault.
+// answerTime is the time limit for the daemon's response, after which Examined returns a fault.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints limits the number of routes that "edgeway doctor" looks up. watchedEndpoints limits the number of
-// routes that the daemon looks up in each round, in less than 5 ms of processor time even with 10,000 Services.
+// examinedEndpoints limits the number of route lookups by "edgeway doctor". watchedEndpoints limits the number of route
+// lookups in each of the daemon's rounds. A round's 64 lookups take less than 5 ms of CPU time, even with 10,000
+// Services.
 const (
 	examinedEndpoints = 10_000
 	watchedEndpoints  = 64
@@ -115,10 +116,10 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	}
 }
 
-// readingTime limits the time to read all sources if there is no last-known state.
+// readingTime limits the time for reading all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline returns the facts from foresee or, if no daemon has run yet, a plan from all sources.
+// offline returns facts based on foresee or, if foresee fails, on a plan that is computed from all sources.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
 	state, files, err := foresee(cfg)
 	if err == nil {

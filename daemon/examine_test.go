@@ -71,8 +71,9 @@ func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// If the user may not query the daemon, or the daemon's socket is unknown, Examined must not conclude that no daemon is
-// running, because the doctor would then report that another program uses the daemon's ports.
+// If Examined lacks the permission to query the daemon, or does not know its socket, it must not conclude that no
+// daemon is running. If Examined drew that conclusion, the doctor would report that another program uses the daemon's
+// ports.
 func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// offloader is a proxiers.Offloader that reports one connection of each ServicePort on the fast path.
+// offloader is a proxiers.Offloader that reports one connection per ServicePort on the fast path.
 type offloader struct {
 	missing  string
 	services []*plan.ServicePort

@@ -34,8 +34,8 @@ func coreOptions(logger *slog.Logger) CoreOptions {
 	}
 }
 
-// The IDs of these faults contain the names of sources and followers, so a search of the source code for constants
-// does not find the IDs.
+// Fault IDs that contain a source or follower name are not constants, so a search of the source code does not find
+// them.
 func TestSourceAndFollowerFaultIDsAreKnown(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {
@@ -71,7 +71,7 @@ func TestIgnoredNoticesAreNotReported(t *testing.T) {
 	}
 }
 
-// A fault is logged even while so many Services change that some of their lines are omitted.
+// A fault is logged even while so many Services change that the log omits some of their lines.
 func TestFaultIsLoggedDuringManyServiceChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -41,26 +41,26 @@ type instanceOptions struct {
 	Shared   shared
 }
 
-// inForce is a plan in the kernel and the backend that wrote the plan. inForce is zero if this process has not
+// inForce is a plan in the kernel and the backend that wrote it. inForce is the zero value if this process has not
 // written a plan.
 type inForce struct {
 	plan    *plan.Plan
 	backend string
 }
 
-// freeDelay is the delay after a full sync before Edgeway returns the sync's memory to the system. Go (1.26) would
-// keep the memory until a garbage collection, which an idle daemon runs every two minutes. With 10,000 Services, the
-// daemon would use 104 MB instead of 40 MB.
+// freeDelay is the delay after a full sync before Edgeway returns the sync's memory to the system. Without
+// debug.FreeOSMemory, Go 1.26 would keep the sync's memory until the next garbage collection, which an idle daemon runs
+// every two minutes. With 10,000 Services, returning the memory reduces the daemon's memory use from 104 MB to 40 MB.
 const freeDelay = 3 * time.Second
 
 // instance holds the daemon's components for one configuration. newInstance creates all components before run starts
-// the first component.
+// the first one.
 type instance struct {
 	*Core
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component
-	// unsupported is the reason why the configured backend cannot run, while proxy.fallback replaces that backend.
+	// unsupported is the reason why the configured backend cannot run, or nil if it can.
 	unsupported error
 	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
 	served atomic.Bool
@@ -73,12 +73,12 @@ type instance struct {
 	metrics   *metrics.Metrics
 	control   *control.Server
 	servers   servers
-	// free returns memory to the system, freeDelay after a full sync.
+	// free is the timer that returns memory to the system freeDelay after a full sync.
 	free *time.Timer
 }
 
-// newInstance opens the control socket before changing anything, because the socket prevents a second daemon on the
-// host.
+// newInstance creates an instance, and opens the control socket before changing anything, because that socket prevents
+// a second daemon on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupported: set.unsupported, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))
@@ -118,7 +118,7 @@ func (i *instance) assemble(ctx context.Context) error {
 	i.health.Include(i.fastPath().faults)
 	i.health.Include(i.fallback)
 	i.metrics = metrics.New(i.metricsOptions())
-	healthy := i.health.Healthy // set last, because clients may request the health at any time
+	healthy := i.health.Healthy // set last, because clients may request the health state at any time
 	i.opts.Shared.healthy.Store(&healthy)
 	return nil
 }
@@ -142,11 +142,12 @@ func (i *instance) inForce() inForce {
 	return out
 }
 
-// run runs the components until ctx is done or a component fails permanently. The kernel keeps forwarding afterwards.
+// run runs the components until ctx is done or a component fails permanently. The kernel keeps forwarding connections
+// after run returns.
 func (i *instance) run(ctx context.Context) error {
 	defer i.close()
 	if err := conntrack.RaiseMax(i.cfg.Conntrack.MaxPerCore, i.logger); err != nil {
-		i.logger.Warn("some connection tracking settings not applied", "error", err)
+		i.logger.Warn("cannot apply some connection tracking settings", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	start := i.starter(ctx, group)
@@ -227,17 +228,17 @@ func (i *instance) env(stage string) proxiers.Env {
 	}
 }
 
-// shared holds the components that survive a reload. The listening sockets of followers stay open while the next
-// instance starts, and endpoints that failed their checks stay excluded.
+// shared holds the components that survive a reload. The followers' listening sockets stay open while the next instance
+// starts, and endpoints that failed their checks stay excluded.
 type shared struct {
 	loopback     *localnodeport.Proxier
 	healthChecks *healthcheck.Proxier
 	endpoints    *endpointcheck.Checker
-	// healthy returns the health of the running instance.
+	// healthy points to the function that returns the running instance's health.
 	healthy *atomic.Pointer[func() bool]
-	// parts counts the panics of each component.
+	// parts counts the panics in each component.
 	parts *contain.Parts
-	// lines remembers the recent log lines about changes.
+	// lines limits the number of log lines about changes.
 	lines    *journal.Damper
 	faultLog *health.FaultLog
 }
@@ -260,8 +261,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 	return s
 }
 
-// drainTime limits the time to wait until connections to NodePorts on loopback close. New connections wait for the
-// next process if systemd keeps the sockets.
+// drainTime limits the wait for connections to NodePorts on loopback to close. If systemd keeps the sockets, new
+// connections wait for the next process.
 const drainTime = 500 * time.Millisecond
 
 func (s shared) close() {
@@ -271,5 +272,5 @@ func (s shared) close() {
 	s.loopback.Shutdown(ctx)
 }
 
-// contain runs a goroutine of a shared follower. After a panic, contain restarts the goroutine.
+// contain runs a shared follower's goroutine and restarts it after a panic.
 func (s shared) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }

@@ -16,23 +16,23 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftovers are the rules of Components that are not configured: the rules of the previous backend after a reload or
-// a restart, or the rules of a follower that was disabled. These rules stay until the configured backend has synced,
-// so that the rules of the old or the new backend apply to every connection. Edgeway then removes the leftovers.
+// leftovers removes the rules of Components that are no longer configured: a previous backend after a reload or a
+// restart, or a disabled follower. The old rules stay until the configured backend has synced, so either the old or the
+// new rules apply to every connection.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
-// rules of the other backend do not apply. Both backends use the same mark for masquerading.
+// other backend's rules do not apply. All backends use the same masquerade mark.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env
 	// backend is the configured backend. before is the backend before this reload, or "" if the reload did not change
-	// the backend.
+	// it.
 	backend, before string
 	// synced receives a value after each full sync.
 	synced chan struct{}
 
 	mu sync.Mutex
-	of []leftover // of holds the leftovers to clean up
+	of []leftover // of lists the Components to clean up after
 }
 
 // leftover is a Component that still has rules.
@@ -44,14 +44,13 @@ type leftover struct {
 }
 
 const (
-	// cleanupTimeout limits the time of one attempt. iptables-nft 1.8.9 took 1.2 s to remove the rules of 2,500
-	// Services.
+	// cleanupTimeout limits one cleanup attempt. iptables-nft 1.8.9 took 1.2 s to remove the rules for 2,500 Services.
 	cleanupTimeout = 5 * time.Minute
-	// cleanupRetry is the delay before the next attempt, unless a full sync triggers the attempt earlier.
+	// cleanupRetry is the delay before the next cleanup attempt, unless a full sync triggers it earlier.
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftovers returns the leftovers of the Components in list. before may be the same as backend.
+// newLeftovers returns leftovers for the Components in list. before may equal backend.
 func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
 	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1)}
 	for _, c := range list {
@@ -63,7 +62,7 @@ func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before s
 	return l
 }
 
-// noteFull notifies run of a full sync. noteFull does not block.
+// noteFull notifies run of a full sync without blocking.
 func (l *leftovers) noteFull() {
 	select {
 	case l.synced <- struct{}{}:
@@ -71,8 +70,8 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run cleans up after the first full sync. run repeats the attempt after cleanupRetry and after each full sync, until
-// all leftovers are removed or ctx is done.
+// run removes the leftovers after the first full sync. run tries again after cleanupRetry and after each full sync,
+// until no leftovers remain or ctx is done.
 func (l *leftovers) run(ctx context.Context) {
 	var retry <-chan time.Time
 	switching := l.switching()
@@ -94,14 +93,14 @@ func (l *leftovers) run(ctx context.Context) {
 
 func (l *leftovers) pending() bool { return len(l.list()) > 0 }
 
-// list returns the leftovers. Callers must not change the slice.
+// list returns the remaining leftovers. Callers must not modify the slice.
 func (l *leftovers) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of
 }
 
-// remove cleans up after each Component, and keeps the Components whose cleanup failed.
+// remove tries to clean up after each Component, and retains each Component that still has rules.
 func (l *leftovers) remove(ctx context.Context) {
 	var left []leftover
 	for _, c := range l.list() {
@@ -118,8 +117,7 @@ func (l *leftovers) remove(ctx context.Context) {
 	l.of = left
 }
 
-// cleanUp makes one attempt to clean up after a Component. cleanUp logs an error only if the error differs from the
-// previous one.
+// cleanUp tries once to clean up after a Component. cleanUp logs an error only if it differs from the previous error.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
@@ -143,10 +141,10 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 	return c, false
 }
 
-// switching reports whether the previous backend still has rules after a reload changed the backend.
+// switching reports whether a reload changed the backend and the previous backend still has rules.
 func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
 
-// faults returns a fault if a cleanup failed, or if a switch of the backend is not complete.
+// faults returns a fault if a cleanup failed, or if a backend switch is incomplete.
 func (l *leftovers) faults() []fault.Fault {
 	cond := fault.Fault{ID: "leftovers", Severity: fault.Warning}
 	of := l.list()
@@ -166,7 +164,7 @@ func (l *leftovers) faults() []fault.Fault {
 	return nil
 }
 
-// Cleanup removes the rules of all backends and followers, including backends and followers that are not configured.
+// Cleanup removes the rules of all backends and followers, whether or not they are configured.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
 	all := followers(cfg, proxiers.Component{}, shared{})

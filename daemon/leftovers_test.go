@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias of one of
-// these variants. cleaned records the cleanups. fail holds the errors that cleanups and the alias return.
+// fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias for one of these
+// variants. cleaned records the cleanups. fail holds the errors that cleanups and the alias return.
 type fakeBackends struct {
 	cleaned []string
 	fail    map[string]error
@@ -142,7 +142,7 @@ func (l *leftovers) says(t *testing.T, words ...string) {
 	}
 }
 
-// A start does not count as a switch of the backend, so a start causes no fault.
+// Starting the daemon does not count as a backend switch, so it causes no fault.
 func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// After a reload, a logger that was created earlier logs as the new configuration specifies.
+// A logger that was created before a reload follows the new configuration.
 func TestLoggerFollowsReload(t *testing.T) {
 	var out strings.Builder
 	logs := newLogSwitch(config.Log{Level: slog.LevelWarn, Format: "text"}, &out)

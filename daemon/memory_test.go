@@ -57,7 +57,7 @@ func TestBudget(t *testing.T) {
 		services int64
 	}{
 		{16 << 20, proxiers.Cost{}, 1000},
-		{128 << 20 * memoryShare / 100, proxiers.Cost{}, 10_000}, // half of the memory of a host with 256 MB
+		{128 << 20 * memoryShare / 100, proxiers.Cost{}, 10_000}, // half the memory of a host with 256 MB
 		{256 << 20 * memoryShare / 100, proxiers.Cost{}, 30_000},
 		{128 << 20 * memoryShare / 100, xtables.Traits.Cost, 1_000},
 		{256 << 20 * memoryShare / 100, xtables.Traits.Cost, 3_000},

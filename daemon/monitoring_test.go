@@ -20,7 +20,7 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exported returns the metrics that the daemon exports with any of its backends, and the labels of these metrics.
+// exported maps each metric that the daemon exports with any backend to the metric's labels.
 func exported(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -74,7 +74,7 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 }
 
 // The shipped alerts, their unit tests and the dashboard must use only metrics and labels that the daemon exports.
-// Prometheus accepts any name, and an alert on a metric that does not exist never fires.
+// Prometheus accepts any metric name, and an alert on a nonexistent metric never fires.
 func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	known := exported(t)
 	named := regexp.MustCompile(`\b((?:edgeway|kubeproxy|process|go)_[a-z0-9_]+)(?:\{([^}]*)\})?`)

@@ -22,10 +22,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// foresee returns the plan of a daemon that started now and could not reach its API server, and the status of the
-// manifests. foresee reads the last-known state, the manifests and this host. foresee changes nothing and makes no
-// connections. foresee does not need the kubeconfig, which may be a credential that exists only while the service
-// runs.
+// foresee returns the plan that a daemon would compute if it started now and could not reach its API server. files is
+// the status of the manifests. foresee reads the last-known state, the manifests and this host's network settings.
+// foresee changes nothing and opens no connections. foresee does not need the kubeconfig, which may be a credential
+// that exists only while the service runs.
 func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
@@ -78,13 +78,13 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	}
 	snap, ok := all.Snapshot()
 	if !ok {
-		return nil, nil, files, errors.New("last-known state: it has no objects")
+		return nil, nil, files, errors.New("the last-known state contains no objects")
 	}
 	return snap, held, files, nil
 }
 
-// readFiles reads the manifests once. For unreadable manifests, readFiles uses the last-known state, and returns the
-// holdings of that state.
+// readFiles reads the manifests once, and uses their last-known state if they are unreadable. held lists the holdings
+// in the last-known state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	if objects, before, err := lastknown.Peek(savedFilesDir(cfg)); err == nil {
@@ -96,9 +96,9 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 	return held, status, err
 }
 
-// MakePlan reads the sources once, and returns the plan that Run would apply and the problems of the objects.
-// MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the addresses of the API
-// server, and the owners of addresses that several Services claim.
+// MakePlan reads the sources once, and returns the plan that Run would apply and the problems with the objects.
+// MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the API server's addresses and
+// the owners of ports that several Services claim.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {
@@ -107,7 +107,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	s.aside = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
-			logger.Warn("last-known state unreadable, the plan may differ", "error", err)
+			logger.Warn("cannot read last-known state, plan may differ", "error", err)
 		}
 	}
 	node := nodeinfo.New(logger, hostOptions(cfg))

@@ -28,8 +28,8 @@ func plannerOptions(cfg *config.Config, families []plan.Family, held func() []so
 	}
 }
 
-// ownPorts maps the ports of the daemon's servers to their keys. ownPorts includes servers that are not listening,
-// because a reload may start a server after the first plan.
+// ownPorts maps the ports of the daemon's servers to the configuration keys that specify them. ownPorts includes
+// servers that are not listening, because a reload may start a server after the first plan.
 func ownPorts(cfg *config.Config) map[uint16]string {
 	own := map[uint16]string{}
 	for key, addr := range map[string]string{
@@ -44,11 +44,11 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 	return own
 }
 
-// LoadConfig reads the configuration. See config.Load.
+// LoadConfig reads the configuration at path.
 func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Backends()) }
 
-// hostOptions excludes the routes of the backends, the routes to Services, and the addresses of kube-ipvs0. kube-proxy
-// in ipvs mode permanently leaves the addresses of all Services on kube-ipvs0.
+// hostOptions returns options that exclude the backends' routing tables, the routes to Services, and the addresses on
+// kube-ipvs0. A kube-proxy that ran in ipvs mode leaves all Service addresses on kube-ipvs0.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
 	return nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
@@ -56,8 +56,8 @@ func hostOptions(cfg *config.Config) nodeinfo.Options {
 	}
 }
 
-// families returns the configured address families or, by default, the families of the host. Like kube-proxy,
-// families checks whether the kernel lacks IPv6, and whether IPv6 is disabled for all interfaces.
+// families returns the configured address families or, by default, the families that this host supports. Like
+// kube-proxy, families excludes IPv6 if the kernel lacks it or if it is disabled for all interfaces.
 func families(cfg *config.Config) []plan.Family {
 	if len(cfg.Proxy.IPFamilies) > 0 {
 		return cfg.Proxy.IPFamilies
@@ -70,13 +70,12 @@ func families(cfg *config.Config) []plan.Family {
 	return []plan.Family{plan.IPv4, plan.IPv6}
 }
 
-// memoryShare is the percentage of the control group's memory that Go's heap tries not to exceed. The remaining
-// memory is for the programs that write rules, which run in the same control group, and for the rules themselves. The
-// kernel charges the memory of the rules to that control group.
+// memoryShare is Go's memory limit as a percentage of the control group's memory limit. The remaining memory is for the
+// programs that write rules and for the rules themselves, because the kernel charges both to the same control group.
 const memoryShare = 60
 
-// limitMemory sets Go's memory limit to a share of the limit of the daemon's control group, unless GOMEMLIMIT is set.
-// Go (1.26) respects the control group's CPU limit, but not its memory limit.
+// limitMemory sets Go's memory limit to memoryShare percent of the control group's limit, unless GOMEMLIMIT is set. Go
+// 1.26 respects the control group's CPU limit but not its memory limit.
 func limitMemory(logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -88,24 +87,24 @@ func limitMemory(logger *slog.Logger) {
 	}
 }
 
-// idleMemory is the share of Go's memory limit that a daemon without Services needs.
+// idleMemory is the number of bytes that a daemon without Services needs.
 const idleMemory = 32 << 20
 
-// minBudget is the smallest budget, even on a host with very little memory. minBudget allows 1,000 ordinary Services.
+// minBudget is the smallest budget, even on a host with very little memory. A budget of 4 MiB allows 1,000 ordinary
+// Services.
 const minBudget = 4 << 20
 
-// netlinkCost is the part of Go's memory limit that each port, address and endpoint uses if the backend writes by
-// netlink. Go's memory limit is 60 % of the control group's memory.
+// netlinkCost is the number of bytes that each port, address and endpoint uses if the backend writes through netlink.
+// The bytes count towards Go's memory limit, which is 60 % of the control group's memory limit.
 //
-// The costs were measured with nftables on linux/amd64, in a control group of 256 MB. The daemon's memory peaks at 97
-// MB with 25 Services and a million endpoints x ports, of which the daemon then serves 400,000 (160 bytes each). The
-// daemon's memory peaks at 87 to 94 MB with one Service of 20,000 ports, each with an address and an endpoint (3 kB).
-// The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a port with an address and an
-// endpoint. An element of an nftables map takes 100 bytes of kernel memory (Linux 6.18).
+// The costs were measured with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services and a
+// million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each), and its memory
+// use peaks at 97 MB. With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's
+// memory use peaks at 87 to 94 MB. The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a
+// port with an address and an endpoint. An nftables map element takes 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
-// budget returns the memory that Services may use within Go's memory limit. cost is the cost of the backend, and may
-// be zero.
+// budget returns the memory that Services may use within Go's memory limit. If cost is zero, budget uses netlinkCost.
 func budget(limit int64, cost proxiers.Cost) planner.Budget {
 	if cost == (proxiers.Cost{}) {
 		cost = netlinkCost
@@ -117,8 +116,8 @@ func budget(limit int64, cost proxiers.Cost) planner.Budget {
 	return out
 }
 
-// groupMemory returns the lowest limit of the process's control group and its ancestors. groupMemory supports cgroup
-// v2, and cgroup v1 hierarchies that are mounted separately.
+// groupMemory returns the lowest memory limit of the process's control group and its ancestors. groupMemory supports
+// cgroup v2 and separately mounted cgroup v1 hierarchies.
 func groupMemory(groups, root string) (limit int64, ok bool) {
 	text, err := os.ReadFile(groups)
 	if err != nil {
@@ -150,10 +149,10 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// unlimited is a threshold below the limit of an unlimited cgroup v1 group, and above the memory of any machine.
+// unlimited is a threshold between the memory of any machine and the value that cgroup v1 reports for no limit.
 const unlimited = 1 << 50
 
-// memoryFile reads one memory limit. The text "max" means that there is no limit.
+// memoryFile reads a memory limit from a file. The text "max" means that there is no limit.
 func memoryFile(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

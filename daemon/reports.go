@@ -51,7 +51,7 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// lookTime limits the examination of the host before an explanation.
+// lookTime limits the time for examining the host before an explanation.
 const lookTime = 5 * time.Second
 
 // freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
@@ -80,7 +80,7 @@ func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{}, nil
 }
 
-// shortcut returns lines that describe the backend's shortcut past the rules, or nil if the backend has no shortcut.
+// shortcut returns lines that describe the backend's shortcut past the rules, or nil if it has none.
 func (i *instance) shortcut() []string {
 	if e := i.explainer(); e != nil {
 		return e.Summary()
@@ -104,7 +104,7 @@ func (i *instance) lastKnown() control.LastKnown {
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
-// planFaults returns the faults of the plan that concern the host rather than an object.
+// planFaults returns the plan's faults that concern the host rather than an object.
 func planFaults(s pipeline.State) (out []fault.Fault) {
 	for _, f := range s.PlanProblems {
 		if isOfHost(f) {
@@ -166,7 +166,7 @@ func (i *instance) metricsOptions() metrics.Options {
 	return o
 }
 
-// proxyMode returns kube-proxy's name for a backend. kube-proxy does not distinguish the implementations of iptables.
+// proxyMode returns kube-proxy's name for a backend. kube-proxy uses one name for all iptables implementations.
 func proxyMode(backend string) string {
 	mode, _, _ := strings.Cut(backend, "-")
 	return mode
@@ -182,12 +182,12 @@ func (i *instance) faults() (out []fault.Fault) {
 	return append(out, i.servers.faults()...)
 }
 
-// shownFaults returns the faults in the health report, except the faults of the fast path, which fastPath reports.
+// shownFaults returns the faults for the health report, except fast-path faults, which fastPath reports.
 func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
-// NewFaultLog returns a FaultLog with a separate Damper, so that changes of many Services cannot suppress lines about
+// NewFaultLog returns a FaultLog with a separate Damper, so changes to many Services cannot suppress log lines about
 // faults.
 func NewFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
@@ -202,7 +202,8 @@ func haveOwnLines() []string {
 	}
 }
 
-// removedKeys returns a warning for each file that sets removed keys. "edgeway config check" names the replacements.
+// removedKeys returns a warning for each file that sets removed keys. The fix, "edgeway config check", names the keys
+// that replace the removed keys.
 func (c *Core) removedKeys() (out []fault.Fault) {
 	for _, r := range c.cfg.Removed {
 		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
@@ -223,7 +224,7 @@ func logRemovedKeys(logger *slog.Logger, keys []config.Removed) {
 	}
 }
 
-// fastPath reports on the fast path, which bypasses the rules.
+// fastPath reports the state of the fast path, which bypasses the rules.
 type fastPath struct {
 	cfg     config.FastPath
 	backend proxiers.Component
@@ -291,8 +292,8 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// of returns the line in which "edgeway explain" reports whether connections to a ServicePort bypass the rules. hops
-// holds the routes to the client and to the endpoints.
+// of returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules. hops
+// holds the next hops to the client and to the endpoints.
 func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
 	missing := f.missing()
 	switch {
@@ -335,7 +336,8 @@ func (i *instance) viewer() func() sdunit.View {
 	}
 }
 
-// served waits for each follower, because followers listen on loopback and serve health checks.
+// served reports whether the backend has synced and no follower is waiting for its first sync. served considers the
+// followers, because they listen on loopback and serve health checks.
 func served(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }
 	return s.Synced() && !slices.ContainsFunc(s.Followers, waiting)
@@ -345,9 +347,8 @@ func settled(s *pipeline.State, switching bool) bool {
 	return !s.Backend.LastSync.IsZero() && !switching || s.Backend.Err != ""
 }
 
-// statusText returns the text of STATUS= without the name of the backend, such as
-//
-//	412 Services, 1,203 endpoints, synced 0 s ago; API server unreachable for 5 min
+// statusText returns the text of STATUS= without the backend's name, such as "412 Services, 1,203 endpoints, synced 0 s
+// ago; API server unreachable for 5 min".
 func statusText(
 	s *pipeline.State, counts pipeline.Counts, r health.Report, saved control.LastKnown, sources []source.Source,
 ) string {
@@ -383,8 +384,8 @@ func sourceText(name string, st source.Status) string {
 	return name + " " + st.State() + " for " + age(st.LastContact)
 }
 
-// age formats the time since t with a single unit. Below one minute, age changes only every 10 s, because each new
-// status line wakes up systemd.
+// age formats the time since t in a single unit. Below one minute, the result changes only every 10 s, because each new
+// status line wakes systemd.
 func age(t time.Time) string {
 	d := max(0, time.Since(t))
 	switch {

@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A plan problem that breaks connections is a fault of the host, and is not listed among the other problems.
+// A plan problem that breaks connections is a host fault, and is not listed among the other problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}
@@ -34,8 +34,7 @@ func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	}
 }
 
-// If another program uses a port, the fault is a problem for the port of a Service, but only a warning for a port of
-// the daemon.
+// A port that another program uses is a problem if a Service needs it, but only a warning if the daemon needs it.
 func TestPortInUseFaults(t *testing.T) {
 	var own servers
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
@@ -63,7 +62,7 @@ func TestPortInUseFaults(t *testing.T) {
 	}
 }
 
-// stage is a backend whose faults and explanations the test sets.
+// stage is a fake backend with faults and explanations that the test sets.
 type stage struct{ found []fault.Fault }
 
 func (s stage) Apply(context.Context, proxiers.Change) error { return nil }
@@ -145,8 +144,8 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
-// READY=1 must wait for the followers. Otherwise, a NodePort on loopback would refuse clients immediately after the
-// start.
+// READY=1 must wait for the followers, because a NodePort on loopback would otherwise refuse clients immediately after
+// the start.
 func TestServedWaitsForFollowers(t *testing.T) {
 	s := pipeline.State{InForce: &plan.Plan{}, Followers: []pipeline.StageState{
 		{Name: "conntrack", LastSync: time.Now()}, {Name: "localnodeport"},
@@ -166,7 +165,7 @@ func TestServedWaitsForFollowers(t *testing.T) {
 // A reload is done when the new configuration is in force and the rules of the previous backend are gone, or when the
 // new configuration fails.
 func TestSettled(t *testing.T) {
-	s := pipeline.State{InForce: &plan.Plan{}} // of the previous configuration
+	s := pipeline.State{InForce: &plan.Plan{}} // the plan of the previous configuration
 	if settled(&s, false) {
 		t.Error("done before the first sync")
 	}

@@ -48,7 +48,7 @@ type servers struct {
 	down map[string]fault.Fault
 }
 
-// note stores the reason why a server is down. If err is nil, note removes the fault of that server.
+// note records the reason why a server is down, or removes the server's fault if err is nil.
 func (s *servers) note(key, address string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,9 +75,8 @@ func (s *servers) faults() (out []fault.Fault) {
 	return out
 }
 
-// answering returns a handler that records panics of h, because net/http (Go 1.26) would write a panic only to its
-// own log. A panic never terminates the daemon, because a client on another host can send the request that causes the
-// panic.
+// answering returns a handler that records panics in h, because net/http (Go 1.26) would write them only to its own
+// log. A panic in h never terminates the daemon, because a client on another host could send a request that causes one.
 func (c *Core) answering(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

@@ -19,15 +19,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceLog logs each Service that is added or removed, loses its last ready endpoint, or gets a ready endpoint
-// again. serviceLog remembers the Services without endpoints, so that the cost of computing their faults depends on
-// the number of these Services and not on the size of the plan. All methods may be called from any goroutine.
+// serviceLog logs each Service that is added or removed, loses its last ready endpoint, or has a ready endpoint again.
+// serviceLog remembers the Services without endpoints, so it can compute their faults without reading the whole plan.
+// All methods may be called from any goroutine.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper
 
 	mu sync.Mutex
-	// idle holds the Services with a port that has no endpoint.
+	// idle holds the Services that have a port without endpoints.
 	idle   map[tracker.Name]*idleService
 	snap   *tracker.Snapshot // snap is the snapshot of the last sync
 	plan   *plan.Plan
@@ -43,19 +43,19 @@ type serviceLog struct {
 
 type idleService struct {
 	since  time.Time        // since is zero if the port had no endpoint at the start
-	of     *tracker.Service // of is the Service for which faults were computed, or nil to compute the faults again
+	of     *tracker.Service // of is the Service that faults describes, or nil to compute faults again
 	faults []fault.Fault
 }
 
-// startTime limits the time after the first sync in which Edgeway counts newly listed objects as initial state and
-// does not log them as changes.
+// startTime is the time after the first sync during which Edgeway counts newly listed objects as initial state and does
+// not log them as changes.
 const startTime = time.Minute
 
 func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan) *serviceLog {
 	return &serviceLog{logger: logger, lines: lines, before: before, idle: map[tracker.Name]*idleService{}}
 }
 
-// synced logs the changes of a sync of the backend.
+// synced logs the Services that a backend sync changed.
 func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *serviceLog) changed(c proxiers.Change) {
 	}
 }
 
-// start remembers the Services without endpoints as the initial state, and logs nothing.
+// start records the Services without endpoints as the initial state, and logs nothing.
 func (l *serviceLog) start(p *plan.Plan) {
 	clear(l.idle)
 	for _, sp := range plan.WithoutEndpoint(p.Services) {
@@ -137,8 +137,8 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unserved returns a Notice for each port without endpoints, the latest first. unserved recomputes only the Notices
-// that may have changed.
+// unserved returns a Notice for each port without endpoints, starting with the latest. unserved recomputes only the
+// Notices that may have changed.
 func (l *serviceLog) unserved() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -180,20 +180,19 @@ func (l *serviceLog) faultsOf(svc *tracker.Service, since time.Time) []fault.Fau
 	return faults
 }
 
-// maxProblemLines is the maximum number of lines that one plan adds to the log. The status and the metrics include
-// all problems.
+// maxProblemLines limits the number of log lines for one plan. The status and the metrics include all problems.
 const maxProblemLines = 50
 
 // problemLog logs each object problem once, when the problem appears.
 type problemLog struct {
 	logger  *slog.Logger
 	ignored []string         // ignored holds the IDs of notices that are not logged
-	last    [2][]fault.Fault // last holds the lists of the previous call
+	last    [2][]fault.Fault // last holds the lists from the previous call
 }
 
-// note logs the problems of a plan. objects holds the problems that the sources found, and planned holds the problems
-// that the planner found. Both lists are sorted. Most plans change few problems, so note compares only the sections
-// that differ from the previous lists. The caller must not change the lists.
+// note logs the new problems of a plan. objects holds the problems that the sources found, and planned holds the
+// problems that the planner found. Both lists are sorted. Most plans change few problems, so note compares only the
+// sections that differ from the previous lists. The caller must not modify the lists.
 func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
 	for i, list := range [2][]fault.Fault{objects, planned} {
@@ -224,7 +223,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 	}
 }
 
-// difference removes the common prefix and the common suffix of two lists.
+// difference returns two lists without their common prefix and suffix.
 func difference(a, b []fault.Fault) (restA, restB []fault.Fault) {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return nil, nil

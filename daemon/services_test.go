@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cluster holds objects, and a serviceLog that receives each sync of the objects.
+// cluster holds objects and a serviceLog that processes each sync.
 type cluster struct {
 	*serviceLog
 	out     bytes.Buffer
@@ -177,7 +177,7 @@ func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	})
 }
 
-// The cost of logging a sync depends on the size of the change, and does not depend on the size of the cluster.
+// The cost of logging a sync depends on the size of the change, not on the size of the cluster.
 func TestServiceLogCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
@@ -202,7 +202,7 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 	}
 }
 
-// If manifests are gone after a reload, the daemon logs that their Services were removed.
+// If manifests are missing after a reload, the daemon logs that their Services were removed.
 func TestReloadLogsRemovedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := aService("web", 1, "http")

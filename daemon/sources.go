@@ -17,14 +17,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The sources have the same names as the tracker's layers. Files have precedence over the API server, because an
-// operator configured the files on this host.
+// Each source has the same name as its tracker layer. Files take precedence over the API server, because an operator
+// placed them on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
-	// The last-known state of the files is not a layer. The file source itself uses that state, because only the file
-	// source can distinguish removed manifests from temporarily unreadable manifests.
+	// The last-known state of the files is not a layer, because only the file source can distinguish removed manifests
+	// from temporarily unreadable ones.
 	lastKnownFiles = "lastknown-file"
 )
 
@@ -35,7 +35,7 @@ type sources struct {
 	saved   *lastknown.Store // saved is the last-known state of the API server's objects, or nil
 	// savedFiles is the last-known state of the manifests, or nil.
 	savedFiles *lastknown.Store
-	// aside is set if Edgeway neither serves nor writes the last-known state.
+	// aside reports whether Edgeway neither serves nor writes the last-known state.
 	aside bool
 }
 
@@ -46,7 +46,7 @@ func (s *sources) status() (out []control.StatusSource) {
 	return out
 }
 
-// newSources creates the configured sources. newSources reads the kubeconfig, but makes no connections and writes
+// newSources creates the configured sources. newSources reads the kubeconfig, but opens no connections and writes
 // nothing.
 func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sources, error) {
 	s := &sources{}
@@ -108,8 +108,7 @@ func savedFilesDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
 
-// knownFiles returns the objects that the manifests contained before the start. ok is false if no such state was
-// saved.
+// knownFiles returns the manifest objects from the last-known state. ok is false if no last-known state was saved.
 func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	if s.aside {
 		return nil, false
@@ -135,7 +134,7 @@ func (s *sources) storeFaults() (out []fault.Fault) {
 	return out
 }
 
-// commit permits saving the objects of the sources, because the kernel has accepted them.
+// commit allows the stores to save the sources' objects, because the kernel has accepted them.
 func (s *sources) commit(held []source.Holding) {
 	for _, store := range s.stores() {
 		store.Commit(held)
@@ -178,7 +177,7 @@ func (s *sources) place(key source.Key) string {
 	return s.file.Place(key)
 }
 
-// list returns the sources in the order of the layers.
+// list returns the sources in layer order.
 func (s *sources) list() []source.Source {
 	out := s.origins()
 	if !s.aside {
@@ -189,7 +188,7 @@ func (s *sources) list() []source.Source {
 	return out
 }
 
-// origins returns the sources without the stores of last-known state.
+// origins returns the sources other than the last-known stores.
 func (s *sources) origins() (out []source.Source) {
 	if s.file != nil {
 		out = append(out, s.file)
@@ -212,7 +211,7 @@ func (s *sources) run(start starter) {
 	}
 }
 
-// serverAddrs returns the addresses at which the API server proved its identity before the last start.
+// serverAddrs returns the API server addresses that were verified before this start.
 func (s *sources) serverAddrs() []source.ServerAddr {
 	if s.saved == nil {
 		return nil
@@ -220,7 +219,7 @@ func (s *sources) serverAddrs() []source.ServerAddr {
 	return s.saved.ServerAddrs()
 }
 
-// held returns the owners of contested ports before the last start. See planner.Options.
+// held returns the Services that owned contested ports before this start. See planner.Options.
 func (s *sources) held() []source.Holding {
 	for _, store := range s.stores() {
 		if held := store.Held(); held != nil {

@@ -18,8 +18,8 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// If the environment variable childConfig contains the path of a configuration, the test binary runs the daemon with
-// that configuration.
+// childConfig names an environment variable for the path of a configuration. If the variable is set, the test binary
+// runs the daemon with that configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -192,7 +192,7 @@ func (u *unit) signal(sig os.Signal) {
 	}
 }
 
-// The test covers the whole lifetime of the unit, as seen by systemd and by a client of a NodePort on loopback.
+// The test covers the unit's whole lifetime, as seen by systemd and by a client of a NodePort on loopback.
 func TestUnitLifecycle(t *testing.T) {
 	u := newUnit(t)
 	u.start()
@@ -248,7 +248,8 @@ func TestUnitLifecycle(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before READY=1, the daemon runs nft to check whether the backend can run, which takes minutes on a slow board.
+// Before READY=1, the daemon runs nft to probe the backend, and this probe takes minutes on a slow single-board
+// computer.
 func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)
 	nft, err := exec.LookPath("nft")
@@ -301,8 +302,8 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// A load balancer receives responses while the daemon reloads its configuration, even if the new configuration adds an
-// unreachable API server and the daemon cannot compute a plan.
+// A load balancer gets health responses while the daemon reloads its configuration, even if the new configuration adds
+// an unreachable API server and the daemon cannot compute a plan.
 func TestHealthChecksAnswerDuringReload(t *testing.T) {
 	u := newUnit(t)
 	u.write("web.yaml", checkedManifest)

@@ -9,14 +9,14 @@ import (
 )
 
 func bpfCommand(g *globals) *cobra.Command {
-	cmd := group("bpf", "Prepare the kernel for the backend that uses BPF")
+	cmd := group("bpf", "Prepare the kernel for the ebpf backend")
 	cmd.AddCommand(&cobra.Command{
 		Use:   "load",
-		Short: "Load the BPF programs and maps, and pin them; done by edgeway-bpf.service",
+		Short: "Load and pin the BPF programs and maps, as edgeway-bpf.service does",
 		Long: "Load the BPF programs and maps of the backend that uses them, and pin them in " +
 			"/run/edgeway_bpf.\n\nThe command needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. With [ebpf] tc = " +
 			"true, the command also needs CAP_SYS_ADMIN if\nnf_nat is a kernel module. The command keeps pinned " +
-			"programs and maps, and the contents of the maps. The folder must\nbelong to the daemon's user, " +
+			"programs and maps, and the contents of the maps. The directory\nmust belong to the daemon's user, " +
 			"because the daemon opens the programs and maps.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

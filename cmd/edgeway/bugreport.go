@@ -29,8 +29,8 @@ func bugReportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bugreport file",
 		Short: "Write an archive for a bug report, without secrets",
-		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the state of the " +
-			"daemon, its faults, the\nfindings of the doctor, the configuration on disk, the rules in the " +
+		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the daemon's state, " +
+			"its faults, the\ndoctor's findings, the configuration on disk, the rules in the " +
 			"kernel, versions, and the last lines of the log.\nRun the command as root, because other users " +
 			"cannot read all of this information. The command changes nothing, and\nworks without a running " +
 			"daemon.\n\nThe command replaces tokens, passwords and keys with REDACTED. The command does not " +
@@ -53,7 +53,7 @@ type part struct {
 }
 
 const (
-	// partTime limits the time to read a part. maxPart limits the output of a program.
+	// partTime limits the time for reading a part. maxPart limits a program's output.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )
@@ -62,13 +62,13 @@ func (g *globals) bugReportParts() []part {
 	socket, _ := g.socket()
 	client := control.NewClient(socket)
 	return append([]part{
-		{"status.json", "the state of the daemon", asJSON(func(ctx context.Context) (any, error) {
+		{"status.json", "the daemon's state", asJSON(func(ctx context.Context) (any, error) {
 			return client.Status(ctx)
 		})},
 		{"services.json", "the Services", asJSON(func(ctx context.Context) (any, error) {
 			return client.Services(ctx, "")
 		})},
-		{"doctor.json", "findings of the doctor", asJSON(func(ctx context.Context) (any, error) {
+		{"doctor.json", "the doctor's findings", asJSON(func(ctx context.Context) (any, error) {
 			h, found := g.examine(ctx)
 			return doctor.NewReport(h, found), nil
 		})},
@@ -79,7 +79,7 @@ func (g *globals) bugReportParts() []part {
 			}
 			return []byte(config.Dump(c)), nil
 		}},
-		{"versions.txt", "versions of programs and of the kernel", versions},
+		{"versions.txt", "program and kernel versions", versions},
 	}, programParts()...)
 }
 
@@ -167,8 +167,8 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	return err
 }
 
-// kubeconfigs returns the paths of the kubeconfigs whose secrets must be redacted. The list always includes the path
-// from the README, because the path in an invalid configuration is unknown.
+// kubeconfigs returns the paths of the kubeconfigs that may contain secrets. The list always includes the path that the
+// README uses, because the path in an invalid configuration is unknown.
 func (g *globals) kubeconfigs() []string {
 	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
 	if c, err := daemon.LoadConfig(g.config); err == nil {

@@ -48,7 +48,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// programs sets PATH to a directory that contains only the given shell scripts.
+// programs sets PATH to a directory that contains only these shell scripts.
 func programs(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// Secrets appear in logs, errors and rules in several forms.
+// planted returns a secret in the forms that logs, errors and rules can contain.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))
@@ -147,7 +147,7 @@ func TestBugReportHasNoSecrets(t *testing.T) {
 	for _, secret := range secrets {
 		everywhere.WriteString(planted(secret) + "\n")
 	}
-	// No file contains the old token any more, so the redactor must recognize the old token by the preceding words.
+	// No file contains the old token any more, so the redactor must recognize it by the preceding words.
 	fmt.Fprintf(&everywhere, "Bearer %[1]s\n--token=%[1]s\n\"password\": \"%[1]s\"\nhttps://me:%[1]s@192.0.2.1/\n", old)
 	place(t, filepath.Join(dir, "planted"), everywhere.String())
 	place(t, filepath.Join(dir, "token"), tokenFile+"\n")

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// cleanupTime limits the time of the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules of 2,500
-	// Services. A slow board with 30,000 Services takes minutes.
+	// cleanupTime limits the time for the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules for 2,500
+	// Services. On a slow single-board computer, removing the rules for 30,000 Services takes minutes.
 	cleanupTime = 20 * time.Minute
 	// cleanupReport is the time between two progress messages.
 	cleanupReport = 10 * time.Second

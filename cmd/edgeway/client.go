@@ -15,12 +15,11 @@ import (
 	"edgeway/daemon/control"
 )
 
-// answerTime is the time limit of each request. The limit is long enough for a plan with tens of thousands of
-// Services.
+// answerTime is the time limit for each request, and is long enough for a plan with tens of thousands of Services.
 const answerTime = 30 * time.Second
 
 // socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket
-// returns the default path, because a daemon that still uses a previous configuration may listen on that path.
+// returns the default path, because a daemon that still uses a previous configuration may be listening there.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {
@@ -42,7 +41,7 @@ func (g *globals) asking(
 		err := question(ctx, cmd, control.NewClient(socket), args)
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
-			// Report both errors: the configuration may be the reason why no daemon listens on the default socket.
+			// Report both errors: the configuration may be the reason why no daemon is listening on the default socket.
 			return coded{fmt.Errorf("%w\n%w (the default socket, because the configuration is invalid)",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code

@@ -12,8 +12,8 @@ import (
 
 const completionTime = 2 * time.Second
 
-// completeService completes the argument at the given index, from 0, with the names of the daemon's Services. If the
-// daemon does not respond, completeService offers no names, because a message would disturb the command line.
+// completeService completes the argument at the index, counted from 0, with the names of the daemon's Services. If the
+// daemon does not respond, completeService offers no names, because an error message would disrupt the command line.
 func (g *globals) completeService(index int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) != index {

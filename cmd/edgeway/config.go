@@ -38,7 +38,7 @@ func configCommand(g *globals) *cobra.Command {
 				"ignore is an error. Without a kubeconfig,\na port of a Service that has no endpoint is a " +
 				"warning. Each line names the file and line, or the object, and the fix.\n\nAs root, the command " +
 				"checks a configuration in /etc/edgeway as the user edgeway, because the service reads the " +
-				"files with\nthe rights of that user. A backend that this host cannot run is an error for a " +
+				"files with\nthat user's permissions. A backend that this host cannot run is an error for a " +
 				"configuration in /etc/edgeway, and a\nwarning for any other configuration, which may be for " +
 				"another host. The command changes nothing and contacts no server.\nThe exit code is 2 if there " +
 				"are errors.",
@@ -98,8 +98,8 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// checkConfigAs runs the command again as the user with this name. If the user does not exist, ran is false and err is
-// nil. If this process may not start programs as the user, ran is false and err is set.
+// checkConfigAs runs the command again as the user called name. If the user does not exist, ran is false and err is
+// nil. If this process may not start programs as that user, ran is false and err is set.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
@@ -118,7 +118,7 @@ func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) 
 	return err == nil, err
 }
 
-// credential returns the identity of a user of this host, including all groups of the user.
+// credential returns the identity of a user on this host, including all of the user's groups.
 func credential(name string) (*syscall.Credential, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -140,7 +140,7 @@ func credential(name string) (*syscall.Credential, error) {
 }
 
 // serviceCapabilities returns the capabilities that both edgeway.service (with its drop-ins) and this process have.
-// None of these capabilities bypasses file permissions.
+// None of the returned capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

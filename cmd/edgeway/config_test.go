@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "config" {
 		main()
 	}
-	// The network of the test host may have servers at the addresses that the tests use.
+	// The test host's network may have servers at the addresses that the tests use.
 	unanswered = func(context.Context, []netip.AddrPort) string { return "" }
 	os.Exit(m.Run())
 }

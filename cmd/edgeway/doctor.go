@@ -20,8 +20,8 @@ func doctorCommand(g *globals) *cobra.Command {
 		Short: "Find out why connections to Services fail on this host",
 		Long: "Find out why connections to Services fail on this host, and how to fix the " +
 			"problem.\n\nEach line is the result of one check: ok, a notice, a warning (connections work, with a " +
-			"restriction), a problem\n(connections fail) or unhealthy (the kernel does not have the rules of the " +
-			"plan). The fix follows the result: a command,\nor a key of the configuration. The command changes " +
+			"restriction), a problem\n(connections fail) or unhealthy (the kernel does not have the plan's " +
+			"rules). The fix follows the result: a command,\nor a key of the configuration. The command changes " +
 			"nothing.\n\nThe command checks the plan of the running daemon. Without a daemon, the command " +
 			"computes a plan from the configuration,\nthe manifests and the last-known state or, if there is no " +
 			"last-known state, the objects of the API server. Run the\ncommand as root, because other users " +

@@ -71,11 +71,11 @@ the endpoints. The command closes these connections immediately.`,
 // unanswered is connect.Unanswered, except in tests.
 var unanswered = connect.Unanswered
 
-// maxTried is the maximum number of endpoints to which explain connects.
+// maxTried is the maximum number of endpoints that explain connects to.
 const maxTried = 16
 
-// connectAs connects to the destination and, if the client is not this host, to the endpoints, too. If no server
-// responds, the verdict is that the connection fails.
+// connectAs connects to the destination and, if the client is not this host, also to the endpoints. If no server
+// responds, connectAs changes the verdict to "fail".
 func connectAs(ctx context.Context, e *control.Explanation) {
 	if !e.Forwarded() || e.Protocol != plan.TCP.String() {
 		return

@@ -1,8 +1,8 @@
 //go:build !man
 
-// Command edgeway makes Kubernetes Services work on a host that Kubernetes does not manage.
+// Command edgeway provides Kubernetes Services on a host that Kubernetes does not manage.
 //
-// Each subcommand has its own file and calls package daemon. The manual page of the command is edgeway(8).
+// Each subcommand has its own file and calls package daemon. The command's manual page is edgeway(8).
 package main
 
 import (

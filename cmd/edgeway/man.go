@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// main writes the manual page of each command into the directory given as its argument. scripts/build-packages runs
-// this program.
+// main writes each command's manual page to the directory that its argument names. scripts/build-packages runs this
+// program.
 func main() {
 	root, _ := rootCommand(io.Discard, io.Discard)
 	withoutTag(root)
@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// withoutTag omits the HISTORY section, because that section would name the generator.
+// withoutTag omits the HISTORY section, which would name the generator.
 func withoutTag(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, sub := range cmd.Commands() {

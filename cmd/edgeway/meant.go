@@ -11,8 +11,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// meant adds a hint to an error about an unknown word: the most similar known word, or else the command that lists the
-// known words.
+// meant adds a hint to an error about an unknown word: the most similar known word or, if there is none, the command
+// that lists the known words.
 func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	for _, k := range known {
 		if strings.HasPrefix(k, word) {

@@ -15,7 +15,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// answer is the result of a command. The command prints the answer as text for people, or as JSON for programs.
+// answer is the result of a command, which prints it as human-readable text or as JSON.
 type answer interface{ Print(*text.Screen) }
 
 // choice is a flag that accepts only a fixed set of words.
@@ -45,7 +45,7 @@ func (c *choice) Set(word string) error {
 	return nil
 }
 
-// output holds the flags that select the output format of a command.
+// output holds the flags that select a command's output format.
 type output struct {
 	choice  // the --output flag, or "" for text
 	json    bool
@@ -68,8 +68,8 @@ func (o *output) is(form string) bool { return o.value == form || form == "json"
 // maxWidth is the maximum width of the output in columns, except with -o wide.
 const maxWidth = 80
 
-// screen returns the Screen that prints to stdout. The Screen wraps lines only on a terminal, so that other programs
-// can find a whole message on one line.
+// screen returns the Screen that prints to stdout. The Screen wraps lines only on a terminal, so other programs receive
+// each message on one line.
 func (g *globals) screen(out *output) *text.Screen {
 	width, color := 0, g.color.value == "always"
 	if f, ok := g.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -83,7 +83,7 @@ func (g *globals) screen(out *output) *text.Screen {
 	return s
 }
 
-// apiVersion is the version of the commands' JSON. Later releases may add fields, but never remove fields.
+// apiVersion is the version of the commands' JSON format. Later releases may add fields but never remove them.
 const apiVersion = "edgeway/v1"
 
 func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) error {
@@ -95,8 +95,8 @@ func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) 
 	return s.Err()
 }
 
-// printJSON prints a value as JSON that begins with apiVersion and kind. /usr/share/edgeway/schema has a schema for
-// each kind.
+// printJSON prints a value as JSON that begins with apiVersion and kind. /usr/share/edgeway/schema contains a schema
+// for each kind.
 func printJSON(cmd *cobra.Command, kind string, value any) error {
 	raw, err := json.Marshal(value)
 	if err != nil {

@@ -13,8 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onTerminal runs a command on a terminal with the given number of columns, and returns the output that the terminal
-// received.
+// onTerminal runs a command on a terminal that is columns wide, and returns the output that the terminal received.
 func onTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

@@ -15,7 +15,7 @@ func planCommand(g *globals) *cobra.Command {
 		Short: "Print the plan of the running daemon as JSON",
 		Long: `Print as JSON what the running daemon programs into the kernel, for all Services or for ` +
 			`one. "edgeway services"
-and "edgeway explain" show the same facts for people.
+and "edgeway explain" show the same facts as text.
 
 For each port of a ` +
 			`Service, the plan contains the addresses (frontends) and the endpoints. routes describes what ` +

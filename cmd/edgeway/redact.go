@@ -16,7 +16,7 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecret is the length of the shortest secret that the redactor searches for, because shorter strings are too
+// minSecret is the minimum length of the secrets that the redactor searches for, because shorter strings are too
 // common.
 const minSecret = 4
 
@@ -50,8 +50,8 @@ var patterns = []struct {
 	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // matches a password up to a slash
 }
 
-// Secrets in a kubeconfig include the environment of an exec plugin and the passwords in URLs. secretFile matches the
-// paths of files that hold a secret.
+// Secrets in a kubeconfig include an exec plugin's environment and the passwords in URLs. secretFile matches the paths
+// of files that hold a secret.
 var (
 	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
 	urlPassword = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
@@ -88,7 +88,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms in which a YAML value, or a line of the value, can occur in a text.
+// addForms adds the forms that a YAML value, or one of its lines, can have in a text.
 func addForms(forms map[string]bool, value string) {
 	plain, _, _ := strings.Cut(value, " #") // removes a YAML comment
 	plain = strings.Trim(plain, ` "'`)

@@ -48,7 +48,7 @@ func runCommand(g *globals) *cobra.Command {
 	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print what would be served, and touch nothing")
 	dry.out = outputFlag(cmd)
 	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second,
-		"the longest `duration` that a dry run waits for the sources")
+		"the maximum `duration` that a dry run waits for the sources")
 	return cmd
 }
 

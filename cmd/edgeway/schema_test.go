@@ -56,7 +56,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts overrides the schema of types that JSON encodes as text, and of Pools, in which unused pools are null.
+// texts overrides the schemas of types that JSON encodes as text, and the schema of Pools, where unused pools are null.
 func texts(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

@@ -16,7 +16,7 @@ var version string
 // buildInfo is the output of "version -o json".
 type buildInfo struct {
 	Version  string `json:"version"`
-	Revision string `json:"revision,omitempty"` // the commit of the source, with "+dirty" if the source was modified
+	Revision string `json:"revision,omitempty"` // the source commit, with "+dirty" if the source was modified
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }

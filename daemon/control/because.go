@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// because adds the cause of the verdict to the reason, and sets the fix.
+// because appends the cause of the verdict to e.Reason and sets e.Fix.
 func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
 		if d.Verdict == plan.OtherPort {
@@ -62,8 +62,7 @@ func fixNoRoute(d plan.Decision) string {
 		"before Edgeway translates the address. With routes.services = \"auto\", the daemon adds a route itself"
 }
 
-// objectFaults returns the faults of the Service that owns the destination, and of Services that request the
-// destination without owning it.
+// objectFaults returns the faults of the Service that owns the destination and of other Services that request it.
 func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil

@@ -16,10 +16,10 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// ErrNotRunning means that no daemon listens on the socket.
+// ErrNotRunning means that no daemon is listening on the socket.
 var ErrNotRunning = errors.New("the edgeway daemon is not running")
 
-// ErrDenied means that the user may not connect to the socket.
+// ErrDenied means that the user lacks permission to connect to the socket.
 var ErrDenied = errors.New("no permission")
 
 // Client sends requests to the daemon.
@@ -41,39 +41,38 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Status returns the state of the daemon.
+// Status returns the daemon's state.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
 }
 
-// Facts returns the facts that the doctor needs from the daemon.
+// Facts returns the daemon's facts for the doctor.
 func (c *Client) Facts(ctx context.Context) (doctor.Facts, error) {
 	var f doctor.Facts
 	return f, c.call(ctx, http.MethodGet, "facts", nil, &f)
 }
 
-// Plan returns the plan of all Services if name is "", or else the plan of the Service "namespace/name".
+// Plan returns the plan for all Services if name is "", or for the Service "namespace/name".
 func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Services returns all Services if filter is "". Otherwise, Services returns the Services of a namespace, or the one
-// Service "namespace/name".
+// Services returns all Services if filter is "", or the Services in a namespace, or the Service "namespace/name".
 func (c *Client) Services(ctx context.Context, filter string) (ServiceList, error) {
 	var list ServiceList
 	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)
 }
 
-// Explain explains a connection. See Subject.Explain.
+// Explain explains what happens to a connection. See Subject.Explain.
 func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanation, error) {
 	var e Explanation
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)
 }
 
-// Reload makes the daemon read its configuration again. If the daemon rejects the new configuration, Reload returns
-// the reason.
+// Reload asks the daemon to reload its configuration. If the daemon rejects the new configuration, Reload returns the
+// reason.
 func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }
@@ -81,7 +80,7 @@ func (c *Client) Reload(ctx context.Context) error {
 // retryBusy is the delay before the Client repeats a request to a busy daemon.
 const retryBusy = 250 * time.Millisecond
 
-// call repeats a request until the daemon is no longer busy or ctx is done.
+// call sends a request and repeats it until the daemon is no longer busy or ctx is done.
 func (c *Client) call(ctx context.Context, method, what string, query url.Values, into any) error {
 	for {
 		err := c.once(ctx, method, what, query, into)
@@ -121,7 +120,7 @@ func (c *Client) once(ctx context.Context, method, what string, query url.Values
 		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return c.explainFailure(what, fmt.Errorf("read the daemon's answer: %w", err))
+		return c.explainFailure(what, fmt.Errorf("read the daemon's response: %w", err))
 	}
 	return nil
 }

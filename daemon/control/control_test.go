@@ -238,7 +238,7 @@ func TestListenReplacesStaleSocketOnly(t *testing.T) {
 	}
 }
 
-// A stopped or hung daemon does not respond, but still holds its lock.
+// A suspended or hung daemon does not respond, but still holds its lock.
 func TestLockDetectsHungDaemon(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "edgeway.sock")
 	release, err := LockOut(path)

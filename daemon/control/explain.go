@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Explanation describes what happens to a new connection, and why.
+// Explanation describes what happens to a new connection and why.
 type Explanation struct {
 	// InForce is false if the explanation is based on a plan that is not in the kernel.
 	InForce     bool   `json:"inForce"`
@@ -22,7 +22,7 @@ type Explanation struct {
 	Protocol    string `json:"protocol"`
 	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
 	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
-	// rules forward the connection, but one of Faults breaks the connection.
+	// rules forward the connection, but one of Faults breaks it.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -34,18 +34,18 @@ type Explanation struct {
 	// Service and Frontend are "" if no Service owns the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
-	// Affinity is the time for which the client keeps its endpoint.
+	// Affinity is the timeout of the Service's session affinity.
 	Affinity  string              `json:"affinity,omitempty"`
 	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
 	// Faults holds the daemon's faults that affect the connection, followed by the faults of the Services that own or
 	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
-	// Out describes the failure of each dead endpoint of the Service. A dead endpoint is in no pool while another
-	// endpoint responds.
+	// Out describes the failure of each of the Service's dead endpoints. A dead endpoint belongs to no pool while
+	// another endpoint responds.
 	Out []string `json:"out,omitempty"`
 	// Gaps contains a sentence for each feature that the backend or a follower implements differently from the plan.
 	Gaps []string `json:"gaps,omitempty"`
-	// Scheduler is the scheduler that chooses the endpoint at the virtual server Server. Scheduler and Server are ""
+	// Scheduler names the scheduler that chooses the endpoint on the virtual server Server. Scheduler and Server are ""
 	// if the backend has no scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
@@ -55,7 +55,7 @@ type Explanation struct {
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
-// ExplainedEndpoint is an endpoint to which the connection may be forwarded.
+// ExplainedEndpoint is an endpoint that may receive the connection.
 type ExplainedEndpoint struct {
 	Address string `json:"address"`
 	Local   bool   `json:"local,omitempty"`
@@ -63,7 +63,7 @@ type ExplainedEndpoint struct {
 	SNAT bool `json:"snat"`
 	// NextHop is the kernel's route to the endpoint, or "no route to …".
 	NextHop         string `json:"nextHop"`
-	proxiers.Chosen        // Chosen holds the endpoint's weight and connections at Server
+	proxiers.Chosen        // Chosen holds the endpoint's weight and connections on Server
 }
 
 // Forwarded reports whether this host forwards the connection to an endpoint.
@@ -77,15 +77,15 @@ const (
 	fails       = "fail"        // a fault of the daemon or the host breaks the connection
 )
 
-// Subject holds the state from which the daemon explains connections.
+// Subject holds the state that the daemon uses to explain connections.
 type Subject struct {
 	State pipeline.State
 	Lookups
 }
 
-// Lookups holds the functions from which the daemon explains connections. None may be nil.
+// Lookups holds the functions that the daemon uses to explain connections. No function may be nil.
 type Lookups struct {
-	// Gaps returns the differences from the plan that the backend and the followers declare for a ServicePort.
+	// Gaps lists the ServicePort features that the backend and the followers implement differently from the plan.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
@@ -94,7 +94,7 @@ type Lookups struct {
 	FastPath FastPath
 	// Faults returns the daemon's faults.
 	Faults func() []fault.Fault
-	// Path returns the backend's path of a connection. See proxiers.Explainer.
+	// Path returns the backend's scheduler and shortcut for a connection. See proxiers.Explainer.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
@@ -156,7 +156,7 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation fills the fields that depend only on the packet and the decision.
+// explanation returns an Explanation with the fields that depend only on the packet and the decision.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),
@@ -182,8 +182,8 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	return e
 }
 
-// addEndpoints adds the endpoints and the kernel's routes to the endpoints. If the kernel has no route to any
-// endpoint, addEndpoints changes the verdict to unreachable.
+// addEndpoints adds the endpoints and the kernel's routes to them. If the kernel has no route to any endpoint,
+// addEndpoints changes the verdict to unreachable.
 func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort
@@ -215,7 +215,7 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 	path, err := s.Path(d, bound)
 	if err != nil {
-		e.Gaps = append(e.Gaps, "the scheduler is not known: "+err.Error())
+		e.Gaps = append(e.Gaps, "the scheduler is unknown: "+err.Error())
 		return
 	}
 	if (d.Origin == plan.FromHost) == (q.packet.InInterface == "") && !q.packet.Dst.Addr().IsLoopback() {

@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// FastPath reports whether connections of an origin to a ServicePort take the fast path, and why. FastPath returns ""
-// if there is nothing to report. hops holds the routes to the client and to the endpoints.
+// FastPath states whether and why connections from an origin to a ServicePort take the fast path. FastPath returns ""
+// if there is nothing to report. hops holds the next hops to the client and to the endpoints.
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string
 
 func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {

@@ -22,7 +22,7 @@ import (
 )
 
 // FuzzRequest sends arbitrary requests to the server. The server responds with JSON, or net/http rejects the request.
-// The sizes of the plan and the request limit the size of the response.
+// The plan size and the request size limit the response size.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, Dead: noneDead, Connections: noneCounted,
@@ -82,8 +82,8 @@ func (c canned) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(bytes.NewReader(c)), r)
 }
 
-// FuzzAnswer passes arbitrary responses of a daemon to the commands. The text that the commands print must not
-// contain terminal control characters.
+// FuzzAnswer passes arbitrary daemon responses to the commands. The commands' output must not contain terminal control
+// characters.
 func FuzzAnswer(f *testing.F) {
 	add := func(status string, value any) {
 		body, err := json.Marshal(value)

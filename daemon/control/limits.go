@@ -9,31 +9,31 @@ import (
 )
 
 // limits restricts the memory and the connections that clients of the socket can use. Every member of the socket's
-// group can connect. Without limits, 200 connections that requested the plan without reading the response used 1 GB of
+// group can connect. Without limits, 200 connections that requested the plan but did not read the response used 1 GB of
 // memory.
 type limits struct {
 	// connections is the maximum number of open connections. When another client connects, the server closes the
 	// oldest connection of the user with the most connections.
 	connections int
-	// header is the time limit for receiving the header of a request.
+	// header is the time limit for receiving a request's header.
 	header time.Duration
-	// turn is the time that a request for a large response may wait. At any time, the server builds at most one large
-	// response for members of the group, and one for root and the daemon's user.
+	// turn is the maximum time that a request for a large response may wait. At any time, the server builds at most one
+	// large response for the group's members, and one for root and the daemon's user.
 	turn time.Duration
 	// answer is the time limit for a client to read the response.
 	answer time.Duration
 }
 
-// defaultLimits suits the commands, which read immediately and give up after 30 s.
+// defaultLimits suits Edgeway's commands, which read immediately and give up after 30 s.
 var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, answer: 10 * time.Second,
 }
 
-// errBusy is the response to a request that had to wait too long. The client retries.
-var errBusy = errors.New("the daemon is sending a large answer to another command: try again")
+// errBusy is the response to a request that waited too long for its turn. The client retries.
+var errBusy = errors.New("the daemon is sending a large response to another command: try again")
 
-// large is like answer, for responses whose size grows with the plan. The server builds only one large response at a
-// time.
+// large is like answer, but builds only one response at a time for each class of clients, because the responses grow
+// with the plan.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -64,6 +64,6 @@ func (s *Server) write(w http.ResponseWriter, code int, value any) {
 		_, err = w.Write(append(raw, '\n'))
 	}
 	if err != nil {
-		s.opts.Logger.Debug("control answer not delivered", "error", err)
+		s.opts.Logger.Debug("cannot send the control response", "error", err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/pipeline"
 )
 
-// The JSON form of the big plan has about a megabyte, which exceeds the kernel's buffer for a Unix socket.
+// bigState's plan takes about a megabyte as JSON, which exceeds the kernel's buffer for a Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -72,7 +72,7 @@ func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
 	return clients
 }
 
-// open returns the number of clients whose connections the server has not closed.
+// open counts the clients that the server has not disconnected.
 func open(t *testing.T, clients []*net.UnixConn) (n int) {
 	t.Helper()
 	for _, c := range clients {
@@ -159,7 +159,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
-// The server closes the connections of clients that do not read. A command that had to wait then gets its response.
+// The server closes the connections to clients that do not read. A command that had to wait then gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.header, l.turn, l.answer = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second

@@ -12,7 +12,7 @@ import (
 // peerKey is the context key for the peer's user ID.
 type peerKey struct{}
 
-// withPeer adds the peer's user ID if the kernel reports it.
+// withPeer adds the peer's user ID to the context if the kernel reports it.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	peer, err := httpbound.Peer(conn)
 	if err != nil {

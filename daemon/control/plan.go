@@ -15,7 +15,7 @@ type Plan struct {
 	// InForce reports whether the plan is in the kernel.
 	InForce bool `json:"inForce"`
 	*plan.Plan
-	// Problems holds the faults of the objects in the plan's input.
+	// Problems holds the faults of the plan's input objects.
 	Problems []fault.Fault `json:"problems,omitempty"`
 }
 
@@ -26,7 +26,7 @@ func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	return Plan{inForce, &list, problems}
 }
 
-// Only returns the plan of one Service ("namespace/name") with its problems. Only returns an error if the Service has
+// Only restricts the plan and its problems to one Service ("namespace/name"), and returns an error if that Service has
 // neither ServicePorts nor problems.
 func (v Plan) Only(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")

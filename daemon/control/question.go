@@ -19,8 +19,8 @@ import (
 
 type question struct {
 	packet plan.Packet
-	// hop is the kernel's route to the destination, or nil if another host sends the packet. noRoute is the reason if
-	// the lookup failed.
+	// hop is the kernel's route to the destination, or nil if another host sends the packet. noRoute is the error of a
+	// failed route lookup.
 	hop     *nodeinfo.NextHop
 	noRoute error
 }
@@ -53,9 +53,9 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	return q, err
 }
 
-// find looks up the route of a packet that this host sends. If the user specified no source address, find also
-// determines the source address. Without a route, find uses any source address of the family, because the address
-// does not matter.
+// find looks up the kernel's route for a packet that this host sends. If the user specified no source address, find
+// also determines one. Without a route, find uses any host address of the destination's family, because the source
+// address then does not matter.
 func (q *question) find(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
 	found, err := hop(q.packet.Dst.Addr())
 	if err != nil {
@@ -107,9 +107,9 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 // target is the destination of a connection: an address, a port on this host's loopback interface, or a Service.
 type target struct {
 	protocol plan.Protocol  // protocol is 0 if not specified
-	addr     netip.AddrPort // the port is 0 for the only port of the Services at the address
+	addr     netip.AddrPort // port 0 means the only Service port at the address
 	loopback bool           // addr contains only a port
-	service  tracker.Name   // the namespace is "" for the only Service of this name
+	service  tracker.Name   // an empty namespace means the only Service with this name
 	port     string         // port is the number or name of a Service port, or "" if not specified
 }
 
@@ -189,7 +189,7 @@ func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, n
 	}
 }
 
-// findService returns the Service with the name, or an error unless exactly one Service has that name.
+// findService returns the Service called name, or an error unless exactly one Service has that name.
 func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	known := s.Services()
 	var of []string
@@ -210,7 +210,7 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	}
 }
 
-// locatePort returns the only port of the Services at an address. Without a protocol, locatePort prefers TCP.
+// locatePort returns the only Service port at an address. If no protocol is specified, locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -238,9 +238,9 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 		to.addr.Addr())}
 }
 
-// locateService returns the requested port of a Service, or else its only port. Without a protocol, locateService
-// prefers TCP. A client outside the cluster gets an address for external clients. This host and its pods get the
-// ClusterIP.
+// locateService returns the requested port of a Service or, if none is requested, its only port. If no protocol is
+// specified, locateService prefers TCP. The returned address is an address for external clients if the client is
+// outside the cluster, or the ClusterIP if the client is this host or one of its pods.
 func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort
@@ -295,7 +295,7 @@ func unknownService(name string, known []string) error {
 	return errors.New(message)
 }
 
-// portsAt returns the names and ports of the Services whose ClusterIP is addr.
+// portsAt returns the names and ports of the Services with the ClusterIP addr.
 func portsAt(p *plan.Plan, addr netip.Addr) string {
 	var names, ports []string
 	for _, sp := range p.Services {
@@ -316,9 +316,9 @@ func (t target) fits(sp *plan.ServicePort) bool {
 		slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool { return t.port == strconv.Itoa(int(f.Port)) })
 }
 
-// choose returns the address of the ServicePort that the client connects to.
+// choose returns the address that the client uses to connect to the ServicePort.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
-	// ranks holds a rank for each kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
+	// ranks holds a rank for each frontend kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
 	ranks := [...]int{0, 2, 1, 3}
 	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
 		ranks = [...]int{3, 1, 0, 2}
@@ -335,7 +335,7 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. portText uses the port of the first frontend,
+// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend,
 // which is a NodePort only if the ServicePort has no other frontend.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()

@@ -1,16 +1,16 @@
-// Package control connects the commands to the daemon with JSON over HTTP, through a Unix socket that only the
-// socket's owner and group can use. Members of the group can query the daemon. Only root and the owner can reload the
+// Package control connects Edgeway's commands to the daemon with JSON over HTTP, through a Unix socket that only its
+// owner and its group can use. Members of the group can query the daemon. Only root and the owner can reload the
 // daemon.
 //
-//	GET  /v1/status
-//	GET  /v1/plan[?service=NAMESPACE/NAME]
-//	GET  /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
-//	GET  /v1/services[?only=NAMESPACE|NAMESPACE/NAME]
-//	GET  /v1/facts    the facts that edgeway doctor needs
-//	POST /v1/reload
+//   - GET /v1/status
+//   - GET /v1/plan[?service=NAMESPACE/NAME]
+//   - GET /v1/explain?src=ADDR[@INTERFACE]&dst=ADDR:PORT[&proto=tcp|udp|sctp]
+//   - GET /v1/services[?only=NAMESPACE|NAMESPACE/NAME]
+//   - GET /v1/facts: the facts that edgeway doctor needs
+//   - POST /v1/reload
 //
 // The response to a failed request is {"error": "..."} with a status of 400 or more. After a 503, the client retries.
-// The commands print the same values as text (text_*.go), beginning with the verdict.
+// The commands print the responses as text (text_*.go), starting with the verdict.
 package control
 
 import (
@@ -31,7 +31,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the functions that compute the responses. The server calls these functions from any goroutine.
+// Options holds the functions that compute the responses. The server may call the functions in Options from any
+// goroutine.
 type Options struct {
 	// Socket is the path of the socket. A lock file with the suffix ".lock" remains next to the socket.
 	Socket string
@@ -49,7 +50,7 @@ type Options struct {
 	Reload func(context.Context) error
 }
 
-// Server responds to the requests of the commands.
+// Server responds to requests from Edgeway's commands.
 type Server struct {
 	opts   Options
 	socket *socket
@@ -59,8 +60,9 @@ type Server struct {
 	ownerTurn, groupTurn chan struct{}
 }
 
-// Listen acquires the socket, or fails with ErrRunning if another daemon owns the socket. The caller must call Listen
-// before changing the host, so that a second daemon does not program the host. The caller then calls Run or Close.
+// Listen acquires the socket, or fails with ErrRunning if another daemon owns it. Callers must call Listen before
+// changing the host, to prevent a second daemon from programming it. After Listen succeeds, the caller must call Run or
+// Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {
@@ -83,7 +85,8 @@ func (s *Server) Close() error { return s.socket.Close() }
 func (s *Server) Run(ctx context.Context) error {
 	server := httpbound.Server(s.handler(), s.opts.Logger)
 	server.ConnContext = withPeer
-	// A reload takes minutes on a slow board. With a ReadTimeout, Go (1.26) would cancel the context of a reload.
+	// A reload can take minutes on a slow single-board computer. With a ReadTimeout, Go 1.26 would cancel a reload's
+	// context.
 	server.ReadTimeout, server.WriteTimeout = 0, 0
 	server.ReadHeaderTimeout = s.limits.header
 	server.SetKeepAlivesEnabled(false)
@@ -148,7 +151,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 // ErrArgument means that the arguments of a request are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
-// argumentError wraps ErrArgument without repeating the text of ErrArgument.
+// argumentError is an error that matches ErrArgument but does not contain its text.
 type argumentError struct{ error }
 
 // Is reports whether target is ErrArgument.

@@ -21,7 +21,7 @@ import (
 // the daemon does not serve.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults holds the faults of unusable manifest documents. Such a document may be a Service that is missing from
+	// Faults holds the faults of unusable manifest documents, each of which may define a Service that is missing from
 	// Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
@@ -35,12 +35,10 @@ type ServiceItem struct {
 	Type string `json:"type,omitempty"`
 	// Source is "file:line" of a manifest, "manifest" if the file is currently unreadable, or "API server".
 	Source string `json:"source,omitempty"`
-	// Addresses and Ports hold the addresses and ports in force or, if Edgeway does not serve the Service, the
-	// requested addresses and ports.
+	// Addresses and Ports hold the values in force or, if Edgeway does not serve the Service, the requested values.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
-	// All is the number of distinct endpoint addresses. Ready is the number of addresses that get connections and
-	// respond.
+	// All counts the distinct endpoint addresses. Ready counts the addresses that get connections and respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
 	// Status counts ServicePorts and Endpoints in the same way.
@@ -63,25 +61,25 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The worst state comes first.
+// The states are sorted from worst to best.
 const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
-	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
+	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
 	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
 	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
 	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
 	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not respond
-	ServiceInPart   ServiceState = "incomplete"        // Edgeway serves the Service only in part
+	ServiceInPart   ServiceState = "incomplete"        // Edgeway serves only a part of the Service
 	ServiceIsServed ServiceState = "ok"
 )
 
-// ServiceInput is the input of NewServiceList.
+// ServiceInput holds the arguments of NewServiceList.
 type ServiceInput struct {
 	State pipeline.State
 	// Dead holds the endpoints that do not respond. Dead may be nil.
 	Dead *endpointcheck.Dead
-	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Only Services in the
-	// snapshot need Place.
+	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Place is called only
+	// for Services in the snapshot.
 	Place func(source.Key) string
 	// Connections is nil if Edgeway does not count connections.
 	Connections map[proxiers.Frontends]uint64
@@ -97,14 +95,14 @@ type lister struct {
 	connections map[tracker.Name]uint64
 }
 
-// NewPlannedServices returns a table of the problems and of the Services in a plan that no daemon has applied.
+// NewPlannedServices returns a table of the problems and the Services in a plan that no daemon has applied.
 func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
 	list, _ := NewServiceList(ServiceInput{State: pipeline.State{InForce: p}}) // fails only without a plan
 	list.Faults = problems
 	return ServiceTable{ServiceList: list, None: "no Service"}
 }
 
-// NewServiceList returns the list of all Services, or an error while there is no plan.
+// NewServiceList returns the list of all Services, or an error if there is no plan yet.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
 	p, _, err := inForce(&in.State)
@@ -146,8 +144,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of manifest documents that are not usable objects. documents clears Object, because
-// the position in the fault already identifies the document.
+// documents returns the faults of unusable manifest documents. documents clears Object, because the position in the
+// fault already identifies the document.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument {
@@ -180,7 +178,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 	return item
 }
 
-// judge sets the state of an item and adds the faults that explain the state.
+// judge sets an item's state and adds the faults that explain it.
 func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
 	planned := l.State.Plan.Of(item.Namespace, item.Name)
@@ -225,8 +223,8 @@ func (l *lister) sourceOf(s *source.Service) string {
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }
 
-// count sets the numbers of endpoints, and returns a fault for each dead endpoint. If Edgeway serves the Service, count
-// ignores EndpointSlices of families that Edgeway does not serve. If no source contains the Service, count treats all
+// count sets Ready and All, and returns a fault for each dead endpoint. If Edgeway serves the Service, count ignores
+// EndpointSlices of address families that Edgeway does not serve. If no source contains the Service, count treats all
 // of its endpoints in the kernel as ready.
 func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
@@ -313,7 +311,7 @@ func servedAddrs(served []*plan.ServicePort) []netip.Addr {
 	return out
 }
 
-// servedPorts returns each port once, although a port has a ServicePort for each family.
+// servedPorts returns each port once, although a port has one ServicePort per address family.
 func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	out := []ServiceItemPort{}
 	for i, sp := range served {
@@ -332,8 +330,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only returns the list of the Services in a namespace, or of the one Service "namespace/name". Only returns an error
-// if that Service does not exist.
+// Only restricts the list to a namespace or to one Service ("namespace/name"), and returns an error if that Service
+// does not exist.
 func (v ServiceList) Only(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {

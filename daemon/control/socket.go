@@ -19,7 +19,7 @@ var ErrRunning = errors.New("another edgeway daemon is running")
 
 const lockSuffix = ".lock"
 
-// socket is the bound socket, together with the lock that proves its ownership.
+// socket is the bound socket and the lock that proves its ownership.
 type socket struct {
 	net.Listener
 	path string
@@ -28,10 +28,9 @@ type socket struct {
 
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// A lock file next to the socket decides between two daemons that start at the same time. The kernel releases the lock
-// when the process exits. bind creates the socket in a private directory, sets the socket's mode, and then moves the
-// socket, so that no other user can connect before the mode is set. The group of the socket is the group of the
-// process.
+// If two daemons start at the same time, a lock file next to the socket decides which one can continue. The kernel
+// releases the lock when the process exits. bind creates the socket in a private directory, sets its mode, and then
+// moves it, so no other user can connect before the mode is set. The socket's group is the group of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -48,14 +47,13 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockFolder is the directory of the lock files, one for each network namespace. Only root and the owner of the
-// directory can create files in the directory. An abstract socket cannot replace the lock file, because any user
-// could bind that socket.
+// lockFolder is the directory that holds one lock file for each network namespace. Only root and the directory's owner
+// can create files in it. An abstract socket would not work as a lock, because any user could bind it.
 const lockFolder = "/run/edgeway"
 
-// LockNamespace locks the network namespace of the process, because two daemons with different sockets would keep
-// repairing each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process
-// cannot use lockFolder, for example in a custom unit, LockNamespace locks nothing.
+// LockNamespace locks the process's network namespace, because two daemons with different sockets would keep repairing
+// each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process cannot use
+// lockFolder, for example in a custom unit, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -83,16 +81,16 @@ func lockNamespace(flags int) (io.Closer, error) {
 	return lock, nil
 }
 
-// Close removes the socket and releases the lock. The lock file remains, because otherwise two daemons could lock two
-// different files of the same name.
+// Close removes the socket and releases the lock. The lock file remains, because two daemons could otherwise lock two
+// different files with the same name.
 func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-// LockOut prevents daemons from starting with this socket or in this network namespace until release is called.
-// LockOut returns ErrRunning while a daemon holds one of the locks. A stopped or hung daemon does not respond, but
-// holds its lock until it exits. If no daemon has ever started, there is no lock file. LockOut does not create the
-// file, because the daemon's user could not lock a file that root owns.
+// LockOut prevents daemons from starting with this socket or in this network namespace until release is called. LockOut
+// returns ErrRunning while a daemon holds one of the locks. A suspended or hung daemon does not respond, but holds its
+// lock until it exits. LockOut does not create a missing lock file, because the daemon's user could not lock a file
+// that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
@@ -117,8 +115,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
-// respond.
+// listenerOf returns the ID of the process that listens on a socket, even if it does not respond, or 0 if the ID is
+// unknown.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -154,7 +152,7 @@ func listen(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s answers: %w", path, ErrRunning)
 	}
-	// The directory has a short name, because the address of a Unix socket holds at most 107 bytes.
+	// The directory has a short name, because the path of a Unix socket holds at most 107 bytes.
 	private, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err

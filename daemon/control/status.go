@@ -13,11 +13,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxProblems is the maximum number of problems in a Status. StatusProblems.Total includes all problems.
+// maxProblems limits the number of problems in a Status. StatusProblems.Total counts all problems.
 const maxProblems = 50
 
-// Status is the state of the daemon at one point in time. Clients receive only the fields of State that have JSON
-// names.
+// Status is the daemon's state at one point in time. Clients receive only the fields of State that have JSON names.
 type Status struct {
 	Version  string    `json:"version"`
 	Revision string    `json:"revision,omitempty"`
@@ -46,12 +45,11 @@ type Status struct {
 	// Checks is absent if no endpoints are checked. FastPath is absent if the fast path is not in use.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	// Shortcut states how many connections use the backend's shortcut. Shortcut is absent if the backend has no
-	// shortcut.
+	// Shortcut states how many connections use the backend's shortcut, or is absent if the backend has none.
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the number of faults of objects, and the first faults.
+// StatusProblems holds the first object faults and the total number of object faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
 	First []fault.Fault `json:"first"` // First holds at most maxProblems faults
@@ -71,7 +69,7 @@ type LastKnown struct {
 	SavedAt time.Time `json:"savedAt,omitzero"`
 }
 
-// StatusChecks holds the numbers of checked and dead endpoints.
+// StatusChecks counts the checked and the dead endpoints.
 type StatusChecks struct {
 	Endpoints int `json:"endpoints"`
 	Dead      int `json:"dead"`

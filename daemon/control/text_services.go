@@ -20,15 +20,15 @@ type ServiceTable struct {
 	None string `json:"-"`
 }
 
-// narrowCell and wideCell are the maximum width of a list of addresses or ports, in columns. The first item of a list
-// is always printed, even if the item is wider.
+// narrowCell and wideCell limit the width of a list of addresses or ports, in columns. The first item of a list is
+// always printed, even if it is wider.
 const (
 	narrowCell = 15
 	wideCell   = 60
 )
 
-// Print prints the table, followed by the faults of the list. If the table contains a single Service, Print also
-// prints the faults of that Service.
+// Print prints the table, followed by the list's faults. If the table contains a single Service, Print also prints that
+// Service's faults.
 func (t ServiceTable) Print(p *text.Screen) {
 	faults, others := slices.Clone(t.Faults), t.Faults
 	rows := [][]string{{"NAMESPACE/NAME", "ADDRESSES", "PORTS", "READY/ALL", "STATE"}}

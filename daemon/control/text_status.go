@@ -64,13 +64,13 @@ func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
 
 func (s Status) since(f fault.Fault) string {
 	if f.Since.IsZero() || strings.HasPrefix(f.ID, "source-") {
-		return "" // the message of a source contains the time
+		return "" // a source's message already contains the time
 	}
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// stages prints the backend, and the repairs of rules that another program changed. Followers need --verbose, because a
-// failing follower also causes a fault.
+// stages prints the backend and the number of repairs to rules that another program changed. stages prints followers
+// only with --verbose, because a failing follower also causes a fault.
 func (s Status) stages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.Running.IsZero() {
@@ -166,7 +166,7 @@ func (s Status) fastPath(p *text.Screen) {
 	case len(f.Services) == 0:
 		p.Row("fast path", "no Service has opted in")
 	case f.Err != "":
-		p.Row("fast path", "%s; their connections are not known: %s", ports, f.Err)
+		p.Row("fast path", "%s; cannot read their connections: %s", ports, f.Err)
 	default:
 		p.Row("fast path", "%s of %s", text.Count(total, "connection"), ports)
 	}

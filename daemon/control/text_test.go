@@ -34,7 +34,7 @@ const columns = 80
 
 type answer interface{ Print(*text.Screen) }
 
-// printed formats an answer as text. If the width is 0, the Screen does not wrap lines.
+// printed formats a response as text. If the width is 0, the Screen does not wrap lines.
 func printed(a answer, width int, verbose bool) string {
 	var out strings.Builder
 	s := text.NewScreen(&out, width, false)

@@ -24,9 +24,9 @@ func apiServer(ctx context.Context, h *Host) []fault.Fault {
 	case errors.Is(err, fs.ErrPermission):
 		out = append(out, warning(AsRoot, "cannot query the API server: %v", err))
 	case why.Message != "" && h.Plan == nil:
-		out = append(out, problem(why.Fix, "the API server is not usable, and no Service is known: %s", why.Message))
+		out = append(out, problem(why.Fix, "the API server is unusable, and Edgeway knows no Services: %s", why.Message))
 	case why.Message != "":
-		out = append(out, warning(why.Fix, "the API server is not usable, so changes do not arrive: %s", why.Message))
+		out = append(out, warning(why.Fix, "the API server is unusable, so Edgeway gets no changes: %s", why.Message))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
 	}

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// BenchmarkCheapChecks measures one run of the daemon's checks on a host without faults. The daemon runs the checks
+// BenchmarkCheapChecks measures one run of the daemon's checks on a host without faults. The daemon runs its checks
 // about once a minute if nothing changes. The metric "cpu-ms/op" includes the time spent in the kernel.
 func BenchmarkCheapChecks(b *testing.B) {
 	for _, c := range []struct{ services, endpoints, networks int }{{10, 3, 3}, {1000, 10, 100}, {10_000, 10, 500}} {

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// daemon returns the faults that the daemon reports, except the faults that the other checks find. If no daemon runs,
-// daemon returns the faults that the sources report on this host.
+// daemon returns the daemon's faults that no other check finds. If the daemon is not running, daemon returns the faults
+// that the sources report on this host.
 func daemon(_ context.Context, h *Host) []fault.Fault {
 	const details = "edgeway status"
 	var out []fault.Fault

@@ -2,7 +2,7 @@
 //
 // A Check inspects one aspect of the host and returns findings with their fixes. "edgeway doctor" runs all checks,
 // whether or not a daemon is running. The daemon repeats the cheap checks (Rounds) and reports their findings as its
-// conditions.
+// own faults.
 package doctor
 
 import (
@@ -16,11 +16,11 @@ import (
 
 // Check inspects one aspect of the host.
 type Check struct {
-	// Name is the ID of the check's findings and of the daemon's condition, in kebab-case.
+	// Name is the check's name in kebab-case, which is also the ID of its findings.
 	Name string
 	// Cheap reports whether the check takes only a few milliseconds and queries only the kernel.
 	Cheap bool
-	// Run returns no finding if there is nothing to inspect. A finding may have an ID other than Name.
+	// Run returns the findings, or none if there is nothing to inspect. A finding may have an ID other than Name.
 	Run func(context.Context, *Host) []fault.Fault
 }
 
@@ -47,8 +47,8 @@ func Cheap() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime limits the time of one check. Information that arrives later, such as a response from the API server,
-// counts as missing.
+// checkTime is the time limit for one check. Information that is received later, such as a response from the API
+// server, counts as missing.
 const checkTime = 20 * time.Second
 
 // Look runs the checks and returns their findings, the worst first.

@@ -30,7 +30,8 @@ type sample struct {
 
 func (s *sample) lost() bool { return s.why != "" || s.hop.NoCarrier }
 
-// A network has the prefix length of the usual pod range of a node. maxNamed limits the networks that a notice names.
+// bits4 and bits6 are the usual prefix lengths of a node's pod ranges. maxNamed limits the number of networks that a
+// notice names.
 const (
 	bits4, bits6 = 24, 64
 	maxNamed     = 3
@@ -72,8 +73,7 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// behindRouter returns a notice rather than a problem, because in many networks the default router has the routes to
-// the pods.
+// behindRouter returns a notice rather than a problem, because many default routers have routes to the pods.
 func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
@@ -89,7 +89,7 @@ func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 		router, strings.Join(names, ", "))
 }
 
-// networks returns the networks of all endpoints in use that are not on this host.
+// networks returns the networks of all endpoints that are in use and on other hosts.
 func (h *Host) networks() (out []network) {
 	at := map[netip.Prefix]int{}
 	for _, svc := range h.servicePorts() {

@@ -126,8 +126,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run returns a line for each finding of the check with the given name: the severity, the message and, after a vertical
-// bar, the fix.
+// run formats each finding of the check called name as a line: the severity, the message and, after a vertical bar, the
+// fix.
 func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })

@@ -23,7 +23,7 @@ const (
 // contain dots.
 func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
-// interfaceSetting returns the path of the file for an interface's sysctl, and the sysctl's name for sysctl(8).
+// interfaceSetting returns the path of an interface's sysctl file and the name of the sysctl for sysctl(8).
 func interfaceSetting(device, key string) (path, name string) {
 	path = sysctlPath(interfaces6) + device + "/" + key
 	if name = interfaces6 + device + "." + key; strings.Contains(device, ".") {
@@ -59,9 +59,8 @@ func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed, because a router with
-// accept_ra=1 ignores router advertisements (Linux, ip-sysctl). The host would lose a default route that an
-// advertisement added.
+// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed, because a router with accept_ra=1
+// ignores router advertisements (Linux, ip-sysctl) and would lose a default route that an advertisement added.
 func forwarding6(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
@@ -106,8 +105,8 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded returns the name of a frontend whose connections this host must forward. needed is set if clients reach
-// the frontend only through this host. useful is set if other hosts may have a route to the frontend through this
+// forwarded names a frontend that requires this host to forward connections. needed is set if clients can reach the
+// frontend only through this host. useful is set if other hosts may route connections to the frontend through this
 // host.
 func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
@@ -127,8 +126,8 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	return "", useful
 }
 
-// clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if no client
-// does. must reports whether the clients always connect through this host.
+// clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there are
+// none. must reports whether these clients always connect through this host.
 func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {

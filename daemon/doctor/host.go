@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Host is the state that the checks inspect. A function is nil if this host lacks the facility that the function
-// queries.
+// Host holds the state that the checks inspect. A function field is nil if this host lacks the facility that the
+// function queries.
 type Host struct {
 	Config *config.Config
 	Facts
@@ -29,37 +29,37 @@ type Host struct {
 	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that programs the kernel, or that a daemon would use: Backend or its fallback.
+	// Serving is the backend that a daemon on this host uses or would use: Backend or its fallback.
 	Serving proxiers.Component
-	// Contact queries the API server in the same way as the daemon.
+	// Contact queries the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
 	// Rules checks the rules of other programs. Rules must not be called concurrently.
 	Rules func(context.Context, firewall.Question) []fault.Fault
-	// Lookups limits the number of endpoints and Service addresses whose routes are looked up.
+	// Lookups limits the number of routes to endpoints and Service addresses that the checks look up.
 	Lookups int
-	// filteredBefore is the number of packets that the reverse path filter had dropped a few minutes ago, or 0.
+	// filteredBefore is the reverse path filter's drop count from a few minutes ago, or 0 if that count is unknown.
 	filteredBefore int
 }
 
-// Facts holds the state that a daemon reports or, if no daemon runs, the state of the daemon's sources.
+// Facts holds the state that a daemon reports or, if no daemon is running, the state that the sources describe.
 type Facts struct {
-	PID int `json:"pid,omitempty"` // PID is 0 if no daemon runs
-	// Plan is the plan in the kernel, or else the next plan, or nil before the first plan.
+	PID int `json:"pid,omitempty"` // PID is 0 if no daemon is running
+	// Plan is the plan in the kernel or, if there is none, the next plan. Plan is nil before the first plan.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
 	// NodeObject reports whether the cluster has a Node object for this host.
 	NodeObject bool `json:"nodeObject,omitempty"`
-	// Faults holds the faults that the daemon reports or, if no daemon runs, the faults of the sources.
+	// Faults holds the faults that the daemon reports or, if no daemon is running, the faults of the sources.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
-// System is the kernel that the checks inspect.
+// System provides the kernel state that the checks inspect.
 type System interface {
 	// Read returns the content of a file without surrounding white space.
 	Read(path string) (string, error)
-	// NextHop returns the route of packets that this host sends to an address. The error wraps the kernel's error. The
-	// kernel returns ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for routes of the types
-	// unreachable, blackhole and prohibit.
+	// NextHop returns the kernel's route for packets from this host to an address. The returned error wraps the
+	// kernel's error. The kernel returns ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for
+	// routes of the types unreachable, blackhole and prohibit.
 	NextHop(to netip.Addr) (nodeinfo.NextHop, error)
 	// Links returns the names of all interfaces that are up, except the loopback interface.
 	Links() ([]string, error)
@@ -87,7 +87,7 @@ func (h *Host) held(a netip.Addr) bool {
 	return found
 }
 
-// remote reports whether a route leads to an endpoint that is not on this host.
+// remote reports whether a plan.Route leads to an endpoint on another host.
 func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
 	return r.Verdict == plan.Forward &&
 		slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })

@@ -35,7 +35,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	return l
 }
 
-// A child process starts in the namespace of this thread, which is the lab.
+// A child process starts in this thread's network namespace, which is the lab.
 func (l *lab) sh(line string) {
 	l.Helper()
 	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
@@ -43,8 +43,7 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// fixes fails the test unless the check reports the problems, and no longer reports them after the suggested fixes
-// have run.
+// fixes fails the test unless the check reports the problems and the suggested fixes resolve them.
 func (l *lab) fixes(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
@@ -97,8 +96,8 @@ func TestPrintedFixesWork(t *testing.T) {
 	}
 }
 
-// The fix replaces a blackhole, unreachable or prohibit route, because the kernel adds no second route to the same
-// range.
+// The fix replaces a blackhole, unreachable or prohibit route, because the kernel does not add a second route to the
+// same range.
 func TestFixReplacesRejectingRoutes(t *testing.T) {
 	l := newLab(t, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "192.0.2.21:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))

@@ -143,7 +143,7 @@ func TestRouteLookupsAreBounded(t *testing.T) {
 	}
 }
 
-// Operators run a suggested fix unchanged, so the fix must quote the names of interfaces.
+// Operators run a suggested fix unchanged, so the fix must quote interface names.
 func TestFixQuotesInterfaceNames(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))

@@ -10,14 +10,14 @@ import (
 
 // Report lists the doctor's findings for operators and programs.
 type Report struct {
-	// Daemon is the process ID of the daemon that responded. Daemon is absent if no daemon runs.
+	// Daemon is the process ID of the daemon that responded, or 0 if no daemon responded.
 	Daemon   int            `json:"daemon,omitempty"`
 	Severity fault.Severity `json:"severity"`
 	// Faults lists the worst fault first. A check without a finding adds a fault with the severity OK.
 	Faults []fault.Fault `json:"faults"`
 }
 
-// NewReport sorts the faults and omits the notices that the configuration ignores.
+// NewReport returns a Report of the sorted faults, without the notices that the configuration ignores.
 func NewReport(h *Host, found []fault.Fault) Report {
 	found = slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Ignored(h.Config.Doctor.Ignore) })
 	fault.Sort(found)

@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking is locked while the checks run. looking guards looked and filter.
+	// looking guards looked and filter, and is locked while the checks run.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -29,23 +29,23 @@ type Rounds struct {
 // RoundsOptions are the dependencies of Rounds. All fields are required.
 type RoundsOptions struct {
 	Host func() *Host
-	// Moved receives a value after a change of the host's network.
+	// Moved receives a value after a change to the host's network.
 	Moved <-chan struct{}
 }
 
-// The checks wait for settle and afterMove, because one event, such as a new DHCP lease, changes the network in several
-// steps, and because the network of a router may change all the time.
+// settle delays a run, because one event, such as a new DHCP lease, changes the network in several steps. afterMove
+// limits the frequency of runs, because a router's network may change all the time.
 const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
 	afterMove    = 5 * time.Second // afterMove is the minimum time between two runs
-	// filterPeriod is the minimum time for which Rounds reports drops of the reverse path filter.
+	// filterPeriod is the minimum time during which Rounds reports packets that the reverse path filter dropped.
 	filterPeriod = 2 * roundsPeriod
-	// faultPeriod is the time between two runs while there is a problem, because an operator who fixes the problem
-	// waits for the result.
+	// faultPeriod is the time between two runs while a problem exists. faultPeriod is shorter than roundsPeriod,
+	// because an operator who fixes the problem waits for the result.
 	faultPeriod = 10 * time.Second
-	// confirmed is the delay before the checks confirm a new problem. health.FaultLog waits longer before logging the
-	// problem.
+	// confirmed is the delay before the checks run again to confirm a new problem. health.FaultLog waits longer before
+	// it logs a new problem.
 	confirmed = 3 * time.Second
 )
 
@@ -54,8 +54,8 @@ func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned signals that the kernel has a plan. Planned does not block. The first plan soon triggers a run of the
-// checks. Later plans trigger no run, because a cluster changes constantly.
+// Planned signals without blocking that the kernel has a plan. Only the first plan triggers a run of the checks,
+// because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
 // Faults returns the problems and notices of the latest run.
@@ -68,7 +68,7 @@ func (r *Rounds) Faults() []fault.Fault {
 // atOnce is the maximum age of a run that Now does not repeat.
 const atOnce = time.Second
 
-// Now runs the checks, unless a run started within atOnce.
+// Now runs the checks, unless another run started less than atOnce ago.
 func (r *Rounds) Now(ctx context.Context) {
 	r.looking.Lock()
 	recent := time.Since(r.looked) < atOnce
@@ -82,8 +82,8 @@ func (r *Rounds) Now(ctx context.Context) {
 	}
 }
 
-// Run runs the checks repeatedly until ctx is done. The first run follows soon after the first call of Planned, or
-// after roundsPeriod.
+// Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to Planned, or after
+// roundsPeriod.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
 	due := time.Now().Add(roundsPeriod)
@@ -131,7 +131,7 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// before returns the count from one to two periods ago.
+// before returns the drop count from one to two filterPeriods ago.
 func (d *dropCount) before(now int) int {
 	if d.since.IsZero() {
 		d.last = now

@@ -108,7 +108,7 @@ func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 	})
 }
 
-// Frequent changes to routes or plans must not make the checks run constantly.
+// Frequent changes to routes or plans must not trigger constant runs of the checks.
 func TestRoundsArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		poke func(*Rounds, chan struct{})

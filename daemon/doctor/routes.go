@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// target is a range or an address of Services that needs a route, because the kernel looks up a route before the
-// rules process a packet of this host.
+// target is a Service range or a Service address that needs a route, because the kernel routes packets from this host
+// before the rules process them.
 type target struct {
 	name string // name is, for example, "the Service range"
 	to   netip.Prefix
@@ -26,7 +26,7 @@ type target struct {
 	svc            plan.ServicePortName
 }
 
-// serviceRoutes looks up the routes to the Service ranges, and to the Service addresses outside of these ranges.
+// serviceRoutes looks up the routes to the Service ranges and to the Service addresses outside these ranges.
 func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	targets := h.targets()
@@ -36,13 +36,13 @@ func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
 		}
 	}
 	if len(out) == 0 && len(targets) > 0 {
-		return []fault.Fault{ok("the kernel has routes to all ranges and addresses of Services")}
+		return []fault.Fault{ok("the kernel has routes to all Service ranges and addresses")}
 	}
 	return out
 }
 
-// targets returns one target for each Service range that contains a ClusterIP, and one for each address outside of
-// the ranges. targets skips addresses of this host, and addresses that reject connections of this host.
+// targets returns one target for each Service range that contains a ClusterIP, and one for each Service address outside
+// the ranges. targets skips this host's addresses and the addresses that reject connections from this host.
 func (h *Host) targets() []target {
 	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {
@@ -88,10 +88,10 @@ func (h *Host) judge(t target) fault.Fault {
 		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
-// routeFor returns the command that adds a route, or that replaces a route of a rejecting type. routeFor returns ""
-// if this host has no source address. Rules replace the destination before a packet leaves, so the route may use any
-// device that is up. lo is the last resort: IPv6 routes through lo reject packets (ip6_route_info_create), and a
-// forwarded packet that no rule translates loops.
+// routeFor returns the command that adds a route or replaces a route that rejects packets, or "" if this host has no
+// source address. Rules replace the destination before a packet leaves, so the route may use any device that is up. lo
+// is the last resort, because IPv6 routes through lo reject packets (ip6_route_info_create), and forwarded packets that
+// no rule translates would loop.
 func (h *Host) routeFor(t target) string {
 	endpoint, why := h.route(t.endpoint)
 	source := endpoint.Source
@@ -119,8 +119,8 @@ func (h *Host) routeFor(t target) string {
 	return fix
 }
 
-// ownAddr returns an address of the family at which other hosts can reach this host, or the zero Addr if this host has
-// no such address.
+// ownAddr returns one of this host's addresses in the family that is reachable from other hosts, or the zero Addr if
+// there is none.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
@@ -130,9 +130,9 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// route looks up the route to an address. why is the reason why the kernel sends no packet to the address, or "" if the
-// kernel sends packets. route does not check whether the link is up, because the state of the link does not matter
-// where rules replace the destination.
+// route looks up the kernel's route to an address. why is the reason why the kernel cannot send packets to the address,
+// or "" if it can. route does not check whether the link is up, because the link state does not matter if rules replace
+// the destination.
 func (h *Host) route(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	r, err := h.NextHop(to)
 	switch {
@@ -150,7 +150,7 @@ func (h *Host) route(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	return r, ""
 }
 
-// rejecting maps the kernel's errors for routes that reject packets to the types of these routes. See System.NextHop.
+// rejecting maps the kernel's route lookup errors to descriptions of the routes that cause them. See System.NextHop.
 var rejecting = map[syscall.Errno]string{
 	syscall.EINVAL:       "a route of type blackhole",
 	syscall.EHOSTUNREACH: "a route of type unreachable",

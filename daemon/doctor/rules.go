@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// foreignRules searches for rules of other programs that drop connections to the plan's Services.
+// foreignRules searches for other programs' rules that drop connections to the plan's Services.
 func foreignRules(ctx context.Context, h *Host) []fault.Fault {
 	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
 		return nil
@@ -16,7 +16,7 @@ func foreignRules(ctx context.Context, h *Host) []fault.Fault {
 	return h.Rules(ctx, firewall.Question{Plan: h.Plan, Forwarded: h.forwarded, Links: h.endpointLinks})
 }
 
-// endpointLinks returns the interfaces to the endpoints that are not on this host.
+// endpointLinks returns the interfaces that lead to endpoints on other hosts.
 func (h *Host) endpointLinks() []string {
 	links := []string{}
 	for _, n := range h.networks() {

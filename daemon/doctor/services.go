@@ -31,24 +31,24 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	}
 	idle := slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == planner.NoEndpointID })
 	if len(out) == 0 && !idle {
-		out = append(out, ok("%s of Services, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
+		out = append(out, ok("Services have %s, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
 			h.unchecked()))
 	}
 	return out
 }
 
-// unchecked returns a hint on how to find out whether the endpoints respond, because the check makes no connections.
+// unchecked returns a hint about how to test whether the endpoints respond, because the check itself opens no
+// connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()
 	if setting == "" {
 		return ""
 	}
-	return "; edgeway doctor --connect tests whether the endpoints answer; to make the daemon check " +
-		"them, set " + setting
+	return "; edgeway doctor --connect tests whether the endpoints answer; with " + setting +
+		", the daemon always tests them"
 }
 
-// Unchecked returns the setting that makes a daemon check the endpoints of all sources, or "" if the setting is
-// already in effect.
+// Unchecked returns the setting that enables endpoint checks for all sources, or "" if it is already in effect.
 func (h *Host) Unchecked() string {
 	var used []string
 	if len(h.Config.Source.File.Paths) > 0 {
@@ -64,8 +64,8 @@ func (h *Host) Unchecked() string {
 	return `checks.tcp.sources = ["` + strings.Join(used, `", "`) + `"]`
 }
 
-// dropped describes the clients whose connections to a ServicePort, or to some of its addresses, are dropped because
-// no endpoint is on this host.
+// dropped describes the clients that cannot connect to some or all of a ServicePort's addresses, because no endpoint is
+// on this host.
 func dropped(svc *plan.ServicePort) string {
 	drops := func(origin plan.Origin) bool {
 		return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop })

@@ -17,9 +17,9 @@ const (
 	loose          = 2 // the kernel uses the larger of this value and the interface's value (Linux, ip-sysctl)
 )
 
-// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route to the packet's
-// sender does not use the interface on which the packet arrived, as on a host with two networks. A daemon counts the
-// packets of the last few minutes.
+// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route back to its
+// sender does not use the interface that received the packet, as can happen on a host with two networks. A daemon
+// counts only packets from the last few minutes.
 func rpFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {
@@ -39,7 +39,7 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 
 func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }
 
-// counter reads a counter from a file like /proc/net/netstat, in which a line of names precedes a line of numbers.
+// counter reads a counter from a file such as /proc/net/netstat, in which a line of names precedes a line of numbers.
 func (h *Host) counter(file, heading, name string) int {
 	text, _ := h.Read(netFiles + file) // without the file, the counter is 0
 	var names []string

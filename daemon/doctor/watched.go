@@ -11,14 +11,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// watched is a System that remembers the first error that is not about the host. A check that treated such an error
-// as a result would report a fault that the host does not have.
+// watched is a System that records the first error that does not describe the host, such as EMFILE. If a check
+// interpreted that error as a result, it would report a fault that the host does not have.
 type watched struct {
 	System
 	err error
 }
 
-// exhausted lists the errors of a process or a system that has run out of descriptors or memory.
+// exhausted lists the errors that indicate a lack of file descriptors or memory.
 var exhausted = []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS}
 
 // routeAnswers lists the kernel's errors for an address without a route. See System.NextHop.
@@ -46,7 +46,7 @@ func (w *watched) NextHop(to netip.Addr) (nodeinfo.NextHop, error) {
 	return found, err
 }
 
-// unknown returns the fault of a check that could not inspect the host.
+// unknown returns the fault for a check that could not inspect the host.
 func unknown(check Check, err error) fault.Fault {
 	return fault.New(check.Name, fault.Warning, "edgeway doctor  # again, when the cause is gone", "cannot tell: %v", err)
 }

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the size limit for files that people write: configuration, kubeconfigs, keys and certificates.
+// Small is the size limit for configuration files, kubeconfigs, keys and certificates.
 const Small = 1 << 20
 
 var (
@@ -24,7 +24,7 @@ var (
 
 // Open opens a regular file and follows symbolic links. Open never blocks on a pipe or a device.
 func Open(path string) (*os.File, fs.FileInfo, error) {
-	// Merely opening a device can do harm: a watchdog starts, or a tape rewinds.
+	// Merely opening a device can do harm, such as starting a watchdog or rewinding a tape.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil, irregular(path)
 	}
@@ -111,8 +111,8 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// impatient reads a file without waiting. The reader of package os (Go 1.26) waits for files whose readiness the
-// kernel can report, such as some files in /proc.
+// impatient reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report its readiness, as
+// for some files in /proc.
 type impatient struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

@@ -1,5 +1,5 @@
 // Package files reads files that another user may have replaced. A pipe, a device or an endless file in /proc can
-// neither block the reader nor exhaust its memory. The package also watches directories.
+// neither block the reader nor exhaust its memory. Package files also watches directories.
 package files
 
 import "github.com/fsnotify/fsnotify"

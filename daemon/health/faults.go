@@ -31,8 +31,8 @@ func leaving(s *pipeline.State) bool {
 	return s.Snapshot != nil && s.Snapshot.Node != nil && s.Snapshot.Node.Leaving
 }
 
-// firstSync returns the fault of a first sync that has not succeeded yet. The fault is Unhealthy from the start,
-// because a host without rules forwards no connections to Services.
+// firstSync returns a fault while the first sync has not succeeded. The fault is Unhealthy from the start, because a
+// host without rules forwards no connections to Services.
 func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
 	switch {
@@ -68,8 +68,8 @@ func (c *Checker) missing() string {
 	return strings.Join(names, " and ")
 }
 
-// backendSync returns a warning after the first failed sync. The fault becomes Unhealthy when the kernel has differed
-// from the plan for longer than Grace, whether the syncs fail or one sync hangs.
+// backendSync returns a warning after a failed sync. The fault becomes Unhealthy when the kernel has differed from the
+// plan for longer than Grace, whether the syncs fail or one sync hangs.
 func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
 	if s.Backend.Err == "" && !late {
@@ -119,8 +119,8 @@ func followers(s *pipeline.State) []fault.Fault {
 	return out
 }
 
-// sourceFaults returns faults that never make the host unhealthy, because Edgeway keeps the last objects of each
-// source.
+// sourceFaults returns the sources' faults, which never change the host's health, because Edgeway keeps each source's
+// last objects.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
 	for _, src := range c.sources {
 		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {
@@ -130,7 +130,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// SourceFault returns the fault of a source with the given status.
+// SourceFault returns the fault that a source's status describes. faulty is false if there is none.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if !st.Faulty() {
 		return f, false

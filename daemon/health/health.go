@@ -1,7 +1,7 @@
 // Package health reports the daemon's health as a list of known faults.
 //
-// The responses of /healthz, /livez and /readyz, the status line of systemd, and the output of "edgeway status" are
-// all derived from the same report.
+// The responses of /healthz, /livez and /readyz, systemd's status line, and the output of "edgeway status" are based on
+// the same report.
 package health
 
 import (
@@ -13,11 +13,11 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Grace is the time for which the kernel may differ from the plan before the host is unhealthy. kube-proxy uses the
-// same value, which is twice its sync period of 30 s.
+// Grace is the maximum time that the kernel may differ from the plan before the host becomes unhealthy. kube-proxy uses
+// the same value, which is twice its sync period of 30 s.
 const Grace = time.Minute
 
-// State summarizes the health in one word.
+// State summarizes the host's health in one word.
 type State string
 
 // A host is degraded if connections fail although the rules are correct.
@@ -27,7 +27,7 @@ const (
 	StateUnhealthy State = "unhealthy"
 )
 
-// Report is the health at one point in time.
+// Report is the daemon's health at one point in time.
 type Report struct {
 	Time time.Time `json:"time"`
 	// LastSync is the time when the kernel last matched the plan. LastSync is zero if the kernel has never matched
@@ -37,17 +37,17 @@ type Report struct {
 	Synced bool `json:"synced"`
 	// Healthy is false if any fault is Unhealthy.
 	Healthy bool `json:"healthy"`
-	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete the Node. A
-	// host without a Node is eligible.
+	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete it. A host
+	// without a Node is eligible.
 	NodeEligible bool `json:"nodeEligible"`
 	// Ready reports whether the host is healthy, the Node is eligible, and all manifests have been read since the
-	// start. A host that serves the last-known Services of an unreachable API server can be ready, too.
+	// start. A host that serves the last-known Services of an unreachable API server can also be ready.
 	Ready bool `json:"ready"`
 	// Faults lists the faults, the worst first.
 	Faults []fault.Fault `json:"faults"`
 }
 
-// State derives the state from the faults.
+// State derives the host's health state from the faults.
 func (r Report) State() State {
 	switch {
 	case !r.Healthy:
@@ -89,14 +89,15 @@ func New(p Pipeline, sources ...source.Source) *Checker {
 	return c
 }
 
-// Include adds a component that reports faults. faults may be called from any goroutine. Include must not be called
-// after the first report.
+// Include adds a function that reports a component's faults. faults may be called from any goroutine. Include must not
+// be called after the first report.
 func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
-// Ignore omits the notices with the given IDs. Ignore must not be called after the first report.
+// Ignore omits the notices with these IDs from reports. Ignore must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
-// IDs returns all known IDs. The value of an ID is true if a fault with that ID is more than a notice.
+// IDs returns all known fault IDs. The value of an ID is true if a current fault with that ID is more severe than a
+// notice.
 func (c *Checker) IDs() map[string]bool { return c.faults.IDs() }
 
 // Faults returns the faults of all components, the worst first. The result may contain thousands of faults.

@@ -238,8 +238,8 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 	})
 }
 
-// The report lists problems of the host after the faults that make the daemon unhealthy and before all other faults.
-// Problems do not fail any health endpoint.
+// The report lists host problems after the faults that make the daemon unhealthy and before all other faults. Host
+// problems do not fail any health endpoint.
 func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})

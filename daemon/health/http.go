@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// body begins with kube-proxy's fields, in the same order and with the same meaning. Edgeway's own fields follow.
-// Unlike in kube-proxy, "healthy" is false until the first sync has succeeded.
+// body begins with the fields of kube-proxy's response, in the same order and with the same meaning. Edgeway's own
+// fields follow. Unlike in kube-proxy, "healthy" is false until the first sync has succeeded.
 type body struct {
 	LastUpdated  time.Time             `json:"lastUpdated"`
 	CurrentTime  time.Time             `json:"currentTime"`
@@ -21,7 +21,7 @@ type body struct {
 	Healthy      bool                  `json:"healthy"`
 	Status       map[string]familyBody `json:"status"`
 	// For clients on other hosts, Faults contains only IDs and severities. The other fields may contain addresses,
-	// paths, the names of Services, and output of servers and programs.
+	// paths, Service names, and the output of servers and programs.
 	Faults []fault.Fault `json:"faults"`
 }
 
@@ -38,10 +38,10 @@ type HandlerOptions struct {
 	Answered func(path string, code int)
 }
 
-// Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not
-// leaving the cluster. /readyz returns 200 if Report.Ready is true. /livez returns 200 if the host is healthy.
-// Otherwise, /healthz, /readyz and /livez return 503. Handler ignores query parameters, as in /readyz?verbose. The
-// path / lists the other paths.
+// Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not leaving
+// the cluster, or else 503. /readyz returns 200 if Report.Ready is true, or else 503. /livez returns 200 if the host is
+// healthy, or else 503. Handler ignores query parameters, such as verbose in /readyz?verbose. The path / lists the
+// other paths.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))

@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// settle is the time after a start or a reload in which the sources and the doctor find the faults that exist.
+	// settle is the time after a start or a reload during which the sources and the doctor find the existing faults.
 	settle = 10 * time.Second
 	// logEvery is the time between two reads of the faults. Run logs only a fault that two consecutive reads find,
 	// because some faults last only for a moment, for example while the host renews a DHCP lease.
 	logEvery = 5 * time.Second
 )
 
-// FaultLog logs a line when a fault appears and a line when the fault disappears. A FaultLog survives a reload, in
-// order to log which faults the reload fixed.
+// FaultLog logs a line when a fault appears and another line when it disappears. A FaultLog survives a reload, so it
+// can log which faults the reload fixed.
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
 	known  map[string]*known // known holds the faults of the previous read, by key
 }
 
-// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the faults of the pipeline and the
-// faults with the given IDs, because other components log those faults.
+// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the pipeline's faults and the faults
+// with the IDs in except, because other components log them.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
-// Run reads the faults repeatedly until ctx is done. Run must not be called twice at the same time.
+// Run reads the faults repeatedly until ctx is done. Run must not be called concurrently.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for wait := settle; ; wait = logEvery {
 		select {
@@ -83,14 +83,13 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 
 func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") }
 
-// isListing reports whether a source has not listed all objects yet, which is normal after a start. SourceFault adds a
-// fix to all other faults of a source.
+// isListing reports whether the fault only means that a source has not listed all objects yet, as is normal after a
+// start. A source fault with any other cause has a fix.
 func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
-// key identifies a fault. The message is not part of the key, because the numbers in the message may change. The fix
-// of a Service's fault is not part of the key either, because the fix may name another endpoint later. The cause of a
-// source's fault may change before the source works again, so only the ID identifies that fault, and a new cause is
-// another line "fault began".
+// key identifies a fault without its message, because the numbers in the message may change. The key of a Service's
+// fault does not contain the fix, because the fix may name another endpoint later. The key of a source's fault is only
+// the ID, because the cause may change before the source works again. The log then contains another line "fault began".
 func key(f fault.Fault) string {
 	switch {
 	case f.Scope.ServicePort != "":

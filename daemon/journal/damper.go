@@ -19,15 +19,15 @@ import (
 const (
 	// maxLines is the maximum number of lines per minute, because many things can change at the same time.
 	maxLines = 20
-	// maxChanges is the number of changes of one thing that the Damper logs individually within damping: three changes
-	// in each direction.
+	// maxChanges is the number of changes to one thing that the Damper logs individually within an hour (damping):
+	// three changes in each direction.
 	maxChanges = 6
-	// damping is the time for which a flapping thing must keep its state before the Damper logs each of its changes
-	// again. Until then, the Damper logs the latest change of the thing once per damping interval.
+	// damping is the minimum time that a flapping thing must keep its state before the Damper logs each of its changes
+	// again. While a thing flaps, the Damper logs its latest change once per damping interval.
 	damping = time.Hour
-	// calm is the time without a change after which the Damper logs the current state of a flapping thing.
+	// calm is the minimum time without a change before the Damper logs a flapping thing's current state.
 	calm = 15 * time.Minute
-	// review is the interval of Damper.review.
+	// review is the time between two calls of Damper.review.
 	review = time.Minute
 )
 
@@ -44,14 +44,14 @@ type Damper struct {
 	waiting bool              // a review is scheduled
 }
 
-// thing holds the recent changes of a thing.
+// thing holds the recent changes to one thing, such as a Service.
 type thing struct {
 	since   time.Time // since is the time of the first counted change
 	changes int
 	last    line
 	changed time.Time // changed is the time of the change in last
-	// silent counts the changes without a line since the time in logged. logged is the time of the latest line about
-	// a flapping thing.
+	// silent counts the changes since logged that the Damper has not logged. logged is the time of the latest line
+	// about a flapping thing.
 	silent int
 	logged time.Time
 }
@@ -72,8 +72,8 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log logs a change of the thing with the given key, unless the thing flaps or the limit of lines is reached. id is a
-// constant of the package messageid.
+// Log logs a change to the thing that key identifies, unless the thing flaps or the line limit is reached. id is a
+// constant from package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,8 +96,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	d.schedule()
 }
 
-// write logs a line or, if the limit is reached, counts the line as omitted. write reports whether it logged the
-// line.
+// write logs a line or, if the limit is reached, counts it as omitted. write reports whether it logged the line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++
@@ -117,7 +116,7 @@ func (d *Damper) schedule() {
 				return nil
 			})
 			if err != nil {
-				d.log.Error("summary of omitted lines not written", "error", err, "stack", contain.Stack(err))
+				d.log.Error("cannot write the summary of omitted lines", "error", err, "stack", contain.Stack(err))
 			}
 		})
 	}

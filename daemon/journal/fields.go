@@ -11,7 +11,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// messageID is the key of the attribute that holds an identifier from the package messageid.
+// messageID is the key of the attribute that holds an identifier from package messageid.
 const messageID = "message_id"
 
 // attr is an attribute with its full key and its value in text form.
@@ -44,12 +44,12 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix separates Edgeway's fields from the journal's own fields. For example, an attribute "unit" must not become
-// the field UNIT, because that field decides where systemctl status shows a line.
+// prefix separates Edgeway's fields from the journal's own fields. For example, an attribute "unit" must not become the
+// field UNIT, because systemctl status uses that field to assign a line to a unit.
 const prefix = "EDGEWAY_"
 
-// fieldsOf returns the fields by name. A name consists of letters A to Z, digits and underscores. If two attributes
-// have the same name, the later attribute wins. Four names have no prefix, because users filter by these names:
+// fieldsOf returns the journal fields by name. A name consists of letters A to Z, digits and underscores. If two
+// attributes have the same name, the later attribute wins. Four names have no prefix, because users filter by them:
 // MESSAGE_ID, SERVICE, BACKEND and STAGE.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
@@ -67,8 +67,8 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service returns the namespace/name of the Service in an attribute. The value of the attribute is the name of a
-// Service, a plan.ServicePortName, or a source.Key. service returns "" if the attribute names no Service.
+// service returns the "namespace/name" of the Service that an attribute names, or "" if it names no Service. The
+// attribute's value is a Service name, a plan.ServicePortName, or a source.Key.
 func service(a attr) string {
 	name := a.value
 	switch a.key {

@@ -1,8 +1,8 @@
 // Package journal writes the log to systemd's journal, with priorities and fields.
 //
-//	journalctl -u edgeway SERVICE=default/web     lines about one Service
-//	journalctl -u edgeway STAGE=conntrack -p err  errors of one stage
-//	journalctl -u edgeway -x                      lines with an explanation from units/edgeway.catalog
+//   - "journalctl -u edgeway SERVICE=default/web" prints the lines about one Service.
+//   - "journalctl -u edgeway STAGE=conntrack -p err" prints the errors of one stage.
+//   - "journalctl -u edgeway -x" adds explanations from units/edgeway.catalog.
 //
 // The message repeats the attributes, except for message_id, because journalctl shows only the message by default.
 package journal
@@ -14,7 +14,7 @@ import (
 	sd "github.com/coreos/go-systemd/v22/journal"
 )
 
-// identifier is the name that journalctl prints before the process ID. "journalctl -t" filters by the identifier.
+// identifier is the name that journalctl prints before the process ID, and that "journalctl -t" filters by.
 const identifier = "edgeway"
 
 // Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
@@ -23,7 +23,8 @@ func Wanted() bool {
 	return err == nil && connected && sd.Enabled()
 }
 
-// handler is a slog.Handler. The name of a group becomes a prefix of the keys in that group.
+// handler is a slog.Handler that sends records to the journal. A group's name becomes a prefix of the keys in that
+// group.
 type handler struct {
 	level slog.Leveler
 	// fallback handles the records that the journal rejects.

@@ -106,7 +106,7 @@ func child() error {
 	return nil
 }
 
-// The journal's native protocol passes a long entry as a file descriptor.
+// receive reads a journal entry, which the native protocol passes as a file descriptor if it is long.
 func receive(conn *net.UnixConn) (map[string]string, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	data, oob := make([]byte, 1<<20), make([]byte, 128)

@@ -21,7 +21,7 @@ type collector struct {
 	descs map[string]*prometheus.Desc
 }
 
-// present lists the metrics of the collector: name, help and labels.
+// present lists the collector's metrics: name, help and labels.
 var present = [...]struct {
 	name, help string
 	labels     []string

@@ -1,11 +1,11 @@
 // Package metrics collects the daemon's metrics and serves them to Prometheus.
 //
-// A metric with the same meaning as a metric of kube-proxy (v1.36) has the same name and labels, so that dashboards
-// and alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the
-// sync once for each family. Other metrics begin with "edgeway_".
+// A metric with the same meaning as one of kube-proxy's metrics (v1.36) has the same name and labels, so dashboards and
+// alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the sync
+// once for each family. The names of other metrics begin with "edgeway_".
 //
-// Hooks update the counters and histograms (hooks.go). The gauges are read at each scrape (collector.go). A proxier
-// that has its own metrics is a collector. Each Metrics has its own registry; the global registry is not used.
+// Hooks update the histograms (hooks.go). The collector reads the gauges at each scrape (metrics.go). A proxier that
+// has its own metrics is also a collector. Each Metrics has its own registry and does not use the global registry.
 package metrics
 
 import (
@@ -23,8 +23,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options provides the values of the metrics. Every function except Panicked is called at each scrape, from any
-// goroutine. None may be nil.
+// Options provides the metric values. Every function except Panicked is called at each scrape, from any goroutine. No
+// function may be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
@@ -35,9 +35,10 @@ type Options struct {
 	Sources       []source.Source
 	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
 	SavedAt func() time.Time
-	// Expiries returns the times at which the credentials for the API server expire.
+	// Expiries returns the expiry times of the credentials for the API server.
 	Expiries func() map[string]time.Time
-	// Faults returns all known fault IDs. The value of an ID is true if a fault with that ID is more than a notice.
+	// Faults returns all known fault IDs. The value of an ID is true if a current fault with that ID is more severe
+	// than a notice.
 	Faults func() map[string]bool
 	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
@@ -47,7 +48,7 @@ type Options struct {
 	Panicked func(error)
 }
 
-// contained recovers from the panic of a collector. Otherwise, the panic would terminate the process, because
+// contained recovers from a panic in a collector. The panic would otherwise terminate the process, because
 // client_golang (1.23) runs collectors in separate goroutines.
 type contained struct {
 	prometheus.Collector
@@ -65,7 +66,7 @@ func (c contained) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// Metrics is a registry with all metrics of the daemon.
+// Metrics is a registry that contains all of the daemon's metrics.
 type Metrics struct {
 	opts     Options
 	families []string
@@ -79,7 +80,7 @@ type Metrics struct {
 	stageErrors   *prometheus.CounterVec
 }
 
-// New registers all metrics, including the metrics of the Go runtime and of the process.
+// New registers all metrics, including the Go runtime metrics and the process metrics.
 func New(opts Options) *Metrics {
 	m := &Metrics{opts: opts, registry: prometheus.NewRegistry()}
 	for _, f := range opts.Families {

@@ -22,7 +22,7 @@ type HandlerOptions struct {
 	HasUsers func() bool
 }
 
-// Handler serves /metrics and three pages of kube-proxy: /healthz ("ok" if the process responds), /proxyMode and,
+// Handler serves /metrics and three of kube-proxy's pages: /healthz ("ok" if the process responds), /proxyMode and,
 // only for clients on this host, /configz. The page / lists the other paths.
 func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
@@ -43,7 +43,7 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	return mux
 }
 
-// profile adds the pprof pages. A profile reveals names and addresses, and uses processor time.
+// profile adds the pprof pages with restricted access, because profiles reveal names and addresses and use CPU time.
 func (o HandlerOptions) profile(mux *http.ServeMux) {
 	allowed := func(r *http.Request) bool {
 		return httpbound.FromHere(r) || o.HasUsers()

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicked is the error for a panic of a stage's Apply. The pipeline treats the panic as a refusal, so that the search
-// finds the ServicePort that causes the panic.
+// panicked is the error for a panic in a stage's Apply. The pipeline treats the panic as a refusal, so the search can
+// find the ServicePort that causes it.
 type panicked struct {
 	stage string
 	err   error
@@ -21,7 +21,7 @@ func (e *panicked) Error() string { return "stage " + e.stage + ": " + e.err.Err
 
 func (e *panicked) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic converts a panic of Apply to a refusal. refusePanic logs only one stack per sync, because the search
+// refusePanic converts a panic in Apply to a refusal. refusePanic logs only one stack per sync, because the search
 // repeats the panic in each attempt, perhaps with a different message.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.Is(err) {
@@ -34,8 +34,8 @@ func (p *Pipeline) refusePanic(s *stage, err error) error {
 	return &panicked{s.Name, err}
 }
 
-// isolatePanic searches for the ServicePort that makes a follower panic. The backend applies the plan without the
-// ServicePort, and then the follower receives the same plan.
+// isolatePanic searches for the ServicePort that causes a panic in a follower. The backend then applies the plan
+// without that ServicePort, and the follower receives the same plan.
 func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
 	if !contain.Is(err) || ctx.Err() != nil {
 		return err
@@ -43,8 +43,8 @@ func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan
 	return p.isolate(ctx, f, target, partial, err)
 }
 
-// suspend pauses a stage after a panic that no single ServicePort causes, because Edgeway does not know the kernel's
-// state then.
+// suspend pauses a stage after a panic that no single ServicePort causes, because Edgeway then does not know the
+// kernel's state.
 func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	if !contain.Is(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {
 		return
@@ -56,7 +56,7 @@ func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	}
 }
 
-// resume prepares the stages for another call of Run after a panic of the loop.
+// resume prepares the stages for another call to Run after a panic in the loop.
 func (p *Pipeline) resume() {
 	for _, s := range p.stages {
 		s.applied, s.reason = nil, "panic"

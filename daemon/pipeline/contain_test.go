@@ -27,8 +27,8 @@ func panicsOn(k *kernel, name string) {
 
 func withParts(o *Options) { o.Parts = contain.New(slog.New(slog.DiscardHandler)) }
 
-// Edgeway leaves out a ServicePort that makes the backend or a follower panic, names the ServicePort in a fault, and
-// serves all other ServicePorts.
+// Edgeway leaves out a ServicePort that causes a panic in the backend or a follower, names it in a fault, and serves
+// all other ServicePorts.
 func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// If a change panics only in a partial sync, the pipeline applies the change in a full sync and leaves out no
+// If a change causes a panic only in a partial sync, the pipeline applies it in a full sync and leaves out no
 // ServicePort.
 func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -114,8 +114,8 @@ func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*p
 	return p, failed
 }
 
-// If a stage panics with every plan, the pipeline pauses and retries the stage. After the third panic of the stage, the
-// daemon exits. The other stages run until then.
+// If a stage panics with every plan, the pipeline pauses and retries the stage. The other stages keep running until the
+// daemon exits after the stage's third panic.
 func TestThirdStagePanicEndsDaemon(t *testing.T) {
 	for _, stage := range []string{"backend", "follower"} {
 		t.Run(stage, func(t *testing.T) {
@@ -155,7 +155,7 @@ func (k *tender) Maintain(context.Context) error {
 	return nil
 }
 
-// After a panic of deferred work, the state of the kernel is unknown.
+// After a panic in deferred work, the kernel's state is unknown.
 func TestDeferredWorkPanicTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend := newWorld(), newKernel(t)
@@ -191,7 +191,7 @@ func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 	})
 }
 
-// After a panic of the loop itself, the pipeline syncs all stages again.
+// After a panic in the loop itself, the pipeline syncs all stages again.
 func TestLoopRestartsAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend, follower := newWorld(), newKernel(t), newKernel(t)

@@ -239,8 +239,8 @@ func (w *world) wanted() *plan.Plan {
 	return p
 }
 
-// set replaces Service i by a version with n endpoints and returns the name of the version. Only announce signals the
-// change.
+// set replaces Service i with a version that has n endpoints, and returns the version's name. The pipeline receives the
+// change only after a call to announce.
 func (w *world) set(i, n int) string {
 	s := &plan.ServicePort{
 		Name:      plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%05d", i), Port: "http", Protocol: plan.TCP},
@@ -321,8 +321,8 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged fails the test unless the kernel holds the wanted ServicePorts. For a ServicePort that the kernel refuses,
-// the fake kernel may hold another version or no version.
+// converged fails the test unless the kernel holds the wanted ServicePorts. If the fake kernel refuses a ServicePort,
+// it may hold another version or none.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

@@ -20,14 +20,13 @@ var (
 	errTooMany    = errors.New("too many ServicePorts are refused for one search")
 )
 
-// isolate quarantines the ServicePorts that make a stage refuse the target. The backend and then the followers apply
-// the target without these ServicePorts. The suspects are the ServicePorts that the stage has not accepted before.
-// Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort claims an address
-// of that version.
+// isolate quarantines the ServicePorts that cause a stage to refuse the target. The backend and then the followers
+// apply the target without the quarantined ServicePorts. The suspects are the ServicePorts that the stage has not
+// accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort
+// claims one of its addresses.
 //
-// The kernel may also refuse a partial change because the kernel's state is not what Edgeway assumes, so isolate first
-// tries a full sync. isolate does not offer the kernel a refused set of ServicePorts again, except once to confirm the
-// result.
+// The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
+// full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGood, target).Changed
 	if partial {
@@ -61,9 +60,8 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	return err
 }
 
-// search searches for the refused ServicePorts among the suspects, then among all ServicePorts of the target. Because
-// the kernel may now also refuse the previous versions of suspects, search also tries the target without previous
-// versions.
+// search searches the suspects, and then all ServicePorts in the target, for the refused ServicePorts. Because the
+// kernel may now also refuse the suspects' previous versions, search also tries the target without previous versions.
 func (p *Pipeline) search(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -93,7 +91,7 @@ func (p *Pipeline) search(
 	return s, err
 }
 
-// logRefusal logs a refusal as a warning if the refusal differs from the last logged refusal.
+// logRefusal logs a refusal as a warning if it differs from the last logged refusal.
 func (p *Pipeline) logRefusal(refusal error, suspects int) {
 	level := slog.LevelWarn
 	if refusal.Error() == p.refusal {
@@ -104,8 +102,8 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 
-// previousVersions returns the last accepted version of each changed suspect, unless another ServicePort of the target
-// now has an address of that version.
+// previousVersions returns the last accepted version of each changed suspect, unless another ServicePort in the target
+// now has one of that version's addresses.
 func previousVersions(accepted, target *plan.Plan,
 	suspects []*plan.ServicePort,
 ) map[*plan.ServicePort]*plan.ServicePort {
@@ -126,8 +124,8 @@ func previousVersions(accepted, target *plan.Plan,
 	return previous
 }
 
-// search finds the ServicePorts that cause a refusal. The kernel may name these ServicePorts; otherwise the search
-// splits the suspects into halves.
+// search finds the ServicePorts that cause a refusal. If the kernel does not name the refused ServicePorts, the search
+// bisects the suspects.
 type search struct {
 	p      *Pipeline
 	stage  *stage
@@ -137,7 +135,7 @@ type search struct {
 	previous map[*plan.ServicePort]*plan.ServicePort
 	blamed   []blame
 	// accepted reports whether any attempt succeeded. If no attempt succeeded, the refusal of a single ServicePort does
-	// not prove that the ServicePort is at fault.
+	// not prove that it is at fault.
 	accepted bool
 	// refused maps each refused set of ServicePorts to the error, because the search may reach the same set again.
 	refused map[[32]byte]error
@@ -148,8 +146,7 @@ type blame struct {
 	err error
 }
 
-// named blames the ServicePorts that the kernel names, one after another, until the kernel accepts the remaining
-// ServicePorts.
+// named blames the ServicePorts that the kernel names, one after another, until it accepts the remaining ServicePorts.
 func (s *search) named(ctx context.Context, refusal error) error {
 	s.out = map[*plan.ServicePort]struct{}{}
 	for refusal != nil {
@@ -171,7 +168,7 @@ func (s *search) named(ctx context.Context, refusal error) error {
 	return nil
 }
 
-// suspect returns a ServicePort of the target that the kernel names, or nil if there is none.
+// suspect returns a ServicePort in the target that the refusal names, or nil if there is none.
 func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	if r == nil {
 		return nil
@@ -184,8 +181,8 @@ func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	return nil
 }
 
-// run blames the refused ServicePorts among the suspects. The kernel must already have refused the target with all of
-// the suspects.
+// run blames the refused ServicePorts among the suspects. The kernel must already have refused the target with all
+// suspects.
 func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal error) error {
 	if len(suspects) == 0 {
 		return fmt.Errorf("%w: %w", errNotToBlame, refusal)
@@ -200,9 +197,9 @@ func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal 
 	return s.confirm(ctx)
 }
 
-// confirm offers all blamed ServicePorts once more, and clears the blame if the kernel accepts these ServicePorts. If
-// the kernel refuses everything for a moment and recovers during the search, the search by halves blames random
-// ServicePorts. A search with a single suspect would blame that suspect for every temporary refusal.
+// confirm offers all blamed ServicePorts to the kernel once more, and clears the blame if it accepts them. If the
+// kernel refuses everything for a moment and recovers during the search, the bisection blames random ServicePorts. A
+// search with a single suspect would blame that suspect for every temporary refusal.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {
@@ -216,11 +213,11 @@ func (s *search) confirm(ctx context.Context) error {
 	return err
 }
 
-// admit adds the ServicePorts of set that the kernel accepts, and blames the others. The kernel must already have
+// admit adds the ServicePorts in set that the kernel accepts, and blames the others. The kernel must already have
 // refused the whole set with the error refusal.
 //
-// admit tries both halves before it splits either half. If only one ServicePort is at fault, the kernel serves half of
-// the set after two attempts, and more of the set after each further attempt.
+// admit tries both halves before it splits either of them. If only one ServicePort is at fault, the kernel serves half
+// of the set after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -259,8 +256,8 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
-// mustAcceptRest ends the search if the kernel refuses the plan even without the suspects, because no suspect is at
-// fault then.
+// mustAcceptRest ends the search if the kernel refuses the plan even without the suspects, because then no suspect is
+// at fault.
 func (s *search) mustAcceptRest(ctx context.Context) error {
 	if s.accepted {
 		return nil
@@ -272,7 +269,7 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 	return err
 }
 
-// try offers the kernel the target without the ServicePorts in out, but with the ServicePorts in add. refused is the
+// try offers the target to the kernel without the ServicePorts in out, but with the ServicePorts in add. refused is the
 // error of a refusal. err is any other error, and ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
@@ -297,8 +294,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offer returns an identifier of the offered set of ServicePorts: the exclusive or of the digests of all differences
-// from the target.
+// offer returns an identifier of the offered set of ServicePorts: the XOR of the digests of all differences from the
+// target.
 func (s *search) offer() (id [32]byte) {
 	for svc := range s.out {
 		mix(&id, svc)

@@ -280,8 +280,8 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 	})
 }
 
-// When another Service receives an address of a previous version, Edgeway removes the previous version. The previous
-// version does not return while any version of the other Service has the address.
+// When another Service receives an address of a previous version, Edgeway removes that version. Edgeway does not
+// restore the previous version while any version of the other Service has the address.
 func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

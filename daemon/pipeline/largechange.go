@@ -7,14 +7,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight is the maximum number of elements that one partial sync of the backend adds. nft adds 30,000 elements per
-// second. A Service that is created during a large change waits for one partial sync and not for the whole change: a
-// million elements take more than 12 s.
+// stepWeight is the maximum number of elements that one partial backend sync adds. nft adds 30,000 elements per second.
+// A Service that is created during a large change waits for only one partial sync, because adding a million elements
+// takes more than 12 s.
 const stepWeight = 30_000
 
 // nextStep returns the plan for the next partial sync of a change. Unless the change is very large, nextStep returns
 // the final plan. The lightest ServicePorts change first. The other ServicePorts keep their previous versions, unless
-// another ServicePort has an address of a previous version.
+// another ServicePort now has one of their addresses.
 func nextStep(change proxiers.Change) *plan.Plan {
 	sum := 0
 	for _, svc := range change.Changed {

@@ -14,11 +14,11 @@ const (
 
 	driftFirst = 100 * time.Millisecond
 	driftCap   = 30 * time.Second
-	// driftQuiet is the time without drift after which the pipeline again repairs the next drift immediately.
+	// driftQuiet is the minimum time without drift before the pipeline again repairs drift immediately.
 	driftQuiet = time.Minute
 )
 
-// backoff computes delays that grow from first to limit. A jitter shortens each delay by up to a quarter.
+// backoff computes delays that grow from first to limit. Jitter shortens each delay by up to a quarter.
 type backoff struct {
 	first, limit, next time.Duration
 }
@@ -39,20 +39,20 @@ type pacing struct {
 const (
 	minPause = time.Millisecond
 	// maxPause limits the pause after a very large full sync (5.4 s for 400,000 elements with Linux 6.18) or after a
-	// program that hung, so that a new Service does not wait for as long as the sync took.
+	// program that hung, so a new Service does not have to wait as long as the sync took.
 	maxPause = time.Second
 )
 
-// pause delays the next sync by the duration of the last sync, so that endless changes keep the host busy for at most
-// half of the time. The next sync applies all changes that arrive during the pause.
+// pause delays the next sync by the duration of the last sync, so endless changes keep the host busy for at most half
+// of the time. The next sync applies all changes that occur during the pause.
 func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
 
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull sets the time of the next periodic full sync. The interval varies randomly by up to a tenth, so that a fleet
-// of hosts does not sync at the same time. An interval of 0 disables periodic full syncs.
+// planFull sets the time of the next periodic full sync. The interval varies randomly by up to a tenth, so the hosts in
+// a fleet do not all sync at the same time. An interval of 0 disables periodic full syncs.
 func (p *pacing) planFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
 		interval = never
@@ -86,9 +86,9 @@ func weight(svc *plan.ServicePort) int {
 	return n
 }
 
-// applyTimeout returns the time limit of an Apply. nft and the kernel need 0.1 ms per ServicePort and 25 µs per
+// applyTimeout returns the time limit for an Apply. nft and the kernel need 0.1 ms per ServicePort and 25 µs per
 // element. The limit allows a hundred times as long per ServicePort and twenty times as long per element, because a
-// board may be slow and its disk busy.
+// single-board computer may be slow and its disk busy.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
@@ -99,10 +99,10 @@ func applyTimeout(c proxiers.Change) time.Duration {
 	return min(limit, maxApply)
 }
 
-// maxApply limits the time of an Apply of any size.
+// maxApply limits the time for an Apply, regardless of its size.
 const maxApply = time.Hour
 
-// ownTimeout limits the time of the loop's own work between two stages. Planning 10^6 endpoints takes seconds.
+// ownTimeout limits the time for the loop's own work between two stages. Planning a million endpoints takes seconds.
 const ownTimeout = time.Minute
 
 const maintainTimeout = time.Minute

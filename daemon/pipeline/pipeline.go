@@ -1,10 +1,10 @@
-// Package pipeline decides when to sync. Triggers are a changed object, a changed node address, an endpoint that died,
-// drift in the kernel, the periodic full sync and a retry. After a trigger, the pipeline creates a plan and makes the
-// stages apply the plan.
+// Package pipeline decides when to sync. The triggers are changed objects, changed host addresses, endpoints that die
+// or recover, drift in the kernel, periodic full syncs and retries. After a trigger, the pipeline creates a plan, and
+// the stages apply it.
 //
 // One goroutine does all the work, in this order: snapshot, plan, backend, followers. Each stage remembers the last
-// plan that the stage applied. When the host's state becomes unknown (first sync, failure, drift, periodic full sync),
-// the stage forgets that plan and receives a Change without Prev.
+// plan that it applied. When the host's state becomes unknown (first sync, failure, drift, periodic full sync), the
+// stage forgets that plan and receives a Change without Prev.
 package pipeline
 
 import (
@@ -28,7 +28,7 @@ type Tracker interface {
 	Snapshot() (*tracker.Snapshot, bool)
 }
 
-// Changer signals that the state of the Changer has changed since the last signal.
+// Changer signals that its state has changed since the last signal.
 type Changer interface {
 	Changed() <-chan struct{}
 }
@@ -43,23 +43,23 @@ type Stage struct {
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
-	// Node signals changes of the host that affect the plan. Checks signals that endpoints died or recovered.
+	// Node signals host changes that affect the plan. Checks signals that endpoints died or recovered.
 	Node, Checks Changer
 	// Plan creates the next plan, which shares unchanged data with prev. Plan also returns the problems that involve
 	// several objects, such as two Services with the same address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none. With
-	// InForce, the status after a reload does not report that the host serves no Services. The first plan is based on
+	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none. Without
+	// InForce, the status after a reload would report that the host serves no Services. The first plan is based on
 	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
 	// syncs InForce.
 	InForce *plan.Plan
-	// Parts counts the panics of stages that no ServicePort causes.
+	// Parts counts the stage panics that no ServicePort causes.
 	Parts *contain.Parts
-	// OnApplied runs after every Apply, even after a failed Apply.
+	// OnApplied runs after every Apply, whether it succeeded or failed.
 	OnApplied func(Applied)
-	// OnSynced runs when the backend is in sync with the plan of a snapshot. The plan excludes the refused versions of
+	// OnSynced runs when the backend is in sync with the plan for a snapshot. The plan excludes the refused versions of
 	// quarantined ServicePorts.
 	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
 }
@@ -67,29 +67,29 @@ type Options struct {
 // Applied is the outcome of one Apply.
 type Applied struct {
 	Stage string
-	// Full reports whether the Change had no Prev. Reason explains a full sync.
+	// Full reports whether the Change had no Prev. Reason states why the sync was a full sync.
 	Full   bool
 	Reason string
-	// Changed and Removed count the ServicePorts of the Change. A full Change counts all ServicePorts as changed.
+	// Changed and Removed count the ServicePorts in the Change. A full Change counts all ServicePorts as changed.
 	Changed, Removed int
 	Start            time.Time
 	Duration         time.Duration
 	Err              error
 }
 
-// Synced describes a successful sync of the backend.
+// Synced describes a successful backend sync.
 type Synced struct {
-	// Unchanged reports whether the plan equals the last plan, so that the backend had no work.
+	// Unchanged reports whether the plan equals the last plan, which means that the backend had no work.
 	Unchanged bool
 	Full      bool
-	// Change is the difference from the plan of the last successful sync, even if the sync needed several Applies. Prev
-	// is nil in the first Change.
+	// Change is the difference from the plan of the last successful sync, even if this sync needed several Applies.
+	// Prev is nil in the first Change.
 	Change proxiers.Change
 	// Start and Duration span all attempts of this sync, including a search for refused ServicePorts.
 	Start    time.Time
 	Duration time.Duration
-	// Triggers holds the times of the changes that the sync applied; see tracker.Snapshot.Triggers. Triggers omits
-	// changes from before the start of the pipeline.
+	// Triggers holds the times of the changes that the sync applied, except changes from before the pipeline's start.
+	// See tracker.Snapshot.Triggers.
 	Triggers []time.Time
 }
 
@@ -113,16 +113,16 @@ type Pipeline struct {
 	plan        *plan.Plan // the planner's newest plan
 	target      *plan.Plan // plan without the quarantined ServicePorts
 	quarantine  quarantine // the ServicePorts that the backend refused
-	reported    *plan.Plan // the plan of the last OnSynced
+	reported    *plan.Plan // the plan that OnSynced last received
 	refusal     string
 	step        proxiers.Change // the newest step, which most stages share
 	pace        pacing
 	record      record
-	panicLogged bool  // whether the pipeline has logged a panic of a stage since the last sync
-	fatal       error // ends Run after too many panics of a stage
+	panicLogged bool  // whether the pipeline has logged a stage's panic since the last sync
+	fatal       error // ends Run after too many panics in a stage
 }
 
-// New returns a Pipeline without side effects. Run does the work.
+// New returns a Pipeline that does nothing before Run.
 func New(opts Options) *Pipeline {
 	p := &Pipeline{opts: opts, wake: make(chan struct{}, 1), quarantine: quarantine{}}
 	p.state.Store(&State{InForce: opts.InForce})
@@ -130,8 +130,8 @@ func New(opts Options) *Pipeline {
 }
 
 // Run syncs the stages until ctx is done, the backend first. The followers receive the plan that the backend has
-// applied. The failure of a follower does not delay the other followers. Run does not close the stages, and may be
-// called again after a panic.
+// applied. A follower's failure does not delay the other followers. Run does not close the stages, and may be called
+// again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
 	if p.stages == nil {
@@ -188,7 +188,7 @@ func (p *Pipeline) noteChange() {
 	p.record.queuedAt = time.Now()
 }
 
-// nextSync returns the time of the next work, or false if there is no work before the next trigger.
+// nextSync returns the time when work is due, or false if no work is due before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) { // a zero time means never
@@ -264,17 +264,17 @@ func (p *Pipeline) replan() {
 }
 
 // retarget derives the target from the planner's plan and the quarantine. If the quarantine is empty, the target is the
-// plan itself, so that a synced stage stays in sync.
+// plan itself, so a synced stage stays in sync.
 func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
 
-// adoptAfter is the time for which a pipeline with Options.InForce waits for the first plan.
+// adoptAfter is the maximum time that a pipeline with Options.InForce waits for the first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first report of drift,
-// or after adoptAfter. adoptAt returns zero if a plan exists or InForce is nil. A pipeline without a plan would repair
-// no drift and still count as healthy.
+// adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first drift report, or
+// after adoptAfter. adoptAt returns zero if a plan exists or InForce is nil. A pipeline without a plan would repair no
+// drift but still count as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}
@@ -293,7 +293,7 @@ func (p *Pipeline) adopt(now time.Time) {
 	}
 }
 
-// takeFull invalidates a stage after a report of drift, and all stages for the periodic full sync.
+// takeFull invalidates the stages that reported drift, or all stages if a periodic full sync is due.
 func (p *Pipeline) takeFull() {
 	now := time.Now()
 	p.adopt(now)
@@ -318,7 +318,7 @@ func (p *Pipeline) takeFull() {
 	}
 }
 
-// noteDrift publishes that the backend has drifted even if the repair is delayed.
+// noteDrift publishes that the backend's state has drifted, even if the repair is delayed.
 func (p *Pipeline) noteDrift() {
 	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
 		p.record.behind(report.since)

@@ -259,8 +259,8 @@ func TestFollowersGetPlanInForceAndFailAlone(t *testing.T) {
 	})
 }
 
-// On a slow board, a sync may take longer than the watchdog's limit. A stage counts as stuck only if the stage exceeds
-// its own time limit.
+// On a slow single-board computer, a sync may take longer than the watchdog's limit. A stage counts as stuck only if it
+// exceeds its own time limit.
 func TestHeartbeatDuringLongSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

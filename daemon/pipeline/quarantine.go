@@ -12,13 +12,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Quarantined is a version of a ServicePort that Edgeway leaves out because the kernel refused the version. Edgeway
-// tries the ServicePort again at the periodic full sync and when the ServicePort changes.
+// Quarantined is a version of a ServicePort that Edgeway leaves out because the kernel refused it. Edgeway tries the
+// ServicePort again at each periodic full sync and when the ServicePort changes.
 type Quarantined struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`
 	Since  time.Time            `json:"since"`
-	// Err is the error with which the kernel or the backend's program refused the version.
+	// Err is the error that the kernel or the backend's program returned when it refused the version.
 	Err string `json:"error"`
 	// Previous reports whether Edgeway serves the last accepted version instead.
 	Previous bool `json:"previous,omitempty"`
@@ -28,12 +28,12 @@ type Quarantined struct {
 func (q Quarantined) String() string {
 	what := "is not served"
 	if q.Previous {
-		what = "is served in its previous version, the new one is refused"
+		what = "is served in its previous version, because the kernel refuses the new one"
 	}
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
 
-// Fault returns the quarantine as a fault of the Service.
+// Fault returns a Service fault that describes the quarantined ServicePort.
 func (q Quarantined) Fault() fault.Fault {
 	field := "spec.ports"
 	if q.Name.Port != "" {
@@ -57,9 +57,9 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the last accepted version. previous is nil if the kernel accepted no version, if the kernel now
-	// refuses that version too, or if another ServicePort, even a quarantined one, has received an address of that
-	// version.
+	// previous is the last version that the kernel accepted, or nil if there is none. previous is also nil if the
+	// kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one of its
+	// addresses.
 	previous *plan.ServicePort
 }
 
@@ -68,7 +68,7 @@ type quarantine map[quarantineKey]*quarantineEntry
 
 func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	if e := q[keyOf(svc)]; e != nil && e.previous == svc {
-		e.previous = nil // the kernel refuses the previous version too
+		e.previous = nil // the kernel now also refuses the previous version
 		return
 	}
 	q[keyOf(svc)] = &quarantineEntry{
@@ -77,9 +77,9 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 	}
 }
 
-// filter deletes the entries whose ServicePorts have changed or no longer exist, and returns a copy of p. In the copy,
-// the previous versions replace the quarantined ServicePorts. The copy lacks a quarantined ServicePort without a
-// previous version. If no entry remains, filter returns p itself.
+// filter deletes the entries of ServicePorts that have changed or no longer exist, and returns a copy of p. The copy
+// contains the previous version of each quarantined ServicePort, and omits a quarantined ServicePort without a previous
+// version. If no entry remains, filter returns p itself.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	var kept []*plan.ServicePort
 	for key, entry := range q {
@@ -110,8 +110,8 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	})
 }
 
-// replace returns a copy of p with the result of with in place of each ServicePort. If the result is nil, the copy
-// lacks the ServicePort. The copy shares all other data with p.
+// replace returns a copy of p in which the result of calling with replaces each ServicePort. If the result is nil, the
+// copy omits the ServicePort. The copy shares all other data with p.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))
@@ -135,8 +135,8 @@ func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
 	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// claimedByOthers returns the keys of the versions with an address and port that another ServicePort in p has. The
-// versions themselves are not in p.
+// claimedByOthers returns the keys of the versions that have an address and port in common with another ServicePort in
+// p.
 func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// RequestFull requests a full sync of a stage whose state in the kernel no longer matches the last plan. A request
-// during a sync causes another sync afterwards.
+// RequestFull requests a full sync of a stage if the kernel no longer matches the stage's last plan. A request during a
+// sync triggers another sync afterwards.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
 	p.Wake()
 }
 
-// Wake makes the loop ask the stages again when their deferred work is due.
+// Wake wakes the loop, which then queries again when the stages' deferred work is due.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:
@@ -22,7 +22,7 @@ func (p *Pipeline) Wake() {
 	}
 }
 
-// driftReport is the oldest pending report of drift in a stage.
+// driftReport is a stage's oldest pending drift report.
 type driftReport struct {
 	reason string
 	since  time.Time
@@ -66,7 +66,7 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 
 // Heartbeat returns the time when the sync loop last made progress. While the loop waits for a trigger, and while a
 // stage or the planner is within its time limit, Heartbeat returns the current time. After the limit, Heartbeat returns
-// the time when the limit expired. No timer refreshes the heartbeat, so the heartbeat ages while the loop hangs.
+// the time when the limit expired. No timer refreshes the heartbeat, so it ages while the loop hangs.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat stores times with a monotonic clock reading, because a program may set the host's clock while a stage

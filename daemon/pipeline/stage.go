@@ -14,24 +14,24 @@ import (
 
 type stage struct {
 	Stage
-	// applied is the plan with which the host is in sync, or nil if the host's state is unknown.
+	// applied is the plan that the host's state matches, or nil if that state is unknown.
 	applied *plan.Plan
 	// lastGood is the last plan that the stage applied successfully, even if the host's state is now unknown.
 	lastGood *plan.Plan
 	// reason explains why applied is nil.
 	reason string
-	// failed is the plan whose Apply failed last. An eager stage tries a different plan without a delay.
+	// failed is the plan of the last failed Apply. An eager stage tries a different plan without a delay.
 	failed  *plan.Plan
 	eager   bool
 	retry   backoff
 	retryAt time.Time
-	// notBefore is the time when the pause after a panic ends.
+	// notBefore is the end of the pause after a panic.
 	notBefore time.Time
 	// driftPace delays repairs while another program keeps changing the rules. repairing reports whether the next
 	// successful sync repairs drift.
 	driftPace driftThrottle
 	repairing bool
-	// said is the last logged error of a sync.
+	// said is the last logged sync error.
 	said string
 	// loggedDeferred is the last logged error of deferred work.
 	loggedDeferred string
@@ -52,7 +52,7 @@ func (s *stage) invalidate(reason string) {
 	}
 }
 
-// dueAt returns the earliest time for a sync of the stage to the target, or zero if the stage is in sync.
+// dueAt returns the earliest time for syncing the stage to the target, or zero if the stage is in sync.
 func (s *stage) dueAt(target *plan.Plan, now time.Time) time.Time {
 	now = later(now, s.notBefore)
 	switch {
@@ -82,7 +82,7 @@ func (s *stage) tendAt() time.Time {
 	return later(due, s.notBefore)
 }
 
-// drifted records a report of drift. StageState.Drift counts only successful repairs.
+// drifted records a drift report. StageState.Drift counts only successful repairs.
 func (s *stage) drifted(report driftReport, now time.Time) {
 	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
 	s.repairing = s.lastGood != nil
@@ -107,7 +107,7 @@ func (s *stage) settle(now time.Time, target *plan.Plan, err error) {
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// Stages that need the same Change share one value.
+// change returns the Change from prev to next, which stages that need the same Change share.
 func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	if p.step.Prev != prev || p.step.Next != next {
 		p.step = proxiers.NewChange(prev, next)
@@ -115,8 +115,8 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// sinceReported returns the Change from the plan of the last OnSynced to next. After a partial sync, this Change is
-// usually the one that the stages share. Any other Change must not replace the shared Change.
+// sinceReported returns the Change from the plan that OnSynced last received to next. After a partial sync, the stages
+// usually share the Change that sinceReported returns. Any other Change must not replace the shared Change.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step
@@ -124,8 +124,8 @@ func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	return proxiers.NewChange(p.reported, next)
 }
 
-// apply syncs the stage to target and reports whether the stage was out of sync. During an Apply, and after an error,
-// Edgeway treats the host's state as unknown.
+// apply syncs the stage to target and reports whether it was out of sync. During an Apply, and after an error, Edgeway
+// treats the host's state as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
 	if change.Empty() {
@@ -160,8 +160,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// bounded runs the work of a stage with a time limit, and returns a panic of the work as an error. Until the limit, the
-// work may run without reporting progress.
+// bounded runs a stage's work with a time limit, and returns a panic as an error. Until the limit, the work may run
+// without reporting progress.
 func (p *Pipeline) bounded(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.working()
@@ -194,7 +194,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// tend runs the deferred work of a stage if the work is due. If the work fails, the kernel's state is still known.
+// tend runs a stage's deferred work if it is due. If the work fails, the kernel's state is still known.
 func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	at := s.tendAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {
@@ -228,7 +228,7 @@ func (p *Pipeline) settle(ctx context.Context, s *stage, target *plan.Plan, err 
 	}
 }
 
-// logFailure logs a repeated error only at the level DEBUG, because a stage may fail permanently.
+// logFailure logs a repeated error only at level DEBUG, because a stage may fail permanently.
 func (p *Pipeline) logFailure(s *stage, err error) {
 	level := slog.LevelError
 	if err.Error() == s.said {

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// State is the state of the pipeline at one moment. All values to which a State points are immutable.
+// State is the pipeline's state at one point in time. All values that a State points to are immutable.
 type State struct {
 	// Snapshot and Plan are the newest snapshot and the newest plan. Snapshot and Plan are nil until the tracker
 	// provides a snapshot.
@@ -16,22 +16,22 @@ type State struct {
 	Plan     *plan.Plan        `json:"-"`
 	// InForce is the plan that the backend last applied successfully, or nil if there is none.
 	InForce *plan.Plan `json:"-"`
-	// OutOfSync is the time when the kernel got out of sync, or zero if the kernel is in sync.
+	// OutOfSync is the time when the kernel got out of sync, or zero if it is in sync.
 	OutOfSync time.Time `json:"outOfSync,omitzero"`
-	// Queued is the time when the last change arrived.
+	// Queued is the time when the pipeline last received a change.
 	Queued time.Time `json:"queued,omitzero"`
 	// Backend and Followers describe the stages in the order in which they run.
 	Backend     StageState    `json:"backend"`
 	Followers   []StageState  `json:"followers,omitempty"`
 	Quarantined []Quarantined `json:"quarantined,omitempty"`
-	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems of the objects.
+	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems with the objects.
 	PlanProblems []fault.Fault `json:"-"`
-	// Done and Total count the ServicePorts of the running Apply, if the Apply reports progress.
+	// Done and Total count the ServicePorts in the running Apply, if it reports progress.
 	Done  int `json:"done,omitempty"`
 	Total int `json:"total,omitempty"`
 }
 
-// Problems returns the problems of objects, then of the plan, then of quarantined ServicePorts.
+// Problems returns the object problems, followed by the plan problems and the problems of quarantined ServicePorts.
 func (s *State) Problems() []fault.Fault {
 	var out []fault.Fault
 	if s.Snapshot != nil {
@@ -68,7 +68,7 @@ type StageState struct {
 	// Running is the start time of the running Apply, or zero if there is none.
 	Running     time.Time `json:"running,omitzero"`
 	RunningFull bool      `json:"runningFull,omitempty"`
-	// Drift counts the repairs of changes that other programs made in the kernel.
+	// Drift counts the repairs after other programs changed the kernel's state.
 	Drift       uint64    `json:"driftRepairs"`
 	DriftReason string    `json:"driftReason,omitempty"`
 	LastDrift   time.Time `json:"lastDrift,omitzero"`
@@ -96,7 +96,7 @@ func (s *StageState) applied(e Applied) {
 // Stages returns the backend and its followers.
 func (s *State) Stages() []StageState { return append([]StageState{s.Backend}, s.Followers...) }
 
-// State returns the current state of the pipeline.
+// State returns the pipeline's current state.
 func (p *Pipeline) State() State {
 	s := *p.state.Load()
 	if !s.Backend.Running.IsZero() {
@@ -139,7 +139,7 @@ func (r *record) synced() (triggers []time.Time) {
 	return triggers
 }
 
-// publish makes the state of the loop visible to other goroutines.
+// publish stores the loop's state for other goroutines.
 func (p *Pipeline) publish() {
 	r := &p.record
 	s := &State{

@@ -20,7 +20,7 @@ func (s *Sockets) adopt(f *os.File) {
 		err = fmt.Errorf("%s is not a loopback address", addr)
 	}
 	if err != nil {
-		s.logger.Warn("unusable descriptor from systemd closed", "message_id", messageid.DescriptorUnusable,
+		s.logger.Warn("closing an unusable descriptor from systemd", "message_id", messageid.DescriptorUnusable,
 			"fd_name", name, "error", err)
 		if listener != nil {
 			listener.Close()
@@ -32,12 +32,12 @@ func (s *Sockets) adopt(f *os.File) {
 	}
 	file, err := fileOfListener(listener)
 	if err != nil {
-		s.logger.Warn("unusable descriptor from systemd closed", "message_id", messageid.DescriptorUnusable,
+		s.logger.Warn("closing an unusable descriptor from systemd", "message_id", messageid.DescriptorUnusable,
 			"fd_name", name, "error", err)
 		return
 	}
-	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes the sockets of units first
-		s.logger.Warn("duplicate socket from systemd closed", "address", addr.String(), "fd_name", name)
+	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes unit sockets first
+		s.logger.Warn("closing a duplicate socket from systemd", "address", addr.String(), "fd_name", name)
 		if isOurs(name) {
 			shut(file) // otherwise, the kernel would assign some of the clients to this socket
 		}
@@ -85,8 +85,8 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	return listener, addr, nil
 }
 
-// shut stops the socket from listening in all processes that have the socket open. The kernel resets queued clients
-// and refuses new clients.
+// shut stops the socket from listening in all processes that have it open. The kernel resets queued connections and
+// refuses new ones.
 func shut(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// If the environment variable childRole is set, the test binary acts as the daemon in a child process, with descriptors
-// as systemd would pass them.
+// childRole names an environment variable. If the variable is set, the test binary acts as the daemon in a child
+// process, with descriptors as systemd would pass them.
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child starts the test binary with descriptors from 3 upwards. The shell sets LISTEN_PID, because the process ID
-// must be known before the binary runs.
+// child starts the test binary and passes it descriptors, numbered from 3. The shell sets LISTEN_PID, because the
+// process ID must be known before the binary runs.
 func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])

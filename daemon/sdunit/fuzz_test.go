@@ -17,7 +17,7 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// FuzzStatus verifies that the text of any error becomes a single assignment without control characters.
+// FuzzStatus verifies that any error text becomes a single assignment without control characters.
 func FuzzStatus(f *testing.F) {
 	m := NewManager(slog.New(slog.DiscardHandler))
 	for _, text := range []string{"x\nREADY=1", "\x1b]0;owned\x07\x1b[2J", "\r\x00\v\f\u0085\u2028\u202e", "", "\xff\xc0", " \n "} {
@@ -37,8 +37,8 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// FuzzNotifySocket uses arbitrary values of NOTIFY_SOCKET. A message must arrive if the value is the path of the
-// socket, and must be lost otherwise.
+// FuzzNotifySocket uses arbitrary values of NOTIFY_SOCKET. A message must be received if the value is the socket's
+// path, and must be lost otherwise.
 func FuzzNotifySocket(f *testing.F) {
 	for _, path := range []string{"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1", strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f"} {
 		f.Add(path)

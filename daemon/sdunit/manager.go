@@ -37,22 +37,22 @@ type Manager struct {
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart requests more start time for work that takes up to limit before a Notifier runs. A slow board may need
-// minutes to check whether the host has the features that the configuration needs, and systemd would abort the start
-// after TimeoutStartSec=. When the Notifier later requests less, systemd keeps the longer time (see
-// service_extend_event_source_timeout in systemd's service.c).
+// ExtendStart requests more start time for work that takes up to limit before a Notifier runs. On a slow single-board
+// computer, checking the host may take minutes, and systemd would abort the start after TimeoutStartSec=. If the
+// Notifier later requests less time, systemd keeps the longer time (see service_extend_event_source_timeout in
+// systemd's service.c).
 func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extendBy)) }
 
 func extension(d time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
 }
 
-// present reports whether the daemon runs under a service manager.
+// present reports whether the daemon is running under a service manager.
 func (m *Manager) present() bool { return address() != "" }
 
 func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
-// send sends the assignments in one datagram, and reports whether the service manager received the datagram.
+// send sends the assignments in one datagram, and reports whether the service manager received it.
 func (m *Manager) send(assignments ...string) bool {
 	return m.deliver(nil, assignments)
 }
@@ -63,7 +63,7 @@ func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 		err = raw.Control(func(fd uintptr) { m.deliver(syscall.UnixRights(int(fd)), assignments) })
 	}
 	if err != nil {
-		m.logger.Warn("listening socket not stored", "error", err)
+		m.logger.Warn("cannot store the listening socket", "error", err)
 	}
 }
 
@@ -75,15 +75,15 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	defer m.mu.Unlock()
 	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.failed)
 	if err != nil && !m.failed {
-		m.logger.Warn("service manager not notified, continuing without it", "message_id", messageid.ManagerNotNotified,
+		m.logger.Warn("cannot notify the service manager, continuing", "message_id", messageid.ManagerNotNotified,
 			"notify_socket", address(), "error", err)
 	}
 	m.failed = err != nil
 	return err == nil
 }
 
-// sendDatagram sends text and file descriptors. If wait is set, sendDatagram waits for up to sendTimeout. SdNotify of
-// go-systemd (22.7) waits without a limit, and cannot send descriptors.
+// sendDatagram sends text and file descriptors. If wait is set, sendDatagram waits for up to sendTimeout. SdNotify in
+// go-systemd (22.7) waits without a limit and cannot send descriptors.
 func sendDatagram(rights []byte, text string, wait bool) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {

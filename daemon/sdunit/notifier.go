@@ -14,23 +14,24 @@ import (
 )
 
 const (
-	// eager and steady are the intervals at which the Notifier reads the daemon's state. The Notifier uses eager
-	// until the daemon is ready.
+	// eager and steady are the times between two reads of the daemon's state. The Notifier uses eager until the daemon
+	// is ready.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
 	// statusEvery is the minimum time between two status lines, because each status line wakes up systemd and all its
 	// clients.
 	statusEvery = 5 * time.Second
-	// While the daemon starts and its sync loop is alive, the Notifier requests extendBy more time every extendEvery.
+	// While the daemon is starting and its sync loop is alive, the Notifier requests extendBy more time every
+	// extendEvery.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
-	// reloadPatience limits the time that a new configuration waits for its sources, such as an unreachable API
-	// server. After that time, the Notifier reports the reload as done. Until then, the previous Services keep
-	// working.
+	// reloadPatience limits the time that a reload waits for the new configuration's sources, such as an unreachable
+	// API server. After reloadPatience, the Notifier reports the reload as done. During the wait, the previous Services
+	// keep working.
 	reloadPatience = 10 * time.Second
 )
 
-// View is the state of the daemon at one point in time.
+// View is the daemon's state at one point in time.
 type View struct {
 	// Status is the text of STATUS=. The Notifier sends each new text, but at most one every statusEvery.
 	Status string
@@ -41,7 +42,7 @@ type View struct {
 	Settled bool
 }
 
-// Subject is the part of the daemon that a reload replaces. A Notifier reports the state of the Subject to systemd.
+// Subject is the part of the daemon that a reload replaces. A Notifier reports the Subject's state to systemd.
 type Subject struct {
 	View func() View
 	// Heartbeat returns the time of the sync loop's latest heartbeat.
@@ -128,8 +129,8 @@ func (n *Notifier) look(s Subject, r *reload) time.Duration {
 	return n.pause(r)
 }
 
-// oneLine prevents the text of an error from adding assignments to the datagram or controlling the terminal of
-// systemctl.
+// oneLine returns s as one clean line, so an error's text can neither add assignments to the datagram nor control
+// systemctl's terminal.
 func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
 // pause returns a delay that allows several pings within half of the watchdog interval.
@@ -160,8 +161,8 @@ func (n *Notifier) alive(beat time.Time) bool {
 	return alive
 }
 
-// aliveLines returns the notifications of a daemon that is alive: a ping of the watchdog and, during the start, a
-// request for more time. A start takes a long time if the API server does not respond or if the first sync is large.
+// aliveLines returns the notifications for a live daemon: a watchdog ping and, during the start, a request for more
+// time. A start takes a long time if the API server does not respond or if the first sync is large.
 func (n *Notifier) aliveLines() []string {
 	var lines []string
 	now := time.Now()
@@ -176,15 +177,14 @@ func (n *Notifier) aliveLines() []string {
 	return lines
 }
 
-// Reloading notifies systemd that the daemon is reading its configuration again. systemd then expects READY=1 from
+// Reloading notifies systemd that the daemon is reloading its configuration. systemd then expects READY=1 from
 // NotReloaded, or from Run with the new configuration. Before the first READY=1, Reloading does nothing.
 func (n *Notifier) Reloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
 		n.reloading = true
-		// Type=notify-reload (systemd 253) needs both lines in one datagram, so that the timestamp belongs to the
-		// reload.
+		// With Type=notify-reload, systemd 253 expects both lines in one datagram.
 		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
 	}
 }

@@ -56,7 +56,7 @@ func (h *host) unblock() {
 	h.beat = time.Time{}
 }
 
-// synced returns a change that makes a plan with n Services the plan in force.
+// synced returns a change to a View that puts a plan with n Services in force.
 func synced(n int) func(*View) {
 	return func(v *View) { *v = View{Status: fmt.Sprintf("nftables: %d Services", n), Served: true, Settled: true} }
 }
@@ -89,8 +89,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during advances the fake clock and returns the datagrams that the Notifier has sent. during reads often, because
-// the queue of a socket holds only a few datagrams.
+// during advances the fake clock and returns the datagrams that the Notifier has sent. during reads often, because a
+// socket's queue holds only a few datagrams.
 func during(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {

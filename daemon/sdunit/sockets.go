@@ -18,11 +18,11 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Sockets holds the listening sockets of NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
+// Sockets holds the listening sockets for NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
 //
-// The process has a single Sockets, which keeps the sockets open during a reload of the configuration. During a
-// restart of the process, the fd store of systemd keeps a copy of each socket. systemd also keeps the sockets of
-// socket units. If no process accepts connections, clients wait in the queue of the socket.
+// The process has a single Sockets, which keeps the sockets open during a configuration reload. During a process
+// restart, systemd's fd store keeps a copy of each socket. systemd also keeps the sockets of socket units open. While
+// no process accepts connections, clients wait in the socket's queue.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -35,16 +35,16 @@ type Sockets struct {
 type socket struct {
 	addr netip.AddrPort
 	file *os.File
-	// unit is the name of a socket from a socket unit. stored is the name of a socket in the fd store. Under systemd,
-	// either unit or stored is set.
+	// unit is the socket's name if a socket unit created it. stored is the socket's name in the fd store. Under
+	// systemd, either unit or stored is set.
 	unit, stored string
 	claimed      bool // Listen was called
 	released     bool // Release was called, and the socket stays open
 }
 
-// Passed returns the files that the service manager passed, and removes them from the environment. go-systemd (22.7)
-// allocates memory for the number of files in the environment, so Passed ignores a number above the process's limit
-// of open files.
+// Passed returns the files that the service manager passed, and removes their variables from the environment.
+// go-systemd (22.7) allocates memory for as many files as the environment specifies, so Passed ignores a number above
+// the process's limit on open files.
 func Passed() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -63,9 +63,9 @@ func NewSockets(manager *Manager, passed []*os.File, logger *slog.Logger) *Socke
 	return s
 }
 
-// Listen returns the listening socket of a loopback address. Listen reuses a socket that systemd passed or that
-// Listen opened before. Otherwise, Listen opens a new socket and sends a copy to the fd store. If the port is in use,
-// the error wraps syscall.EADDRINUSE. The caller must not close the file.
+// Listen returns the listening socket for a loopback address. Listen reuses a socket that systemd passed or that an
+// earlier call opened, or else opens a new socket and sends a copy to the fd store. If the port is in use, the error
+// wraps syscall.EADDRINUSE. The caller must not close the file.
 func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,9 +87,9 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	return file, nil
 }
 
-// Release closes the socket of an address, in this process and in the fd store. The kernel then refuses clients. The
-// socket of a socket unit stays open because systemd holds the socket, and clients wait in the socket's queue. No
-// goroutine may still be accepting from the socket.
+// Release closes the socket for an address in this process and in the fd store, so the kernel then refuses clients. A
+// socket from a socket unit stays open, because systemd holds it, and clients wait in its queue. No goroutine may still
+// be accepting connections from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +98,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	case sock == nil:
 	case sock.unit != "":
 		sock.claimed, sock.released = false, true
-		s.logger.Warn("port of a socket unit is no NodePort", "message_id", messageid.SocketUnitUnused,
+		s.logger.Warn("port of a socket unit is not a NodePort", "message_id", messageid.SocketUnitUnused,
 			"address", addr.String(), "socket_unit", sock.unit)
 	default:
 		delete(s.open, addr)
@@ -106,7 +106,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	}
 }
 
-// Unclaimed returns the passed sockets for which neither Listen nor Release was called.
+// Unclaimed returns the addresses of the passed sockets that no call to Listen or Release has used.
 func (s *Sockets) Unclaimed() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,11 +120,11 @@ func (s *Sockets) Unclaimed() []netip.AddrPort {
 	return out
 }
 
-// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes these sockets from the sockets
-// of socket units, whose default name is the name of the unit.
+// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes stored sockets from socket unit
+// sockets, which by default have the name of their unit.
 const storePrefix = "nodeport-"
 
-// storeName returns the name of a socket in the fd store. The name must not contain a colon.
+// storeName returns the name of a socket in the fd store. Socket names in the fd store must not contain a colon.
 func storeName(addr netip.AddrPort) string {
 	host := addr.Addr().String()
 	if addr.Addr().Is6() { // ::1 is the only loopback address of IPv6
@@ -140,8 +140,8 @@ func (s *Sockets) store(sock *socket, name string) {
 }
 
 func (s *Sockets) remove(sock *socket) {
-	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. Until
-	// then, clients would hang, and the address could not be bound again.
+	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. While
+	// only systemd's copy listens, clients hang, and the address cannot be bound again.
 	shut(sock.file)
 	sock.file.Close()
 	if sock.stored != "" {
@@ -149,8 +149,8 @@ func (s *Sockets) remove(sock *socket) {
 	}
 }
 
-// listen uses plain TCP. Multipath TCP, Go's default, has no benefit on loopback, and slows down relayed connections.
-// "tcp6" excludes IPv4 (IPV6_V6ONLY).
+// listen opens a plain TCP socket, because Multipath TCP, Go's default, has no benefit on loopback and slows down
+// relayed connections. The network "tcp6" excludes IPv4 (IPV6_V6ONLY).
 func listen(addr netip.AddrPort) (*net.TCPListener, error) {
 	network := "tcp4"
 	if addr.Addr().Is6() {
@@ -170,8 +170,8 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs reports whether name is a name that Edgeway gives to sockets in the fd store. isOurs rejects a line break,
-// which would begin another assignment.
+// isOurs reports whether Edgeway uses this name for a socket in the fd store. isOurs rejects a line break, which would
+// begin another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

@@ -133,7 +133,7 @@ func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 	s.Release(four)
 }
 
-// The port of a socket unit may not yet be a NodePort, or may no longer be a NodePort.
+// A socket unit's port may not be a NodePort yet, or may no longer be one.
 func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	manager := sdtest.New(t)
 	file, _, addr := passed(t, "edgeway-nodeport@30080.socket")
@@ -211,8 +211,8 @@ func TestUnusableDescriptorsAreClosed(t *testing.T) {
 	}
 }
 
-// systemd may pass two sockets for one address: one of a socket unit with ReusePort=yes, and one from the fd store.
-// All clients must reach the socket of the unit.
+// systemd may pass two sockets for one address: one from a socket unit with ReusePort=yes, and one from the fd store.
+// All clients must reach the unit's socket.
 func TestDuplicateAddressIsKeptOnce(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	var files []*os.File

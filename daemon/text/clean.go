@@ -1,5 +1,5 @@
-// Package text formats text for people. The package makes untrusted text safe for a terminal, combines numbers with
-// nouns, suggests corrections of misspelled words, and prints the output of the commands.
+// Package text makes untrusted text safe for a terminal, combines numbers with nouns, suggests corrections for
+// misspelled words, and prints the commands' output.
 package text
 
 import (
@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// Clean escapes characters that could control a terminal. Messages quote certificates, API server responses,
-// manifests and the output of programs. Control characters in such texts could rewrite the screen.
+// Clean escapes characters that could control a terminal. Messages quote certificates, API server responses, manifests
+// and program output, in which control characters could rewrite the screen.
 //
-// Clean replaces control characters (C0, DEL, C1) except newline and tab, format characters (such as those that
-// change the direction of text), and the line and paragraph separators of Unicode with \uXXXX. JSON uses the same
-// notation, so JSON text keeps its meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
+// Clean replaces control characters (C0, DEL and C1, except newline and tab), format characters (such as text direction
+// marks), and Unicode's line and paragraph separators with \uXXXX. JSON uses the same notation, so JSON text keeps its
+// meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s

@@ -14,7 +14,7 @@ func Count(n int, thing string) string {
 	return s + " " + thing
 }
 
-// After returns s behind the prefix, or "" if s is empty.
+// After returns the prefix followed by s, or "" if s is empty.
 func After(prefix, s string) string {
 	if s == "" {
 		return ""

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Nearest returns the known word with the smallest Distance. near is false if more than a third of the letters
-// differ, or more than three letters.
+// Nearest returns the known word with the smallest Distance to word. near is false if more than three letters, or more
+// than a third of the letters, differ.
 func Nearest(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {
@@ -20,7 +20,7 @@ func Nearest(word string, known []string) (best string, near bool) {
 	return best, near
 }
 
-// Closest returns the known word with the smallest Distance.
+// Closest returns the known word with the smallest Distance to word.
 func Closest(word string, known []string) string {
 	return slices.MinFunc(known, func(a, b string) int { return cmp.Compare(Distance(word, a), Distance(word, b)) })
 }

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Screen prints the output of a command as text for people. Screen cleans the text.
+// Screen cleans a command's output and prints it as human-readable text.
 type Screen struct {
 	out   io.Writer
 	width int
@@ -56,7 +56,7 @@ func (s *Screen) Fault(f fault.Fault, about string) {
 	s.Fix(f.Fix)
 }
 
-// Fix prints a fix, unless the fix is "". Fix never wraps lines, because a command on several lines is hard to copy.
+// Fix prints a fix, unless it is "". Fix never wraps lines, because a command on several lines is hard to copy.
 func (s *Screen) Fix(fix string) {
 	if fix != "" {
 		s.print(strings.Repeat(" ", 12) + "fix: " + CleanLine(fix))
@@ -119,7 +119,7 @@ func (s *Screen) block(color, lead, text string, indent int) {
 }
 
 // Wrap breaks a lead and its text into lines at spaces. A word that is wider than width remains whole. A width of 0
-// has no limit.
+// means no limit.
 func Wrap(lead, text string, width, indent int) (lines []string) {
 	if width == 0 || utf8.RuneCountInString(lead+text) <= width {
 		return []string{lead + text}

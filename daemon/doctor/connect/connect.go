@@ -1,5 +1,5 @@
-// Package connect makes real connections from this host to the frontends of Services and to their endpoints, and
-// reports whether the host or an endpoint is at fault.
+// Package connect opens connections from this host to Service frontends and endpoints, and reports whether the host or
+// an endpoint is at fault.
 package connect
 
 import (
@@ -18,7 +18,7 @@ import (
 // Check is the ID of the faults that this package reports.
 const Check = "connect"
 
-// Options selects the connections to make.
+// Options selects the connections to open.
 type Options struct {
 	Plan *plan.Plan
 	// Only is "namespace/name", or "" for all Services.
@@ -26,10 +26,9 @@ type Options struct {
 	// UDP enables connections to UDP ports. Only DNS servers must respond to the datagram. On any other port, only a
 	// refusal counts as a failure.
 	UDP bool
-	// Unchecked is the setting that makes the daemon exclude endpoints that do not respond, or "" if the setting is
-	// already in effect.
+	// Unchecked is the setting that enables endpoint checks, or "" if it is already in effect.
 	Unchecked string
-	// Trace searches for the rule that drops a connection. Tracing requires root.
+	// Trace enables tracing, which finds the rule that drops a connection and requires root.
 	Trace bool
 }
 
@@ -43,8 +42,8 @@ const (
 	atOnce = 32
 	// timeBound limits the time for all connections. Traces run afterwards.
 	timeBound = 3 * time.Minute
-	// tries is the number of connections to a frontend with dead endpoints, because each connection may reach another
-	// endpoint.
+	// tries is the maximum number of connections to a frontend with dead endpoints, because each connection may reach a
+	// different endpoint.
 	tries = 8
 	// maxTraces is the maximum number of traces, which run one after another.
 	maxTraces = 3
@@ -135,8 +134,8 @@ func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	return s
 }
 
-// add adds the endpoints of the pool. If the pool has an endpoint, add also adds the addresses of the ServicePort's
-// family as frontends.
+// add adds the pool's endpoints to the service. If the pool has endpoints, add also adds frontends for the addresses of
+// the ServicePort's family.
 func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	for _, a := range addrs {
 		if plan.FamilyOf(a) == s.Family && len(s.frontends) < maxFrontends && len(s.Pools[pool]) > 0 {
@@ -182,8 +181,8 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 	all.Wait()
 }
 
-// owed counts a missing UDP response as success, unless the destination is a DNS server, because other servers need
-// not respond.
+// owed counts a missing UDP response as success, unless the destination is a DNS server, because other servers do not
+// have to respond.
 func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers
@@ -191,7 +190,7 @@ func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// which selects the destinations that responded or, if answering is false, the destinations that did not respond.
+// which returns the destinations that responded or, if answering is false, the destinations that did not respond.
 func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,12 +15,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// outcome is the result of a connection.
+// outcome is the result of a connection attempt.
 type outcome uint8
 
 const (
 	answers outcome = iota
-	silent          // no response arrived
+	silent          // no response was received
 	refused
 	unreachable // the kernel has no route, or a router sent an error
 	forbidden   // an output rule of this host rejected the connection
@@ -32,14 +32,14 @@ func (o outcome) String() string {
 	return [...]string{
 		"answers", "does not answer", "refuses connections", "cannot be reached: there is no route, or " +
 			"a router rejects the packets",
-		"cannot be reached: a rule of this host rejects the packets", "cannot be reached",
+		"cannot be reached: a rule on this host rejects the packets", "cannot be reached",
 	}[o]
 }
 
 // wait is the time limit for a server's response. TCP retransmits the first packet after one second.
 const wait = 2500 * time.Millisecond
 
-// dial makes one connection. The source port is from, unless from is 0.
+// dial opens one connection. If from is not 0, it is the source port.
 func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) outcome {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -57,8 +57,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server responds, and
-// otherwise a description of one failure, as in "10.244.1.11:8080 does not answer".
+// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server responds, or a
+// description of one failure, as in "10.244.1.11:8080 does not answer".
 func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -85,11 +85,10 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 // dnsPort is the only UDP port where a server must respond.
 const dnsPort = 53
 
-// dnsQuestion asks for the root name servers. Every DNS server responds to this question, even if the response is a
-// refusal.
+// dnsQuestion asks for the root name servers. Every DNS server responds to dnsQuestion, even if only with a refusal.
 var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
-// ask sends a datagram. Only a DNS server must respond, so a missing response from any other server is not an error.
+// ask sends a UDP datagram and classifies the response.
 func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 	var d net.Dialer
 	if from != 0 {

@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// claim is a fault and the destinations that the fault concerns.
+// claim is a fault and the destinations that it concerns.
 type claim struct {
 	fault.Fault
 	about []netip.AddrPort
 }
 
 // findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
-// that drops a connection, the fault from the trace replaces the claim about the connection.
+// that drops a connection, the fault from the trace replaces the claim about that connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.claims(o)
 	if len(claims) == 0 {
@@ -49,7 +49,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 }
 
 // claims returns the faults that follow from the connections alone, without a trace. If the Service works, its
-// endpoints need not respond to direct connections, because a rule may accept only translated connections.
+// endpoints do not have to respond to direct connections, because a rule may accept only translated connections.
 func (s *service) claims(o Options) (out []claim) {
 	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
@@ -72,13 +72,13 @@ func (s *service) claims(o Options) (out []claim) {
 	return out
 }
 
-// again returns the command that traces the connections of the Service.
+// again returns the command that traces the Service's connections.
 func (s *service) again() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
-// traceOne traces the failed connections one by one until a trace finds a fault. traceOne returns the fault and the
-// destination of the traced connection. The same rule probably drops the other connections, too.
+// traceOne traces the failed connections one at a time until a trace finds a fault, and returns that fault and the
+// connection's destination. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
 	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
 		if *traces == 0 || !hasRoute(to) {
@@ -92,8 +92,7 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// list returns the first few destinations, each with the outcome of its connection, and the number of the other
-// destinations.
+// list formats the first few destinations with their outcomes, followed by the number of remaining destinations.
 func (s *service) list(of []netip.AddrPort) string {
 	const most = 3
 	var out []string
@@ -106,7 +105,7 @@ func (s *service) list(of []netip.AddrPort) string {
 	return strings.Join(out, ", ")
 }
 
-// fixEndpoint returns the fix for an endpoint. The fix depends on how the connection to the endpoint failed.
+// fixEndpoint returns the fix for an endpoint, depending on how the connection to it failed.
 func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
 	switch got := s.sent[to]; {
 	case got == refused && o.Trace:
@@ -127,7 +126,7 @@ func hasRoute(to netip.AddrPort) bool {
 }
 
 // trace traces a connection and returns a fault that describes what happened to the packets. found is false if no
-// program listens at the endpoint.
+// program is listening at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
@@ -149,7 +148,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, 
 	return fault.New("trace", fault.Warning, fix, "%s%s", what, message), true
 }
 
-// dropped returns the fault of a rule that drops packets of a connection or its reply packets.
+// dropped returns the fault for a rule that drops a connection's packets or its reply packets.
 func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
 	if v.Reply {
 		what = "the answer to " + what
@@ -172,8 +171,8 @@ func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	case got == answers:
 		return " is answered now", s.again() + "  # again"
 	case !v.Left, v.Answered:
-		return " or its reply is dropped on this host, but not by a rule of nftables: the kernel " +
-				"cannot trace rules of iptables-legacy and the reverse path filter",
+		return " or its reply is dropped on this host, but not by an nftables rule: the kernel " +
+				"cannot trace iptables-legacy rules and the reverse path filter",
 			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()

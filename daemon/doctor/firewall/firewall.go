@@ -1,17 +1,17 @@
-// Package firewall finds rules of other programs that drop connections to Services.
+// Package firewall finds other programs' rules that drop connections to Services.
 //
-// In nftables every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
-// override the table of another program. For each base chain of another table, the check determines the verdict on
-// the connections that the plan needs, and on their reply packets. The check understands verdicts, jumps and a few
-// conditions, including the conditions of the rules that it suggests. Any other condition may or may not match. The
-// check has three outcomes:
+// In nftables, every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
+// override another program's table. For each base chain in another table, the check determines the verdict on the
+// connections that the plan needs and on their reply packets. The check understands verdicts, jumps and a few
+// conditions, including the conditions in the rules that it suggests. The check assumes that any other condition may or
+// may not match. The check has three outcomes:
 //
 //   - If the chain accepts the connections, the finding is ok.
 //   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
 //     the finding is a problem with the command that inserts a rule.
 //   - If an earlier rule may accept the connections, the finding is a notice with the command that traces a connection.
 //
-// A rule that drops only some packets causes no finding, because an operator wrote the rule on purpose.
+// A rule that drops only some packets causes no finding, because an operator wrote it on purpose.
 package firewall
 
 import (
@@ -31,14 +31,14 @@ import (
 // Check is the ID of the faults that this package reports.
 const Check = "firewall"
 
-// Checker checks the rules of other programs. A Checker reads the nftables tables again only after a change. A
-// Checker is not safe for concurrent use.
+// Checker checks other programs' rules. A Checker rereads the nftables tables only after a change. A Checker is not
+// safe for concurrent use.
 type Checker struct {
 	reader reader
 	// needs holds the packets that the rules must accept for plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
-	// links are the interfaces to endpoints, or nil if the interfaces are not known yet.
+	// links holds the interfaces that lead to endpoints, or nil if they are not known yet.
 	links []string
 }
 
@@ -48,10 +48,10 @@ func New() *Checker { return &Checker{reader: reader{tooBig: map[source]time.Tim
 // Question specifies the connections that the rules must accept.
 type Question struct {
 	Plan *plan.Plan
-	// Forwarded returns the names of two frontends. This host must forward the connections of needed in any case, and
-	// the connections of useful only if other hosts route these connections through this host.
+	// Forwarded names two frontends. This host must always forward connections to the frontend needed. This host must
+	// forward connections to the frontend useful only if other hosts route them through this host.
 	Forwarded func(plan.Family) (needed, useful string)
-	// Links returns the interfaces to endpoints that are not on this host.
+	// Links returns the interfaces that lead to endpoints on other hosts.
 	Links func() []string
 }
 
@@ -88,8 +88,8 @@ func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
 	return out
 }
 
-// maxFindings is the maximum number of findings, because each finding is a condition of the daemon. The remaining
-// findings appear after the operator has fixed the first findings.
+// maxFindings limits the number of findings, because each finding becomes one of the daemon's faults. The remaining
+// findings appear after the operator has fixed the first ones.
 const maxFindings = 20
 
 func unread(t *table) fault.Fault {
@@ -97,7 +97,7 @@ func unread(t *table) fault.Fault {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return fault.New(Check, fault.Warning, t.list(), "cannot tell whether %s drops connections to Services: %v",
+	return fault.New(Check, fault.Warning, t.list(), "cannot determine whether %s drops connections to Services: %v",
 		which, t.err)
 }
 
@@ -112,9 +112,9 @@ type need struct {
 	answer bool
 	// optional reports whether the packets must pass only for clients that have a route through this host.
 	optional bool
-	// leaves reports whether the packets leave through an interface to endpoints.
+	// leaves reports whether the packets leave through an interface that leads to endpoints.
 	leaves bool
-	// port is the port of a health check, whose connections are not translated, or 0.
+	// port is the port of a health check, or 0. Connections to health checks are not translated.
 	port uint16
 	// clients are the clients that need the packets to pass.
 	clients fault.Clients
@@ -154,8 +154,8 @@ func needsOf(q Question) (needs []need) {
 	return needs
 }
 
-// endpointsOf returns two ServicePorts of the family. local has an endpoint on this host, and remote has an endpoint
-// on another host. A result is nil if the plan has no such ServicePort.
+// endpointsOf returns two ServicePorts of the family. local has an endpoint on this host, and remote has an endpoint on
+// another host. local or remote is nil if the plan contains no matching ServicePort.
 func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
@@ -181,12 +181,12 @@ type hit struct {
 	at   place
 	need *need
 	may  bool
-	// links are the interfaces to endpoints.
+	// links holds the interfaces that lead to endpoints.
 	links []string
 }
 
-// ask adds to hits the rules and policies of a base chain that drop packets. ask adds each rule or policy once, with
-// the need of the greatest weight.
+// ask appends to hits the rules and policies of a base chain that drop packets. ask appends each rule or policy once,
+// with the need that has the greatest weight.
 func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
@@ -215,13 +215,13 @@ func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	return hits
 }
 
-// early reports whether packets pass the chain before their destination is translated at priority -100. In such a
-// chain, no condition can match the connections of all Services.
+// early reports whether packets pass through the chain before their destination is translated (priority -100). Before
+// the translation, no condition can match the connections to all Services.
 func (c *chain) early() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }
 
-// weight ranks a hit. Only hits of the greatest weight are problems.
+// weight ranks a hit. Only hits with the greatest weight are problems.
 func (h *hit) weight() int {
 	switch {
 	case h.may:
@@ -243,8 +243,8 @@ func (h *hit) finding() fault.Fault {
 	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).For(h.need.scope())
 }
 
-// scope returns the connections to Services that the need concerns. A connection to a health check is not a
-// connection to a Service.
+// scope describes the Service connections that the need concerns. A connection to a health check is not a Service
+// connection.
 func (n *need) scope() fault.Scope {
 	s := fault.Scope{Clients: n.clients, To: plan.Everything(n.family)}
 	if n.port != 0 {

@@ -96,7 +96,7 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// finds fails the test unless the check returns exactly one finding, which must have the given severity and a message
+// finds fails the test unless the check returns exactly one finding, which must have the severity level and a message
 // that contains names. finds returns the suggested fix.
 func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
 	h.Helper()

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// base returns a command that adds a base chain c with the given rules to the inet table foo.
+// base returns a command that adds a base chain c with these rules to the inet table foo.
 func base(hook, policy string, rules ...string) string {
 	return fmt.Sprintf("nft -f - <<'E'\ntable inet foo {\nchain other { }\nchain last { counter reject; }\nchain c {\ntype filter hook %s; policy %s;\n%s\n}\n}\nE",
 		hook, policy, strings.Join(rules, "\n"))

@@ -23,10 +23,10 @@ const (
 	firewalld owner = "firewalld"
 )
 
-// dockerUser is the chain that Docker reserves for rules of other programs.
+// dockerUser is the chain that Docker reserves for other programs' rules.
 const dockerUser = "DOCKER-USER"
 
-// prefix is the prefix of the names that an owner uses.
+// prefix is a name prefix that identifies an owner.
 type prefix struct {
 	text  string
 	owner owner
@@ -64,8 +64,8 @@ func ownerOf(name string, list []prefix) owner {
 	return ""
 }
 
-// owner returns the owner of the chain or of the table. The owner of an iptables policy is ufw or else Docker, if the
-// chain leads to chains of that program.
+// owner returns the owner of the chain or the table, or "" if the owner is unknown. An iptables policy belongs to ufw
+// or else to Docker if its chain jumps to chains of that program.
 func (p place) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
@@ -100,7 +100,7 @@ func (t *table) String() string {
 	return fmt.Sprintf("(%s table %s)", t.family, t.name)
 }
 
-// word matches a name that a shell, nft and command-line options read as one word.
+// word matches a name that a shell and nft read as one word, and that is not a command-line option.
 var word = regexp.MustCompile(`^([\w?][\w./-]*)?$`)
 
 func (t *table) list() string {
@@ -113,9 +113,9 @@ func (t *table) list() string {
 	return fmt.Sprintf("nft list table %s %s", t.family, t.name)
 }
 
-// firewalldFix makes firewalld accept translated connections, which is firewalld's default. With
-// StrictForwardPorts=yes (firewalld 2.3.0 and newer), firewalld rejects connections that another program translated,
-// before evaluating zones and policies.
+// firewalldFix restores firewalld's default, which is to accept translated connections. With StrictForwardPorts=yes,
+// firewalld (2.3.0 and newer) rejects connections that another program translated, whatever its zones and policies
+// allow.
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
@@ -160,18 +160,17 @@ func (h *hit) ownersFix(iptables string) string {
 	return ""
 }
 
-// kubeServices is the iptables chain that leads to the rules of kube-proxy or of the iptables backend.
+// kubeServices is the iptables chain that leads to kube-proxy's rules or to the rules of the iptables backend.
 const kubeServices = "KUBE-SERVICES"
 
-// hasEdgeway reports whether a chain leads to rules of the iptables backend, which that backend marks with a comment.
+// hasEdgeway reports whether a base chain contains a rule with the comment that the iptables backend adds to its rules.
 func (t *table) hasEdgeway() bool {
 	return slices.ContainsFunc(t.bases, func(c *chain) bool {
 		return slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.text, `"edgeway: `) })
 	})
 }
 
-// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table contains no such
-// rules.
+// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table contains none.
 func (t *table) kubeProxy() string {
 	const comment = "  # stop kube-proxy on this host first, because it writes its rules again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
@@ -196,12 +195,12 @@ type Drop struct {
 	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the destination of the packet. Direct reports whether no rule translates the destination.
+	// To is the packet's destination. Direct reports whether no rule translates it.
 	To     netip.AddrPort
 	Direct bool
 }
 
-// place converts the Drop to a place in a table that contains only the chain of the Drop.
+// place converts the Drop to a place in a table that contains only the Drop's chain.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
 	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
@@ -218,7 +217,7 @@ func (d Drop) place() place {
 // String describes the rule or policy and its owner.
 func (d Drop) String() string { return d.place().String() }
 
-// Fix returns a command that makes the rule or policy accept packets like the dropped packet.
+// Fix returns a command that lets packets like the dropped one pass.
 func (d Drop) Fix() string {
 	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.OwnTable(d.Family, d.Table) {

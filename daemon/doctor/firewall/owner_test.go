@@ -75,8 +75,8 @@ func TestLibvirt(t *testing.T) {
 	h.well()
 }
 
-// A program that configures the network can choose names of tables and interfaces that a shell or nft would read as
-// commands. A fix must not contain names that a shell or nft would read as commands.
+// A fix must not contain table or interface names that a shell or nft would read as commands, because any program that
+// configures the network can choose these names.
 func TestFixOmitsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// maxTable limits the text of a table to the size of about 20,000 rules.
+	// maxTable limits a table's text to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound limits the time of one run of the check. tableBound limits the time to read one table. Reading a table
-	// takes about 10 ms, or seconds on a busy board.
+	// timeBound limits the time for one run of the check. tableBound limits the time for reading one table. Reading a
+	// table takes about 10 ms, or seconds on a busy single-board computer.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
-	// again is the delay before a second attempt to read a table that is too large, because each attempt costs as
-	// much as reading a whole table.
+	// again is the delay before another attempt to read a table that was too large, because each attempt takes as much
+	// time as reading a whole table.
 	again = 10 * time.Minute
 )
 
@@ -32,20 +32,20 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d Mi
 	maxTable>>20, tableBound)
 
 type reader struct {
-	// known holds the nftables tables of one generation of rules, or nil if the tables must be read again.
+	// known holds the nftables tables that were read at generation, or nil if they must be read again.
 	known      []*table
 	generation uint16
-	// tooBig maps each table that was too large to the time of the next attempt to read the table.
+	// tooBig maps each table that was too large to the time of the next attempt to read it.
 	tooBig map[source]time.Time
 }
 
-// source is a table to read. If the table belongs to iptables, Variant is the iptables variant that reads the table.
+// source is a table to read. If the table belongs to iptables, Variant is the iptables variant that reads it.
 type source struct {
 	nft.Table
 	xtables.Variant
 }
 
-// read returns the tables of other programs that packets of Services may pass.
+// read returns other programs' tables that Service packets may pass through.
 func (r *reader) read(ctx context.Context) (out []*table) {
 	listed, generation, err := nft.Tables()
 	if err != nil {
@@ -71,8 +71,8 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// tables reads the tables one by one, and reads the nat tables of iptables last. A nat table matters only if another
-// program translates connections. The table may be huge if Edgeway translates connections.
+// tables reads the tables one at a time, and the nat tables of iptables last. A nat table matters only if another
+// program translates connections, and may be huge if Edgeway translates them.
 func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
 	for _, l := range listed {
@@ -93,12 +93,12 @@ func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Varia
 	return out
 }
 
-// concerns reports whether the table belongs to another program and packets of Services may pass through the table.
+// concerns reports whether the table belongs to another program and may process Service packets.
 func concerns(t nft.Table) bool {
 	return slices.Contains([]string{"ip", "ip6", "inet"}, t.Family) && !proxiers.OwnTable(t.Family, t.Name)
 }
 
-// isNAT reports whether the table is the nat table of iptables, which translates connections and drops nothing.
+// isNAT reports whether the table is the iptables nat table, which translates connections and drops nothing.
 func isNAT(t nft.Table) bool { return ofIPTables(t) && t.Name == xtables.NAT }
 
 // ofIPTables reports whether the table has the name of an iptables table.
@@ -107,7 +107,7 @@ func ofIPTables(t nft.Table) bool {
 	return known && (t.Family == "ip" || t.Family == "ip6")
 }
 
-// table reads a table, unless the table was recently too large.
+// table reads a table, unless it was too large recently.
 func (r *reader) table(ctx context.Context, s source) *table {
 	failed := newTable(s.Family, s.Name)
 	if failed.err = errTooBig; time.Now().Before(r.tooBig[s]) {
@@ -150,8 +150,8 @@ func readTable(ctx context.Context, s source) (*table, error) {
 	return t, err
 }
 
-// hooks maps the built-in chains of iptables to their hooks. priorities maps the tables of iptables to the priorities
-// of these chains.
+// hooks maps the built-in iptables chains to their hooks. priorities maps the iptables tables to the priorities of
+// their built-in chains.
 var (
 	hooks = map[string]string{
 		"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output",
@@ -178,8 +178,8 @@ func (t *table) readSave(text string) bool {
 	return true
 }
 
-// readNFT reads the output of "nft -y list table", as in "type filter hook forward priority 0; policy drop;". readNFT
-// ignores the hooks of nat chains, because these chains only translate.
+// readNFT reads the output of "nft -y list table", such as "type filter hook forward priority 0; policy drop;". readNFT
+// ignores the hooks of nat chains, because nat chains only translate connections.
 func (t *table) readNFT(text string) {
 	var c *chain
 	for line := range strings.Lines(text) {
@@ -206,7 +206,7 @@ func newTable(family, name string) *table {
 	return &table{family: family, name: name, chains: map[string]*chain{}}
 }
 
-// chain returns the chain with the given name, and adds the chain if the table does not contain it.
+// chain returns the chain called name, and adds it to the table if it does not exist.
 func (t *table) chain(name string) *chain {
 	c := t.chains[name]
 	if c == nil {
@@ -222,8 +222,8 @@ func (c *chain) setHook(hook string) {
 	}
 }
 
-// command returns the iptables program that changes the rules. command uses the program's long name if that name
-// exists.
+// command returns the iptables program that changes the rules. command prefers the long name, such as iptables-nft, if
+// a program with that name exists.
 func command(family string, v xtables.Variant) string {
 	plain := family + "tables"
 	if long := plain + "-" + string(v); exec.Command(long).Err == nil {

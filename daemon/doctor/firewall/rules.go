@@ -10,7 +10,7 @@ import (
 type table struct {
 	family string // family is "ip", "ip6" or "inet"
 	name   string
-	// program is the iptables program that changes the table, or "" if nft changes the table.
+	// program is the iptables program that changes the table, or "" if nft changes it.
 	program string
 	chains  map[string]*chain
 	bases   []*chain
@@ -18,7 +18,7 @@ type table struct {
 	err error
 }
 
-// chain is a chain of a table. A base chain has a hook.
+// chain is a chain in a table. Only base chains have a hook.
 type chain struct {
 	table    *table
 	name     string
@@ -37,7 +37,7 @@ type rule struct {
 	fresh, answers answer
 	// translated reports whether the rule matches a connection because the connection is translated.
 	translated bool
-	// out is the only interface through which matching packets leave, or "" if the rule names no interface.
+	// out is the only output interface that matches, or "" if the rule names no output interface.
 	out string
 	// ports holds the only destination ports that match, or nil if the rule names no ports.
 	ports []string
@@ -54,7 +54,7 @@ const (
 	jumpAway // the packet jumps and does not return (goto)
 )
 
-// answer is the result of matching a rule with a packet.
+// answer states whether a rule matches a packet.
 type answer uint8
 
 const (
@@ -77,8 +77,8 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that packets of Services never satisfy, because the conditions require the interface lo
-	// or ICMP.
+	// never is a pattern for conditions that Service packets cannot satisfy, because the conditions require ICMP or the
+	// interface lo.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -92,10 +92,10 @@ var (
 	ufwForward = regexp.MustCompile(`^ufw6?-user-forward$`)
 )
 
-// firstClientPort is the first port that requires no privilege.
+// firstClientPort is the first unprivileged port.
 const firstClientPort = 1024
 
-// condition returns an expression that matches a rule with one of the conditions, unless a "!" negates the condition.
+// condition returns an expression that matches a rule with one of the conditions, unless a "!" negates it.
 func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
@@ -172,8 +172,8 @@ func canBeOfClient(port string) bool {
 	return err != nil || n >= firstClientPort
 }
 
-// ofStates classifies a rule that matches connection states. surely is set if the rule has no other condition.
-// iptables has an extra state for translated connections.
+// ofStates classifies a rule that matches connection states. surely is set if the rule has no other condition. iptables
+// has the additional state DNAT for translated connections.
 func (r *rule) ofStates(list []string, surely bool) {
 	match := maybe
 	if surely {
@@ -223,12 +223,13 @@ type fate struct {
 	may bool
 }
 
-// walk follows the packets of a need through a base chain. Only a rule that certainly matches drops the packets.
+// walk follows a need's packets through a base chain. The packets count as dropped only if a rule certainly matches
+// them.
 type walk struct {
 	need  *need
 	base  *chain
 	links []string
-	// known holds the results for the chains that the walk has visited, because many rules may lead to one chain.
+	// known holds the results for the chains that the walk has visited, because many rules may jump to the same chain.
 	known map[*chain]fate
 }
 

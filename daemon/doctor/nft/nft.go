@@ -13,19 +13,19 @@ import (
 	"time"
 )
 
-// waitDelay is the time to wait for the remaining output after a program has exited or was killed.
+// waitDelay is the time to wait for the remaining output after a program has exited or been killed.
 const waitDelay = 2 * time.Second
 
 const (
 	// maxMessage is the maximum length of an error message, because nft quotes its input.
 	maxMessage = 200
-	// maxRule limits the text of a rule. maxChain limits the text of a chain.
+	// maxRule limits the text of a rule. maxChain limits the size of a chain's listing.
 	maxRule  = 200
 	maxChain = 4 << 20
 )
 
 // ErrTooMuch means that the output exceeds the limit.
-var ErrTooMuch = errors.New("the answer is too long")
+var ErrTooMuch = errors.New("the output is too long")
 
 // word matches an argument that nft reads as one word. nft joins its arguments, and a table could have the name "a;
 // flush ruleset".
@@ -55,7 +55,7 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), out, &messages
 	if err = cmd.Start(); err == nil {
-		// If memory runs out, the kernel kills this program rather than the daemon.
+		// If memory runs out, the kernel kills the started program rather than the daemon.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("500"), 0)
 		err = cmd.Wait()
 	}
@@ -70,8 +70,8 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	return out.buf.Bytes(), nil
 }
 
-// failure returns the first line of a program's messages as an error. nft up to 1.0.9 crashes on rules that nft 1.1.3
-// or newer wrote (kubernetes#136786).
+// failure returns the first line of a program's messages as an error. nft 1.0.9 and older versions crash on rules that
+// nft 1.1.3 or a newer version wrote (kubernetes#136786).
 func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
 	if _, after, ok := strings.Cut(text, "Error: "); ok {

@@ -20,9 +20,9 @@ func Family(number uint8) string {
 	}[number]
 }
 
-// Tables lists the tables in the network namespace of the calling thread, or none if the kernel lacks nf_tables.
+// Tables lists the nftables tables in the calling thread's network namespace, or none if the kernel lacks nf_tables.
 // Tables queries the kernel, because "nft list tables" (nft 1.0.6) reads all elements of all sets. Reading 200,000
-// elements takes a second. generation is the last 16 bits of the kernel's generation number, which changes whenever
+// elements takes a second. generation holds the last 16 bits of the kernel's generation number, which changes whenever
 // the rules change.
 func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
@@ -41,7 +41,7 @@ func Tables() (out []Table, generation uint16, err error) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("list of nftables' tables: %w", err)
+		return nil, 0, fmt.Errorf("list the nftables tables: %w", err)
 	}
 	for _, a := range answers {
 		if len(a.Data) < 4 {
@@ -49,7 +49,7 @@ func Tables() (out []Table, generation uint16, err error) {
 		}
 		attrs, err := netlink.NewAttributeDecoder(a.Data[4:])
 		if err != nil {
-			return nil, 0, fmt.Errorf("list of nftables' tables: %w", err)
+			return nil, 0, fmt.Errorf("list the nftables tables: %w", err)
 		}
 		generation = binary.BigEndian.Uint16(a.Data[2:])
 		for attrs.Next() {

@@ -83,8 +83,8 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// judge finds the first drop of a packet that matched a rule of the trace table. Other programs may trace other
-// packets. A packet gets another ID when the packet passes through the loopback interface, and the kernel reuses IDs.
+// judge finds the first drop of a packet that matched a rule in the trace table, because other programs may trace other
+// packets. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the loopback interface.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

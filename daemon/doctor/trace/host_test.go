@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A packet to this host gets another ID when the packet passes through the loopback interface, and this host sends the
+// A packet to this host gets another ID when it passes through the loopback interface, and this host itself sends the
 // reply.
 func TestTraceConnectionToThisHost(t *testing.T) {
 	t.Parallel()

@@ -1,10 +1,10 @@
-// Package trace finds the nftables rule that drops the packets of a connection. The rule may belong to Edgeway or to
-// another program.
+// Package trace finds the nftables rule that drops a connection's packets. The rule may belong to Edgeway or to another
+// program.
 //
-// The package adds a table that marks the packets of a connection for tracing (nft(8), "meta nftrace"). The kernel
-// then reports each rule that the packets match. The package removes the table afterwards. If this process is killed,
-// the table remains until the next trace or Cleanup, but traces only a connection that no longer exists. The package
-// does not trace iptables-legacy rules, because these rules are not part of nftables.
+// Package trace adds an nft table that marks a connection's packets for tracing (nft(8), "meta nftrace"). The kernel
+// then reports each rule that the packets match. Package trace removes the table after the trace. If this process is
+// killed, the table remains until the next trace or Cleanup, but traces only a connection that no longer exists.
+// iptables-legacy rules cannot be traced, because they are not part of nftables.
 package trace
 
 import (
@@ -25,8 +25,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is the name of the trace table, which belongs to the inet family. The chains whose names begin with answers
-// process the reply packets. The chain leaving processes the packets that leave this host or are for this host.
+// table is the name of the trace table, which belongs to the inet family. The chains with names that begin with answers
+// process the reply packets. The chain called leaving processes the packets that leave this host or are destined for
+// it.
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
@@ -34,19 +35,17 @@ const (
 )
 
 const (
-	// maxOutput limits the output of nft, which prints nothing here. maxMessages limits the number of kernel
-	// messages.
+	// maxOutput limits nft's output. maxMessages limits the number of kernel messages.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
-	// rest is the time to wait for another kernel message. After processing the packet, the kernel sends no more
-	// messages.
+	// rest is the time to wait for another kernel message before the trace counts as complete.
 	rest = 200 * time.Millisecond
-	// removeTime limits the time to remove the table. The removal runs even if ctx is done.
+	// removeTime limits the time for removing the table. Run removes the table even if ctx is done.
 	removeTime = 20 * time.Second
 	buffer     = 4 << 20
 )
 
-// Flow is a connection that this host makes.
+// Flow is a connection that this host opens.
 type Flow struct {
 	Protocol plan.Protocol // Protocol is TCP or UDP
 	To       netip.AddrPort
@@ -60,20 +59,20 @@ type Verdict struct {
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool
-	// To is the destination of the dropped packet, which may have been translated before the drop. If no packet was
-	// dropped, To is the last destination of a traced packet.
+	// To is the dropped packet's destination, possibly after translation. If no packet was dropped, To is the last
+	// destination of a traced packet.
 	To netip.AddrPort
-	// Family, Table and Chain identify the chain that dropped the packet. Handle is the handle of the rule, or 0 for
-	// the policy of the chain. Rule is the text of the rule.
+	// Family, Table and Chain identify the chain that dropped the packet. Handle is the rule's handle, or 0 for the
+	// chain's policy. Rule is the rule's text.
 	Family, Table, Chain string
 	Handle               uint64
 	Rule                 string
-	// Seen reports whether the kernel traced any packets. Left reports whether the packets left this host or were for
-	// this host. Answered reports whether a reply packet arrived.
+	// Seen reports whether the kernel traced any packets. Left reports whether the packets left this host or were
+	// destined for it. Answered reports whether a reply packet was received.
 	Seen, Left, Answered bool
 }
 
-// Run traces the packets of a flow while connect runs. connect must make the connection.
+// Run traces a flow's packets while connect runs. connect must open the connection.
 func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdict, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -82,9 +81,9 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadBuffer(buffer) // after an error, the smaller default buffer must suffice
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
-		return v, fmt.Errorf("traces of nftables (they need CAP_NET_ADMIN): %w", err)
+		return v, fmt.Errorf("receive nftables traces (requires CAP_NET_ADMIN): %w", err)
 	}
-	// The table must be removed even if the transaction was interrupted, because the kernel may have committed the
+	// Run removes the table even if the nft command was interrupted, because the kernel may have committed the
 	// transaction.
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	if _, err := nft.Run(ctx, maxOutput, flow.rules(), "-f", "-"); err != nil {
@@ -102,9 +101,9 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules returns the nft commands that recreate the table. The chain output runs before the chains of all other
-// programs. The address or port of packets in the other chains may have been translated, so these chains run after
-// connection tracking (-200). The chain leaving shows that the packets leave this host.
+// rules returns the nft commands that recreate the table. The chain called output runs before all other programs'
+// chains. The other chains run after connection tracking (-200), because the addresses or ports of their packets may
+// have been translated. The chain called leaving records that packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {
@@ -170,7 +169,7 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be sufficient
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("traces of nftables: %w", err)
+			return nil, fmt.Errorf("receive nftables traces: %w", err)
 		}
 		for _, m := range messages {
 			if e, ok := parse(m); ok {

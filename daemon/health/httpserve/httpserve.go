@@ -17,7 +17,7 @@ import (
 // RetryAfter is the delay between two attempts to bind the address, as in kube-proxy.
 const RetryAfter = 5 * time.Second
 
-// maxConns limits the connections of a server. The limit allows a few hundred clients, which use 8 MB of memory.
+// maxConns limits the number of connections to a server. A few hundred clients use 8 MB of memory.
 const maxConns = 256
 
 // Server configures an HTTP server.
@@ -31,8 +31,8 @@ type Server struct {
 	// reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// Down is called with the reason when the server stops serving, and with nil when the server starts to serve.
-	// Down may be nil.
+	// Down is called with the reason when the server stops serving, and with nil when the server starts serving. Down
+	// may be nil.
 	Down func(error)
 }
 
