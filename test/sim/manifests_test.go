@@ -12,8 +12,8 @@ import (
 // filesNamespace is the namespace of the Services in manifests. The API server has no Service in filesNamespace.
 const filesNamespace = "files"
 
-// manifests is a directory with two files. The field services holds the intended Services, even while a file is damaged
-// or the directory is hidden.
+// manifests is a directory with two manifests. The field services holds the intended Services, even while a file is
+// damaged or the directory is hidden.
 type manifests struct {
 	dir      string
 	host     *host

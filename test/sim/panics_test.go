@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// panics triggers panics in two components: in the planner, and in the sources when they convert an object.
+// panics triggers panics in the planner, and in the sources when they convert an object.
 type panics struct {
 	mu            sync.Mutex
 	convert, plan map[string]bool // the names of the Services that trigger panics

@@ -20,7 +20,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// process is a running daemon. It has the core that daemon.Run creates, but lacks the sockets, the doctor, and the
+// process is a running daemon with the core that daemon.Run creates, but without the sockets, the doctor, and the
 // followers that change a real kernel.
 type process struct {
 	core       *daemon.Core
