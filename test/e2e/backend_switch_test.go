@@ -206,7 +206,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest with Services whose names sort before other tests' Service names.
+// manyServices returns a manifest with Services that sort, by name, before other tests' Services.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {

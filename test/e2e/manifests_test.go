@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon whose only source is a directory of manifests. Each of the shopFiles defines one Service.
+// shop is a daemon with a manifest directory as its only source. Each of the shopFiles defines one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -241,7 +241,7 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// When the daemon starts, it must remove a Service whose manifest was deleted while the daemon was down.
+	// When the daemon starts, it must remove a Service if an operator deleted the manifest while the daemon was down.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces is the counter that makes namespace names unique.
+// namespaces counts the created namespaces. The counter is part of each namespace name.
 var namespaces atomic.Int32
 
 type namespace struct {

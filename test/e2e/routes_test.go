@@ -65,7 +65,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host whose only route is through the node.
+// beyond adds a host with a single route, which leads through the node.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -84,7 +84,7 @@ func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	return h
 }
 
-// configureIsland writes a configuration whose only source is a manifest directory.
+// configureIsland writes a configuration with a manifest directory as the only source.
 func (i *island) configureIsland(backend, node, extra string) {
 	i.t.Helper()
 	text := fmt.Sprintf(`version = 1

@@ -27,11 +27,11 @@ const (
 	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
 	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is the longest time for which the daemon may report a healthy host while the kernel lacks the plan:
-	// health.Grace plus the time of one check.
+	// grace limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace plus the
+	// time of one check.
 	grace = health.Grace + 2*time.Second
-	// honest is the longest time for which the kernel may differ from the sources while the daemon reports no fault. In
-	// the worst case, both a watch and the next list go silent.
+	// honest limits how long the kernel may differ from the sources while the daemon reports no fault. In the worst
+	// case, both a watch and the next list go silent.
 	honest = 2 * promised
 	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. The daemon
 	// lists each of four resources at most every 10 s while lists fail. If a watch breaks off, the daemon starts

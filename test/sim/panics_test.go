@@ -39,10 +39,10 @@ func (p *panics) set(convert, plan map[string]bool) {
 	p.convert, p.plan, p.seen = convert, plan, map[source.Key]time.Time{}
 }
 
-// panicWindow is the time for which package contain reports the fault "panic" after a panic.
+// panicWindow is the time that package contain reports the fault "panic" after a panic.
 const panicWindow = 10 * time.Minute
 
-// panicFault returns a random fault in which a component panics.
+// panicFault returns a random component panic as a fault.
 func (s *simulation) panicFault() episode {
 	k := pick(s.rand, s.kernel, s.follower)
 	victims := map[string]bool{}
@@ -72,7 +72,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame returns a fault in which a component panics for some objects until each object has a new version.
+// blame returns a fault that lets a component panic for some objects until each object has a new version.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()

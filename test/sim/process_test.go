@@ -130,8 +130,8 @@ type leftover struct {
 	until      time.Time
 }
 
-// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the timeout of a
-// dial that no request is waiting for.
+// idleTimeout is the idle timeout of net/http (http.DefaultTransport), plus the timeout of a dial that no request is
+// waiting for.
 const idleTimeout = 115 * time.Second
 
 func (s *simulation) checkLeft() {

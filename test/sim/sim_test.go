@@ -151,7 +151,7 @@ type simulation struct {
 	violations []string
 }
 
-// newSimulation returns a simulation in which the daemon is running and no event has happened yet.
+// newSimulation returns a simulation with a running daemon and without events so far.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),

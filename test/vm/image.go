@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages lists the packages in every image in addition to Debian's essential packages.
+// packages lists the packages that every image contains in addition to Debian's essential packages.
 var packages = []string{
 	"linux-image-cloud-amd64", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
 	"nftables", "iptables", "ipset", "ipvsadm", "conntrack", "iproute2", "iputils-ping",
@@ -55,7 +55,7 @@ func recipe(s Suite, more []string) []string {
 func cacheDir(s Suite, recipe []string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("cache folder: %w", err)
+		return "", fmt.Errorf("cache directory: %w", err)
 	}
 	// The number at the start is the version of the code that builds images. Increase the number when the same packages
 	// produce a different image.
@@ -78,19 +78,19 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 		return image{}, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return image{}, fmt.Errorf("cache folder: %w", err)
+		return image{}, fmt.Errorf("cache directory: %w", err)
 	}
 	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return image{}, fmt.Errorf("lock of the cache: %w", err)
+		return image{}, fmt.Errorf("locking the cache: %w", err)
 	}
 	defer func() { _ = lock.Close() }() // closing the file releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return image{}, fmt.Errorf("lock of the cache: %w", err)
+		return image{}, fmt.Errorf("locking the cache: %w", err)
 	}
 	if verify(dir) != nil {
 		if err := build(ctx, args, dir); err != nil {
-			return image{}, fmt.Errorf("build the image of %s: %w", s, err)
+			return image{}, fmt.Errorf("building the %s image: %w", s, err)
 		}
 	}
 	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil
@@ -132,7 +132,7 @@ func verify(dir string) error {
 		return err
 	}
 	if got != string(want) {
-		return errors.New("an image has changed since it was built")
+		return errors.New("the image has changed since it was built")
 	}
 	return nil
 }
