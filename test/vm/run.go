@@ -68,7 +68,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. Its directory contains a file for each of the machine's serial ports.
+// machine is a running virtual machine. The directory dir contains a file for each of the machine's serial ports.
 type machine struct {
 	job   *Job
 	dir   string
