@@ -19,7 +19,7 @@ import (
 const foreignMark = "0xa5b40205"
 
 // foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the
-// packets that leave with and without this mark. The nft table also translates an address that no Service uses.
+// packets that leave with and without this mark. foreignTable also translates an address that no Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}

@@ -161,7 +161,7 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// looks compares some of the rows with p and returns the first differences.
+// looks compares a sample of rows with p and returns the first differences.
 func (s *suite) looks(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {

@@ -149,8 +149,8 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups fails the test unless only the hooks of a host's own cgroup see the suite's connections. The parameter
-// least is the minimum number of sockets in the cgroup of client-a.
+// mustBeInGroups fails the test unless each host's sockets are in the host's own cgroup. The parameter least is the
+// minimum number of sockets in the cgroup of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {

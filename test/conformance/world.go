@@ -49,7 +49,7 @@ type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listening maps each address that the host itself listens at to a function that stops the server.
+	// listening maps each listening address of the host itself to a function that stops the server.
 	listening map[listener]func() error
 }
 

@@ -21,7 +21,7 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestSocketsAreInControlGroupOfHost checks the control groups of sockets that servers, clients and programs on the
+// TestSocketsAreInControlGroupOfHost checks the control groups of the sockets that servers, clients and programs on the
 // host opened.
 func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {

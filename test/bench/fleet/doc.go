@@ -1,6 +1,6 @@
-// Command fleet measures the load of many Edgeway hosts on one API server. The command counts the hosts' requests and
-// bytes, and measures the CPU time of the hosts and the API server: at rest, while endpoints change, and after a
-// restart of the API server.
+// Command fleet measures the load that many Edgeway hosts cause on one API server. The command counts the hosts'
+// requests and bytes, and measures the CPU time of the hosts and the API server: at rest, while endpoints change, and
+// after the API server restarts.
 //
 //	go run ./test/bench/fleet -hosts 200
 //

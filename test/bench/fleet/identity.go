@@ -17,8 +17,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is the path of the manifest that fleet.md tells administrators to apply. namespace is the namespace of the
-// hosts' service accounts.
+// access is the path of the manifest that fleet.md tells administrators to apply. The hosts' service accounts are in
+// namespace.
 const (
 	access    = "etc/edgeway/fleet-access.yaml"
 	namespace = "edgeway"
