@@ -1,5 +1,5 @@
-// Command messages prints Edgeway's texts (log messages, faults, errors and help) on one page for a reviewer. Every
-// string literal of at least two words counts as a text.
+// Command messages prints all of Edgeway's texts (log messages, faults, errors and help) for a reviewer. Every string
+// literal of at least two words counts as a text.
 package main
 
 import (
