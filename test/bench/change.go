@@ -19,7 +19,7 @@ func (b *bench) change(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// burst measures how long a host takes if one endpoint in each of many Services is replaced.
+// burst measures how long a host takes to use one replaced endpoint in each of many Services.
 func (b *bench) burst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }

@@ -16,8 +16,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is the network of a run: a network namespace with the API server and all endpoints, and a network namespace for
-// each program.
+// lab is a run's network: a network namespace with the API server and all endpoints, and a network namespace for each
+// program.
 type lab struct {
 	prefix    string
 	api       netip.Addr
@@ -31,7 +31,7 @@ type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
 	// patience is the timeout of a connection attempt. A dropped packet never gets a response, so patience bounds the
-	// error of a measured time.
+	// measurement error.
 	patience time.Duration
 }
 

@@ -101,7 +101,7 @@ func (p *program) resident() (float64, error) {
 }
 
 // waitSynced waits until the metrics show that every address family has synced since the time began, and returns the
-// time of the latest sync. If nothing has changed, a complete restart has no other visible effect.
+// time of the latest sync. If nothing has changed, the end of a restart has no other visible effect.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)

@@ -70,8 +70,8 @@ func (b *bench) coldStarts(ctx context.Context) error {
 
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share one table of virtual servers. After the deletion of a network namespace, the
-		// kernel clears the namespace's servers only later.
+		// All network namespaces share one table of virtual servers. When a network namespace is deleted, the kernel
+		// clears the namespace's servers only later.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ type suite struct {
 	enough int
 }
 
-// compare tests the connections of all rows and returns a line for each row that differs from p.
+// compare tests the connections of all rows and returns a line for each row with a result that differs from p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {

@@ -43,9 +43,9 @@
 // the host, the host listens at this address, and connections must reach the host. No other address in a "pass" line
 // may belong to a host.
 //
-// The suite counts the objects that a partial sync writes to the kernel. The suite finds these objects in the nftables
-// notifications and in the input of the iptables-legacy programs. A partial sync may write the changed objects and a
-// few other objects.
+// The suite counts the objects that a partial sync writes to the kernel. The suite finds the written objects in the
+// nftables notifications and in the input of the iptables-legacy programs. A partial sync may write the changed objects
+// and a few other objects.
 //
 // In addition to running the scenarios, the suite adds, changes and removes random Services by partial syncs. After
 // each sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host. The

@@ -122,8 +122,8 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of each chain in a table, without counters. chains omits other programs' chains, and the
-// empty built-in chains that a program creates when it lists a table.
+// chains returns the rules of each chain in an iptables table, without counters. chains omits other programs' chains,
+// and the empty built-in chains that a program creates when it lists a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// foreignMark sets many bits, but not the bit of the masquerade mark (bit 14).
+// foreignMark sets many bits, but not the masquerade bit (bit 14).
 const foreignMark = "0xa5b40205"
 
 // foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the

@@ -210,7 +210,7 @@ func eachPool(change func([]plan.Endpoint) []plan.Endpoint) func(*plan.Plan) {
 	}
 }
 
-// copyPlan copies the fields of a plan that the bugs change.
+// copyPlan copies the plan fields that the bugs change.
 func copyPlan(p *plan.Plan) *plan.Plan {
 	node := *p.Node
 	node.NodePortAddrs = slices.Clone(node.NodePortAddrs)

@@ -191,5 +191,5 @@ func mustAddress(name string, f plan.Family) netip.Addr {
 	return a
 }
 
-// isLocal reports whether the endpoints of the named host run on the node.
+// isLocal reports whether the named host's endpoints are running on the node.
 func isLocal(host string) bool { return host == hostName || strings.HasPrefix(host, "pod-") }

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The README's commands set up a host that serves a cluster's Services. The guide cluster.md explains these commands
-// and lists alternatives that create a token without an expiry time.
+// The README's commands set up a host that serves a cluster's Services. The guide cluster.md explains the README's
+// commands and lists alternatives that create a token without an expiry time.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -172,7 +172,7 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup creates a control group (version 1 or 2) with the memory limit. memoryGroup returns the path of the file
+// memoryGroup creates a control group (version 1 or 2) with the memory limit. memoryGroup returns the path to the file
 // that lists the group's processes.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()

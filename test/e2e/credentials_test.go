@@ -22,8 +22,8 @@ const pickedUp = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user. Like common tools, it writes a new file and renames it over the
-// old file.
+// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser writes a new file and renames it
+// over the old file.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())

@@ -211,7 +211,7 @@ func (r *faultRow) heal() {
 	}
 }
 
-// stale returns the value of the staleness metric in seconds, or -1 if there is none.
+// stale returns the staleness metric's value in seconds, or -1 if there is none.
 func (r *faultRow) stale() float64 {
 	_, body, err := r.d.get(metricsAddr, "/metrics")
 	if err != nil {

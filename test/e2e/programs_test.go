@@ -11,7 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wrapNFT replaces nft with a shell script from the daemon's next start on. The script can run nft itself.
+// wrapNFT installs a shell script that the daemon runs instead of nft after its next start. The script can run nft
+// itself.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
 	const path = "/usr/sbin:/usr/bin:/sbin:/bin"

@@ -88,7 +88,7 @@ func objectsOf(stream, choices []byte) []any {
 }
 
 // FuzzNFTables turns objects into nft commands. The commands for the first sync and for a change must be plain text of
-// bounded size. Both nft and the kernel must accept the commands: With -c, nft sends the commands to the kernel, and
+// bounded size. Both nft and the kernel must accept the commands. With -c, nft sends the commands to the kernel, and
 // the kernel rolls back the transaction.
 func FuzzNFTables(f *testing.F) {
 	p := newPrograms(f)

@@ -65,7 +65,7 @@ func printTexts(path string) error {
 	return nil
 }
 
-// literal returns the value of a string literal, or of a concatenation of string literals.
+// literal returns the value of a string literal or of concatenated string literals.
 func literal(e ast.Expr) (text string, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:

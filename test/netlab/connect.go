@@ -46,7 +46,7 @@ func (a Answer) String() string {
 	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
 
-// Outcome is the result of a connection, as the client observed it.
+// Outcome is the result that the client of a connection observed.
 type Outcome struct {
 	Answer Answer
 	// Server is the name of the server that responded. Seen is the client's address as the server saw it.

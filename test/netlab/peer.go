@@ -50,8 +50,8 @@ func servePeer(conn io.ReadWriteCloser) {
 	p.closeAll()
 }
 
-// startPeer starts the host's process in the host's namespace and control group. For the node of a lab with InPlace,
-// the tests' own process serves the requests.
+// startPeer starts the host's process in the host's namespace and control group. If the host is the node of a lab with
+// InPlace, the tests' own process serves the requests.
 func (h *Host) startPeer() (*rpc.Client, error) {
 	if h.Netns == "" {
 		far, near := net.Pipe()

@@ -119,7 +119,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 }
 
 // askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors for other flows
-// between the same two addresses. askSCTP ignores these packets and errors.
+// between the same two addresses. askSCTP ignores packets and errors for other flows.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
 	use, buf := s.fd.Write, init.marshal()

@@ -27,7 +27,7 @@ func LocalEndpoint(s string) plan.Endpoint {
 // ToPods holds the routes of a ClusterIP that masquerades connections from all sources except pods.
 var ToPods = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
-// Node returns the host of the test plans.
+// Node returns the host for the test plans.
 func Node() *plan.Node {
 	return &plan.Node{
 		Name:          "here",

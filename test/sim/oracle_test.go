@@ -33,8 +33,8 @@ const (
 	// honest limits how long the kernel may differ from the sources while the daemon reports no fault. In the worst
 	// case, both a watch and the next list go silent.
 	honest = 2 * promised
-	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. The daemon
-	// lists each of four resources at most every 10 s while lists fail. If a watch breaks off, the daemon starts
+	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. While lists
+	// fail, the daemon lists each of four resources at most once every 10 s. If a watch breaks off, the daemon starts
 	// another one after a second. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each
 	// fault and each full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400

@@ -1,7 +1,7 @@
 // Package sim runs the daemon for simulated hours. The daemon's real sources, tracker, planner, pipeline and health
 // checks run in a testing/synctest bubble. The simulated API server, kernel, files and host misbehave.
 //
-// A seed determines all events outside the daemon: the objects, their changes, the faults, and the times of all these
+// A seed determines all events outside the daemon: the objects and their changes, the faults, and the times of all
 // events. To repeat a seed:
 //
 //	go test ./test/sim -run TestSimulation -seed N -v

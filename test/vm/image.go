@@ -42,7 +42,7 @@ const (
 	sumsFile   = "SHA256SUMS"
 )
 
-// recipe returns everything that determines the contents of an image, except for the state of the Debian archive.
+// recipe returns everything that determines an image's contents, except for the state of the Debian archive.
 func recipe(s Suite, more []string) []string {
 	include := strings.Join(slices.Concat(packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
@@ -63,7 +63,7 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds the image of a suite, with the additional packages in more, unless the cache has an intact image. If
+// Prepare builds a suite's image, with the additional packages in more, unless the cache has an intact image. If
 // several processes call Prepare at the same time, one process builds the image and the others wait. To get current
 // packages, remove the old image.
 func Prepare(ctx context.Context, s Suite, more ...string) error {

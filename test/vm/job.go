@@ -22,7 +22,7 @@ type Job struct {
 	// If Systemd is true, systemd is the init process. If Systemd is false, the init process is a script that starts
 	// only the job.
 	Systemd bool
-	// Files maps paths in the machine to files or directories on the host. The runner copies these files before the
+	// Files maps paths in the machine to files or directories on the host. The runner copies the files before the
 	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
 	// 0755.
 	Files map[string]string

@@ -9,7 +9,7 @@ import (
 // tsc reads the CPU's time stamp counter, which QEMU passes to its machines unchanged.
 func tsc() uint64
 
-// clockParameter returns the kernel parameter that sets the frequency of the time stamp counter. The kernel's own
+// clockParameter returns the kernel parameter that sets the time stamp counter's frequency. The kernel's own
 // measurement at boot can be wrong by any factor if the host does not run the machine during the measurement. On one
 // machine, the clock ran eight times too fast.
 var clockParameter = sync.OnceValue(func() string {

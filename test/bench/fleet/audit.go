@@ -41,7 +41,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in the order of the audit log, and ignores an incomplete last line.
+// readAudit returns the hosts' requests in audit log order, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,7 +67,7 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent parses a line about the receipt or the rejection of a host's request. For any other line, ok is false.
+// parseEvent parses a line that records the receipt or rejection of a host's request. For any other line, ok is false.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {

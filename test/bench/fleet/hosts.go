@@ -19,8 +19,8 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand is the first argument of the process that runs the hosts. The following arguments are the number of
-// hosts, the directory of their kubeconfigs and a label selector.
+// hostsCommand is the first argument of the process that runs the hosts. The other arguments are the number of hosts,
+// the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"
@@ -55,8 +55,7 @@ type state struct {
 	Synced int // the number of hosts that have received all objects
 	Faulty int // the number of hosts that report an error
 	Seen   int64
-	// Contact is the time of the oldest among the hosts' last contacts, or zero if a host has never reached the API
-	// server.
+	// Contact is the oldest of the hosts' last contact times, or zero if a host has never reached the API server.
 	Contact time.Time
 }
 

@@ -26,7 +26,7 @@ type lab struct {
 	cluster *cluster.Cluster
 	group   *cgroup.Group
 	written int
-	// controller is the token of a controller outside the fleet.
+	// controller is the token that a controller outside the fleet uses.
 	controller string
 }
 

@@ -11,7 +11,7 @@ import (
 
 type measure = kit.Measure
 
-// In the results, the name of a program identifies the objects that the hosts watch.
+// In the results, a program's name identifies the objects that the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"

@@ -21,7 +21,7 @@ type Key struct {
 	Program  string
 }
 
-// Figures holds the results of a run. Times are in seconds, and sizes are in bytes.
+// Figures holds a run's results. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
 // Add adds a result to a key.

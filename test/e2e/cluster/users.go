@@ -57,7 +57,7 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig returns the path of a user's kubeconfig. The control plane writes its logs to another directory, because
+// Kubeconfig returns the path to a user's kubeconfig. The control plane writes its logs to another directory, because
 // Edgeway watches the kubeconfig's directory.
 func (c *Cluster) Kubeconfig(user string) string {
 	return filepath.Join(c.dir, "users", user+".kubeconfig")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// result is the result of a test case. In the output of a test program with -test.v, a test case is a subtest.
+// result is a test case's result. In the output of a test program with -test.v, a test case is a subtest.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string

@@ -18,8 +18,8 @@ func servicesFromLastKnown(h *host) {
 	h.tellsAge()
 }
 
-// tellsAge fails the test unless the unit's status text and `edgeway status` report the age of the state and the
-// unreachable API server.
+// tellsAge fails the test unless the unit's status text and `edgeway status` report the state's age and the unreachable
+// API server.
 func (h *host) tellsAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)

@@ -61,8 +61,8 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig tests the units in cluster.md. With these units, systemd copies the kubeconfig whenever it
-// changes, without a restart or a reload.
+// replacedRootsKubeconfig tests the units in cluster.md. With the units in cluster.md, systemd copies the kubeconfig
+// whenever it changes, without a restart or a reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
 	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")
