@@ -95,12 +95,12 @@ func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	}
 }
 
-// expectation is the required result of a row, which either Decide or a declared deviation determines.
+// expectation is a row's required result, according to Decide or a declared deviation.
 type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// own reports whether the destination is an address of the host.
+	// own reports whether the destination is one of the host's addresses.
 	own bool
 }
 

@@ -100,7 +100,7 @@ func (v variantOf) run(commands ...string) func(context.Context) error {
 	}
 }
 
-// dump prints Edgeway's chains and the built-in chains for IPv4 and IPv6, sorted.
+// dump prints a sorted list of Edgeway's chains and the built-in chains for IPv4 and IPv6.
 func (v variantOf) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {

@@ -68,8 +68,9 @@ type nftObject struct {
 	elements []string // elements is sorted
 }
 
-// dumpTable prints the nft tables with the given name, sorted. The dump omits the clients in affinity maps. The dump
-// also omits unreferenced chains and maps, because they have no effect and the backend deletes them later.
+// dumpTable prints the sorted contents of the nft tables with the given name. The dump omits the clients in affinity
+// maps. The dump also omits unreferenced chains and maps, because they have no effect and the backend deletes them
+// later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {

@@ -26,7 +26,7 @@ service elsewhere
   ExternalIP     external-4:80  pod=cluster host=cluster+snat outside=drop
 ` + stickySpec
 
-// bug is a mistake that a backend could make. To simulate it, the test applies a slightly wrong plan to a correct
+// bug is a mistake that a backend could make. To simulate a bug, the test applies a slightly wrong plan to a correct
 // backend.
 type bug struct {
 	name  string

@@ -152,8 +152,9 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// With the default settings, Edgeway must stop using a dead endpoint within three seconds. From then on, no new
-// connection may fail, not even during a reload. When an endpoint recovers, Edgeway must use it again.
+// With the default settings, Edgeway must stop using a dead endpoint within three seconds. No new connection may fail
+// more than three seconds after an endpoint has died, not even during a reload. When an endpoint recovers, Edgeway must
+// use it again.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {

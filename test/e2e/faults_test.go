@@ -184,7 +184,7 @@ func (r *faultRow) mend() {
 	r.proxy.begin(nil)
 }
 
-// told matches a health message in JSON that says that the API server is unreachable or rejects requests.
+// told matches the health message, in JSON, for an API server that is unreachable or rejects requests.
 var told = regexp.MustCompile(`Source kube is (?:unreachable|rejecting requests), [^:]*: ((?:[^"\\]|\\.)*)`)
 
 func (r *faultRow) watch() {

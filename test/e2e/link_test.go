@@ -23,7 +23,8 @@ type link struct {
 	target   string
 	// name is the link's host name in the kubeconfig, or "" if the kubeconfig contains the link's address.
 	name string
-	// proxy turns the link's listener into an HTTP proxy. The kubeconfig then contains both the proxy and the server.
+	// proxy turns the link's listener into an HTTP proxy. If proxy is true, the kubeconfig contains both the proxy and
+	// the server.
 	proxy bool
 
 	mu    sync.Mutex

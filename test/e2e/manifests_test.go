@@ -206,7 +206,7 @@ func damages() []damage {
 	}
 }
 
-// If manifests were damaged before the daemon starts, the host must keep all Services, even after a reboot. The status
+// If manifests are damaged before the daemon starts, the host must keep all Services, even after a reboot. The status
 // and the log must name the damaged path and a fix.
 func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()

@@ -113,7 +113,7 @@ func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	}
 }
 
-// TestKilledProcessIsReported kills a host's process. The error from the next connection must name this process.
+// TestKilledProcessIsReported kills a host's process. The error from the next connection must name the killed process.
 func TestKilledProcessIsReported(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))

@@ -81,7 +81,7 @@ func (s *simulation) apiFault() episode {
 	}
 }
 
-// newImpostor returns a server that has no objects and presents a different certificate from the API server's.
+// newImpostor returns a server that has no objects and does not use the API server's certificate.
 func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
 
 func (s *simulation) linkFault() episode {

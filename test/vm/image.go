@@ -35,7 +35,8 @@ type image struct {
 	kernel, root string
 }
 
-// An image consists of the files below. Prepare writes the sums last, so an image without sums is incomplete.
+// An image consists of the files with these names. Prepare writes the sums last, so an image without sums is
+// incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"

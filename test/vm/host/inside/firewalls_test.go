@@ -18,7 +18,8 @@ var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain changes a route, because the daemon then checks the host immediately instead of up to a minute later.
+	// lookAgain changes a route to trigger the daemon's check of the host, which would otherwise run up to a minute
+	// later.
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
