@@ -52,8 +52,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// floors lists the daemon's folders in layers, from lowest to highest. A folder may import only folders in lower
-// layers.
+// floors lists the daemon's directories in layers, from lowest to highest. A directory may import only directories in
+// lower layers.
 var floors = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
@@ -159,7 +159,7 @@ func TestEveryPackageHasDocComment(t *testing.T) {
 
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
-// TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own folder. The
+// TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own directory. The
 // exceptions are the daemon's list of backends, the default in the configuration, and code that runs the iptables
 // programs to read a firewall's rules.
 func TestOnlyBackendPackagesNameBackends(t *testing.T) {
@@ -214,7 +214,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	return out
 }
 
-// proxier returns the name of the proxier to which path belongs, for example "nftables", or "".
+// proxier returns the name of the proxier that path belongs to, for example "nftables", or "" if there is none.
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
 	if !ok {
@@ -224,13 +224,13 @@ func proxier(path string) string {
 	return name
 }
 
-// within reports whether path is root or a path below root. A path in sigs.k8s.io is not within k8s.io.
+// within reports whether path is root or a path below root. For example, a path in sigs.k8s.io is not within k8s.io.
 func within(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library. The first element of a standard library path has no dot,
-// and "edgeway" is the name of this module.
+// standard reports whether path is in the standard library. The first element of a standard library path has no dot.
+// The path "edgeway" is this module.
 func standard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

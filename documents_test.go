@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// documents maps the path of each file that has one of the given extensions to the file's text.
+// documents returns the texts of the files with one of the given extensions, keyed by path.
 func documents(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// readsForeignText maps each file that may search the text of an error to the program or library that reports the error
-// only as text.
+// readsForeignText maps each file that may search an error's text to the program or library that reports the error only
+// as text.
 var readsForeignText = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
 	"edgeway/daemon/doctor/firewall/read.go":    "nft",
@@ -21,8 +21,8 @@ var readsForeignText = map[string]string{
 	"edgeway/proxiers/iptables/probe.go":        "iptables",
 }
 
-// Code must not search the text of a fault, or the text of an error that Edgeway creates. The code that detects a fault
-// must create a value for the fault instead.
+// Code must not search a fault's text, or the text of an error that Edgeway creates. Instead, the code that detects a
+// fault must create a value for it.
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
@@ -51,7 +51,7 @@ func TestSearchedTexts(t *testing.T) {
 	}
 }
 
-// searchedTexts returns the line numbers of code that searches the text of an error, or the Message or Fix of a value.
+// searchedTexts returns the line numbers of code that searches an error's text, or a value's Message or Fix.
 func searchedTexts(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()

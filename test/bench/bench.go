@@ -31,14 +31,14 @@ type bench struct {
 	cluster           *cluster.Cluster
 	ours, peer, floor *program // peer and floor may be nil; floor runs only during changes
 	results           results
-	size              int // number of existing Services
-	changed           int // number of changes so far
+	size              int // the number of existing Services
+	changed           int // the number of changes so far
 }
 
 func newBench(ctx context.Context, opts options) (*bench, error) {
 	dir, err := os.MkdirTemp("", "edgeway-bench-")
 	if err != nil {
-		return nil, fmt.Errorf("directory of the bench: %w", err)
+		return nil, fmt.Errorf("benchmark directory: %w", err)
 	}
 	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{kit.Figures{}}}
 	if err := b.setup(ctx); err != nil {
@@ -114,7 +114,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all takes all measurements with each number of Services, in ascending order, on the same API server.
+// all performs all measurements with each number of Services, in ascending order, on the same API server.
 func (b *bench) all(ctx context.Context) error {
 	if err := b.grow(ctx, fewServices); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (b *bench) grow(ctx context.Context, size int) error {
 	return nil
 }
 
-// inTurns returns a function that measures the programs in turn. The order is reversed after each round.
+// inTurns returns a function that measures the programs in turn. Each round reverses the order of the previous round.
 func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }

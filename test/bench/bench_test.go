@@ -101,7 +101,7 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// A client must receive the address of the endpoint. After a reset, a host must reach the endpoints and have no rules.
+// A client must receive the endpoint's address. After a reset, a host must reach the endpoints and have no rules.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)
 	addr := cluster.EndpointAddr(7, 3)
@@ -126,7 +126,7 @@ func TestHostsReachEndpoints(t *testing.T) {
 	}
 }
 
-// A control group must count the CPU time of a program and of its child processes. A frozen program must use no CPU
+// A control group must count the CPU time of a program and of its child processes. A frozen program must not use CPU
 // time.
 func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	_, p := newTestProgram(t)

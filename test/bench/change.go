@@ -13,12 +13,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// change measures the replacement of one endpoint. The measurement ends when a connection reaches the new endpoint.
+// change measures how long a host takes to use one replaced endpoint. The measurement ends when a connection reaches
+// the new endpoint.
 func (b *bench) change(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// burst measures the replacement of one endpoint in each of many Services.
+// burst measures how long a host takes to use one replaced endpoint in each of many Services.
 func (b *bench) burst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
@@ -88,9 +89,9 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 	return end.Sub(began), err
 }
 
-// connections measures new connections to Services. The programs take turns in short blocks, so that other load affects
-// all programs equally. The order is reversed after each block, because the previous program determines the contents of
-// the CPU caches.
+// connections measures new connections to Services. The programs take turns in short blocks, so other load affects all
+// programs equally. Each block reverses the order of the previous block, because the previous program determines the
+// contents of the CPU caches.
 func (b *bench) connections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.forgetFlows(); err != nil {

@@ -57,8 +57,8 @@ socket = %q
 `, b.cluster.Kubeconfig(cluster.Edgeway), p.file(stateDir), b.opts.mode.name, p.file("control.sock")))
 }
 
-// newKubeProxy configures kube-proxy to be as fast as possible. There is no delay between syncs. A Node object exists,
-// because kube-proxy would otherwise wait for half a minute at each start.
+// newKubeProxy configures kube-proxy to be as fast as possible, with no delay between syncs. The function creates a
+// Node object, because kube-proxy would otherwise wait for half a minute at each start.
 func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error)
 		}
 	}
 	p.argv = []string{path, "--config=" + p.file("config.yaml")}
-	// kube-proxy also posts events, which only an administrator may do on this API server.
+	// kube-proxy also posts events, which require an administrator's rights on this API server.
 	return p, p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[1]s
@@ -94,8 +94,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables creates a directory in which the plain names of the iptables programs are links to the programs of one
-// variant. The directory is the first in PATH.
+// linkIPTables creates a directory with links to the programs of one iptables variant. The links have the programs'
+// plain names, and the directory is the first in PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

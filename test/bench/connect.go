@@ -66,7 +66,7 @@ func establish(fd int, to netip.AddrPort, timeout time.Duration) error {
 	}
 	code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err != nil {
-		return fmt.Errorf("state of a connection: %w", err)
+		return fmt.Errorf("connection state: %w", err)
 	}
 	if code != 0 {
 		return fmt.Errorf("connect to %s: %w", to, unix.Errno(code))
@@ -92,7 +92,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection to a Service that must succeed. If endpoint is valid, the connection must reach the endpoint.
+// goal is a connection to a Service that must succeed. If endpoint is valid, the connection must reach that endpoint.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -104,9 +104,9 @@ func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.Cluste
 // endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
 const attempts = 8
 
-// reach attempts the goals in order, and returns the time at which the last goal was reached.
+// reach attempts the goals in order, and returns the time when it reached the last goal.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
-	began, reached := time.Now(), 0 // began is the start of the attempts to reach the current goal
+	began, reached := time.Now(), 0 // the start of the attempts to reach the current goal
 	var last error
 	err := cluster.InNetns(h.netns, func() error {
 		for ctx.Err() == nil {
@@ -122,7 +122,7 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 			}
 			time.Sleep(pause(time.Since(began), time.Since(try)))
 		}
-		return fmt.Errorf("%d of %d connections: %w: %w", len(goals)-reached, len(goals), ctx.Err(), last)
+		return fmt.Errorf("%d of %d connections failed: %w: %w", len(goals)-reached, len(goals), ctx.Err(), last)
 	})
 	return time.Now(), err
 }

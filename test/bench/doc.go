@@ -1,10 +1,10 @@
-// Command bench measures Edgeway and kube-proxy against a real API server: starts, changes, new connections and memory.
+// Command bench measures Edgeway and kube-proxy with a real API server: starts, changes, new connections and memory.
 //
 //	scripts/bench -mode iptables-legacy -sizes 1000,10000
 //
 // Edgeway and kube-proxy use the same kernel mechanism: nftables (the default), a variant of iptables, or IPVS. With
 // -previous, the benchmark measures an earlier version of Edgeway instead of kube-proxy. In nftables mode, package
-// floor makes the same changes with as little work as possible, so its results are a lower bound.
+// floor performs the same changes with as little work as possible, so its results are a lower bound.
 //
 // Compare only ratios of two results from the same run, because a single result depends on the machine. Each program
 // has its own network namespace and control group. All programs watch the same API server and take turns. While the

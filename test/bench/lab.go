@@ -16,8 +16,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is the network of a run: a network namespace with the API server and all endpoints, and a network namespace for
-// each program.
+// lab is a run's network: a network namespace with the API server and all endpoints, and a network namespace for each
+// program.
 type lab struct {
 	prefix    string
 	api       netip.Addr
@@ -26,20 +26,19 @@ type lab struct {
 	endpoints net.Listener
 }
 
-// host is a network namespace with a link to the network namespace of the endpoints.
+// host is a network namespace with a link to the endpoints' network namespace.
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
 	// patience is the timeout of a connection attempt. A dropped packet never gets a response, so patience bounds the
-	// error of a measured time.
+	// measurement error.
 	patience time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
 
-// newLab creates the network namespace of the endpoints. In the endpoints' network namespace, a server accepts
-// connections to cluster.EndpointPort on every address in 10.128.0.0/9, and responds with the four bytes of the
-// address.
+// newLab creates the endpoints' network namespace. A server in this namespace accepts connections to
+// cluster.EndpointPort on every address in 10.128.0.0/9, and responds with the four bytes of the address.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
 	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
 	err := kit.IP(ctx,
@@ -68,8 +67,8 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost replaces the network namespace of a stopped program with a new network namespace, which has no rules,
-// connections or Service addresses.
+// resetHost replaces a stopped program's network namespace with a new one, which has no rules, connections or Service
+// addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err
@@ -93,7 +92,7 @@ func (l *lab) close() {
 	if l.endpoints != nil {
 		_ = l.endpoints.Close()
 	}
-	// The context of the run may already be done.
+	// The run's context may already be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -102,11 +101,11 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve starts one server for all endpoints. The server sends each client the address to which the client connected.
+// serve starts one server for all endpoints. The server sends each client the address that the client connected to.
 func (l *lab) serve() error {
 	return cluster.InNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
-			return fmt.Errorf("listener of the endpoints: %w", err)
+			return fmt.Errorf("listener for the endpoints: %w", err)
 		}
 		go func() {
 			for {
@@ -146,12 +145,12 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 }
 
 // forgetFlows deletes all tracked connections. An entry from an attempt without rules would prevent the translation of
-// a new connection from the same port for two minutes. Entries of closed connections also use memory.
+// a new connection from the same port for two minutes. The entries of closed connections also use memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 		if err != nil {
-			return fmt.Errorf("connection tracking of %s's host: %w", p.name, err)
+			return fmt.Errorf("connection tracking on %s's host: %w", p.name, err)
 		}
 	}
 	return nil

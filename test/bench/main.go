@@ -32,7 +32,7 @@ func main() {
 			return err
 		}
 		if os.Getuid() != 0 {
-			return errors.New("network namespaces and control groups need root")
+			return errors.New("network namespaces and control groups require root")
 		}
 		return run(ctx, opts, os.Stdout)
 	})
@@ -41,18 +41,18 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; built from this tree if empty")
-	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary`, measured beside it")
-	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary`, measured beside it instead of kube-proxy")
-	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` at which kube-proxy is measured")
-	flags.IntVar(&o.rounds, "rounds", 3, "starts of each kind; the median counts")
-	flags.IntVar(&o.changes, "changes", 12, "single changes, new Services and bursts; the median counts")
-	flags.DurationVar(&o.patience, "patience", 2*time.Millisecond, "the time that one attempt to connect may take")
-	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all figures")
-	flags.StringVar(&o.plot, "plot", "", "an SVG `file` for plots of all figures")
-	flags.StringVar(&o.logs, "logs", "", "a `directory` that keeps the programs' logs")
-	modeName := flags.String("mode", "nftables", "what both programs use: nftables, iptables-nft, iptables-legacy or ipvs")
-	sizes := flags.String("sizes", "", "ascending numbers of Services; the usual ones of the mode if empty")
+	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary` (default: build it from this tree)")
+	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary` for comparison")
+	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary` for comparison instead of kube-proxy")
+	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` for kube-proxy's measurements")
+	flags.IntVar(&o.rounds, "rounds", 3, "the number of starts of each kind; the result is the median")
+	flags.IntVar(&o.changes, "changes", 12, "the number of single changes, new Services and bursts; the result is the median")
+	flags.DurationVar(&o.patience, "patience", 2*time.Millisecond, "the timeout of one connection attempt")
+	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all results")
+	flags.StringVar(&o.plot, "plot", "", "an SVG `file` for plots of all results")
+	flags.StringVar(&o.logs, "logs", "", "a `directory` for the programs' logs")
+	modeName := flags.String("mode", "nftables", "the mode of both programs: nftables, iptables-nft, iptables-legacy or ipvs")
+	sizes := flags.String("sizes", "", "ascending numbers of Services (default: the mode's usual numbers)")
 	err := flags.Parse(args)
 	if err != nil {
 		return o, err
@@ -83,8 +83,8 @@ func (o options) peer() string {
 	return "kube-proxy"
 }
 
-// run takes all measurements and writes the tables to out. If a measurement fails, run still writes the results of the
-// earlier measurements.
+// run performs all measurements and writes the tables to out. If a measurement fails, run still writes the results of
+// the earlier measurements.
 func run(ctx context.Context, opts options, out io.Writer) error {
 	// This process is both the client and the endpoints. With only one CPU, the client would delay the endpoints'
 	// responses.

@@ -9,7 +9,7 @@ import (
 
 // mode is a kernel mechanism that both Edgeway and kube-proxy support.
 type mode struct {
-	name     string // value of the -mode option and of Edgeway's proxy.backend key
+	name     string // the value of the -mode option and of Edgeway's proxy.backend key
 	peerMode string // kube-proxy's name for this mode
 	variant  string // "nft" or "legacy" for iptables, "" otherwise
 	// syncPeriod is the period of kube-proxy's periodic syncs.
@@ -34,7 +34,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// A sync of kube-proxy takes so long that a periodic sync would disturb every measurement.
+			// A kube-proxy sync takes so long that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}
@@ -51,7 +51,7 @@ func findMode(name string) (mode, error) {
 	return mode{}, fmt.Errorf("mode %q: want one of %s", name, strings.Join(known, ", "))
 }
 
-// step takes one measurement with one number of Services.
+// step is one measurement with one number of Services.
 type step struct {
 	name string
 	run  func(context.Context) error
@@ -85,7 +85,7 @@ func (b *bench) steps() []step {
 // hasServers returns an error unless the program uses IPVS for every Service. On a host without IPVS, Edgeway would
 // silently serve the Services with its fallback.
 func (b *bench) hasServers(_ context.Context, p *program) error {
-	// /proc/net/ip_vs omits some virtual servers if another network namespace also has virtual servers (Linux 6.1).
+	// On Linux 6.1, /proc/net/ip_vs omits some virtual servers if another network namespace also has virtual servers.
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()
 	if err != nil {
 		return fmt.Errorf("virtual servers of %s: %w", p.name, err)

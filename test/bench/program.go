@@ -20,11 +20,11 @@ type program struct {
 	name string
 	host *host
 	argv []string
-	env  []string // in addition to the environment of this process
+	env  []string // added to the environment of this process
 	dir  string
 	log  string
 	cg   *cgroup.Group
-	cmd  *exec.Cmd // cmd is nil if the program is stopped
+	cmd  *exec.Cmd // nil if the program is stopped
 }
 
 // Edgeway and kube-proxy export the metric lastSynced on their hosts. The metric has a sample for each address family
@@ -61,7 +61,7 @@ func (p *program) command(argv ...string) *exec.Cmd {
 
 func (p *program) run(argv ...string) error {
 	if out, err := p.command(argv...).CombinedOutput(); err != nil {
-		return fmt.Errorf("%s on the host of %s: %w: %.500s", strings.Join(argv, " "), p.name, err, out)
+		return fmt.Errorf("%s on %s's host: %w: %.500s", strings.Join(argv, " "), p.name, err, out)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (p *program) resident() (float64, error) {
 }
 
 // waitSynced waits until the metrics show that every address family has synced since the time began, and returns the
-// time of the latest sync. If nothing has changed, a restart has no other visible effect when it is complete.
+// time of the latest sync. If nothing has changed, the end of a restart has no other visible effect.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
@@ -140,7 +140,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the value in a line of metrics, or false if the line contains another metric.
+// gauge returns the value in a metrics line, or false if the line contains another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {

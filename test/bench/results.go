@@ -30,7 +30,7 @@ func measures() []measure {
 	return append(all, connection, resident, coldStart, coldStart.CPU())
 }
 
-// unit returns the divisor and the name of the unit in which the table shows m.
+// unit returns the divisor and the unit's name for m in the table.
 func unit(m measure) (float64, string) {
 	switch m {
 	case resident:
@@ -86,7 +86,7 @@ func (r results) print(w io.Writer, opts options) {
 	}
 }
 
-// cell returns the medians of Edgeway, the peer and the floor for a measure. cell omits trailing programs that have no
+// cell returns the medians of Edgeway, the peer and the floor for a measure. cell omits trailing programs without
 // results.
 func (r results) cell(m measure, services int) string {
 	divisor, _ := unit(m)

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown is a run in RESULTS.md. file is the base name of the run's files in the results folder, mode is the run's mode,
-// and table is the beginning of the run's table.
+// shown is a run in RESULTS.md. file is the base name of the run's files in the results directory, mode is the run's
+// mode, and table is the beginning of the run's table.
 type shown struct {
 	file, mode, table string
 	// plain reports whether the run has no plot, because each panel would have only one point.
@@ -106,7 +106,7 @@ func cellsOf(line string) []string {
 }
 
 // compareCell compares a cell with the results of Edgeway, the peer and the floor, and returns the number of results in
-// the cell. row has the form "table: measure, unit".
+// the cell. The argument row has the form "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
 	_, name, _ := strings.Cut(row, ": ")

@@ -47,7 +47,7 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 }
 
 // coldStarts measures how Edgeway and an earlier version of Edgeway start without the API server. kube-proxy saves no
-// state.
+// state, so coldStarts does not measure it.
 func (b *bench) coldStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
@@ -71,7 +71,7 @@ func (b *bench) coldStarts(ctx context.Context) error {
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
 		// All network namespaces share one table of virtual servers. When a network namespace is deleted, the kernel
-		// clears its servers only later.
+		// clears the namespace's servers only later.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}

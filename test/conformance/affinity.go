@@ -19,11 +19,11 @@ const shortAffinity = 3 * time.Second
 // testAffinity checks session affinity (SEMANTICS row 30) for many concurrent clients, over every protocol and address
 // family.
 func testAffinity(t *testing.T, s *suite) {
-	t.Run("a client keeps its endpoint, at every frontend", func(t *testing.T) { testStickiness(t, s) })
-	t.Run("removal of an endpoint moves its clients only", func(t *testing.T) { testRemovedChoice(t, s) })
-	t.Run("it ends after its time and is refreshed by use", func(t *testing.T) { testExpiry(t, s) })
-	t.Run("a client of loopback is its source address", func(t *testing.T) { testLoopbackAffinity(t, s) })
-	t.Run("a restart and a full sync keep it", func(t *testing.T) { testAffinitySurvives(t, s) })
+	t.Run("a client keeps its endpoint at every frontend", func(t *testing.T) { testStickiness(t, s) })
+	t.Run("removing an endpoint moves only its clients", func(t *testing.T) { testRemovedChoice(t, s) })
+	t.Run("affinity expires, and use extends it", func(t *testing.T) { testExpiry(t, s) })
+	t.Run("on loopback, each source address is a client", func(t *testing.T) { testLoopbackAffinity(t, s) })
+	t.Run("affinity survives a restart and a full sync", func(t *testing.T) { testAffinitySurvives(t, s) })
 }
 
 const stickySpec = `
@@ -56,7 +56,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	}
 	for c, met := range s.choices(p, "external-2:80") {
 		if met.server != "pod-b:9090" {
-			problems = append(problems, fmt.Sprintf("%s: a route to the local pool reached %s", c, met.server))
+			problems = append(problems, fmt.Sprintf("%s: a route to the local pool led to %s", c, met.server))
 		}
 	}
 	// Clients choose their endpoints of two Services independently, so some clients must choose different endpoints.
@@ -68,10 +68,10 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 		met[first[c].server] = true
 	}
 	if differ == 0 {
-		problems = append(problems, "every client has the same endpoint in two Services")
+		problems = append(problems, "every client uses the same endpoint for both Services")
 	}
 	if len(met) != 3 {
-		problems = append(problems, fmt.Sprintf("all clients together met only the endpoints %v", sortedKeys(met)))
+		problems = append(problems, fmt.Sprintf("all clients together reached only the endpoints %v", sortedKeys(met)))
 	}
 	return problems
 }
@@ -91,13 +91,13 @@ service web
 	stay := maps.Clone(before)
 	maps.DeleteFunc(stay, func(_ client, met choice) bool { return met.server == "pod-b" })
 	if len(stay) == len(before) {
-		t.Error("no client had the endpoint that was removed")
+		t.Error("no client used the removed endpoint")
 	}
 	after := s.choices(p, "node-1:30080")
 	fail(t, s.moved(stay, after, "another endpoint was removed"))
 	for c, met := range after {
 		if met.server == "pod-b" {
-			t.Errorf("%s: still sent to the endpoint that was removed", c)
+			t.Errorf("%s: still uses the removed endpoint", c)
 		}
 	}
 	// When the endpoint returns together with a new endpoint, no client may switch to another endpoint.
@@ -112,12 +112,12 @@ func testExpiry(t *testing.T, s *suite) {
 			return
 		}
 		affinity *= 2
-		t.Logf("this machine is too busy: once more, with %s", affinity)
+		t.Logf("this machine is too busy, retrying with %s", affinity)
 	}
-	t.Error("this machine is too busy to tell use from disuse")
+	t.Error("this machine is too busy to measure the affinity timeout")
 }
 
-// expires returns false if the connections of a client were too far apart to draw a conclusion.
+// expires returns false if a client's connections were too far apart to draw a conclusion.
 func (s *suite) expires(t *testing.T, affinity time.Duration) bool {
 	ses := s.fresh(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -144,7 +144,7 @@ service unused
 		fail(t, s.moved(used, again, "it was used all the time"))
 	}
 	if again := s.choices(p, "cluster-2:80"); maps.Equal(unused, again) {
-		t.Errorf("after %s without a connection all %d clients still have their endpoints", 2*affinity, len(again))
+		t.Errorf("after %s without a connection, all %d clients still use their endpoints", 2*affinity, len(again))
 	}
 	return true
 }
@@ -176,7 +176,7 @@ type choice struct {
 }
 
 // choices connects every client to a destination, over all protocols and families, and returns the server that each
-// client reached. The destination is written as in scenarios.
+// client reached. The destination uses the notation of the scenarios.
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
 	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {
@@ -217,8 +217,8 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// moved returns a line for each client whose endpoint differs between before and after, unless a declared deviation
-// allows the change.
+// moved returns a line for each client that has changed its endpoint between before and after, unless a declared
+// deviation allows the change.
 func (s *suite) moved(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]
@@ -232,7 +232,7 @@ func (s *suite) moved(before, after map[client]choice, why string) (problems []s
 			s.report.countDeviation(s.backend.Affinity[i].Name)
 			continue
 		}
-		problems = append(problems, fmt.Sprintf("%s: had %s, and %s after %s", c, had.server, has.server, why))
+		problems = append(problems, fmt.Sprintf("%s: used %s before and %s after %s", c, had.server, has.server, why))
 	}
 	return problems
 }

@@ -13,8 +13,8 @@ import (
 const aloneVariable = "CONFORMANCE_ALONE"
 
 // alone runs a test in a separate process and network namespace, in parallel with other tests that call alone. The test
-// suites of several backends then take little longer than one test suite, because they mostly wait. In the separate
-// process, alone returns false, and the test continues.
+// suites mostly wait, so several of them together take little longer than one. In the separate process, alone returns
+// false, and the test continues.
 func alone(t *testing.T) bool {
 	if os.Getenv(aloneVariable) == t.Name() {
 		return false
@@ -39,7 +39,7 @@ func alone(t *testing.T) bool {
 	runtime.LockOSThread() // the kernel sends the Pdeathsig signal when the forking thread exits
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
-		t.Errorf("%s in a process of its own: %v", t.Name(), err)
+		t.Errorf("%s in a separate process: %v", t.Name(), err)
 	}
 	return true
 }

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that a backend distributes connections evenly across the endpoints of a Service with one pool and
-// of a Service with two pools (SEMANTICS row 17).
+// testBalance checks that a backend distributes connections evenly across a Service's endpoints, both with one pool and
+// with two pools (SEMANTICS row 17).
 func testBalance(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	p := ses.syncText(t, `
@@ -37,7 +37,7 @@ service three
 		bound := 6 * math.Sqrt(mean*(1-1/n))
 		for _, e := range d.Endpoints {
 			if got := float64(met[s.world.endpointName(e.Addr)]); math.Abs(got-mean) > bound {
-				t.Errorf("%s, %s: endpoint %s has %v of %d connections, want %.0f ± %.0f", svc.Name, svc.Family, e.Addr, got, connections, mean, bound)
+				t.Errorf("%s, %s: endpoint %s received %v of %d connections, want %.0f ± %.0f", svc.Name, svc.Family, e.Addr, got, connections, mean, bound)
 			}
 		}
 	}

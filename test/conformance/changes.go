@@ -20,7 +20,7 @@ var appearance = kind{"a Service appears", (*changer).add}
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
-	{"a Service goes and another takes its name", (*changer).replace},
+	{"a new Service replaces a removed Service of the same name", (*changer).replace},
 	{"all endpoints are others", ofOne((*changer).choosePools)},
 	{"an endpoint comes", ofOne((*changer).addEndpoint)},
 	{"an endpoint goes", ofOne((*changer).removeEndpoint)},
@@ -34,12 +34,11 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges change the node in a plan. After each change, the suite can test connections, because the lab stays the
-// same.
+// nodeChanges change a plan's node. After each change, the suite can test connections, because the lab stays the same.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},
-	{"pods are told in another way", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
+	{"the way to identify pods changes", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
 // After each of the stateOnlyChanges, the suite can compare only the kernel's state.
@@ -48,15 +47,15 @@ var stateOnlyChanges = []kind{
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
 	{"many Services go", (*changer).removeMany},
 	{"many frontends appear", ofSome((*changer).addFrontends)},
-	{"frontends go, but for one", ofSome(func(_ *changer, svc *service) { svc.frontends = svc.frontends[:1] })},
+	{"all frontends but one go", ofSome(func(_ *changer, svc *service) { svc.frontends = svc.frontends[:1] })},
 	{"many endpoints go", ofSome((*changer).removeEndpoints)},
-	{"endpoints of many Services change", ofSome((*changer).choosePools)},
+	{"many Services' endpoints change", ofSome((*changer).choosePools)},
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// stateOnlyNodeChanges change the node in a plan. After each change, the suite can compare only the kernel's state.
+// stateOnlyNodeChanges change a plan's node. After each change, the suite can compare only the kernel's state.
 var stateOnlyNodeChanges = []kind{
-	{"addresses of the node change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
+	{"the node's addresses change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }
 
 func ofOne(change func(*changer, *service)) func(*changer) {

@@ -17,9 +17,9 @@ const (
 	patience = 30 * time.Second
 	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
-	// busy limits the number of concurrent rows that use the CPU, and idle limits the rows that mostly wait. Rows with
-	// a rejected TCP connection mostly wait: if the ICMP error arrives while connect still holds the socket, Linux
-	// reports the error only after the next SYN, a second later.
+	// busy limits the number of concurrent rows that use the CPU, and idle limits the number of rows that mostly wait.
+	// Rows with a rejected TCP connection mostly wait: if the kernel receives the ICMP error while connect still holds
+	// the socket, Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
 )
@@ -29,7 +29,7 @@ type suite struct {
 	world   *world
 	sockets *sockets
 	report  *report
-	// If patience is not 0, it replaces the constant patience, and must be shorter.
+	// patience replaces the constant patience with a shorter time, unless it is 0.
 	patience time.Duration
 	// measured reports whether the suite counts the connections that take the backend's shortcut.
 	measured bool
@@ -37,7 +37,7 @@ type suite struct {
 	enough int
 }
 
-// compare tests the connections of all rows and returns a line for each row whose result differs from p.
+// compare tests the connections of all rows and returns a line for each row with a result that differs from p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.leaveLoopback()
 	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
@@ -88,19 +88,19 @@ func (s *suite) taken() (int, error) {
 	return s.backend.Shortcut.Taken()
 }
 
-// countEligible counts n connections of a row if these connections can take the shortcut.
+// countEligible counts n connections of a row if they can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
 	}
 }
 
-// expectation is the required result of a row, which either Decide or a declared deviation determines.
+// expectation is a row's required result, according to Decide or a declared deviation.
 type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// own reports whether the destination is an address of the host.
+	// own reports whether the destination is one of the host's addresses.
 	own bool
 }
 
@@ -116,19 +116,20 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenWhereNothingIsDone starts servers on the host at the destinations where no Service may intercept the packet.
+// listenWhereNothingIsDone starts servers on the host at the destinations that no Service may intercept.
 func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.own {
 			if err := s.world.listen(r.to, r.protocol); err != nil {
-				return fmt.Errorf("server of the host itself at %s/%s: %w", r.to, r.protocol, err)
+				return fmt.Errorf("the host's own server at %s/%s: %w", r.to, r.protocol, err)
 			}
 		}
 	}
 	return nil
 }
 
-// compareRow tests as many connections of a row as its result requires: one, two, or enough to reach every endpoint.
+// compareRow tests the number of connections that a row's expected result requires: one, two, or enough to reach every
+// endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.patience, patience), 2, 2
 	switch {
@@ -157,7 +158,7 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	}
 	s.report.count(r, e.should, n)
 	if r.all && e.Verdict == plan.Forward && len(met) < len(e.Endpoints) {
-		return s.describe(r, e, fmt.Sprintf("%d connections met only %v", n, sortedKeys(met)))
+		return s.describe(r, e, fmt.Sprintf("%d connections reached only %v", n, sortedKeys(met)))
 	}
 	return ""
 }
@@ -176,13 +177,13 @@ func (s *suite) answer(r row, e expectation) netlab.Answer {
 	return netlab.Silent
 }
 
-// judge describes how an outcome differs from the expectation, or returns "" if the outcome is as expected.
+// judge describes how an outcome differs from the expectation, or returns "" if it does not.
 func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
 	}
 	if e.deviation != nil && s.agrees(r, e.should, s.answer(r, expectation{Decision: e.should, own: e.own}), outcome) {
-		return fmt.Sprintf("%s, as it should be; the declared deviation %q is gone", outcome, e.deviation.Name)
+		return fmt.Sprintf("%s, as specified: the declared deviation %q no longer exists", outcome, e.deviation.Name)
 	}
 	return outcome.String()
 }
@@ -203,8 +204,8 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay connects to the endpoint from the link's address, if there is one, as the host itself would. A socket
-		// that the shortcut connects to the endpoint also has that address.
+		// A relay connects to the endpoint from the link's address, if there is one, as the host itself would. The
+		// shortcut connects sockets from the same address.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
@@ -212,12 +213,12 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome net
 }
 
 // isSource reports whether a server may see a as the source address of the row's connections without masquerading. An
-// unbound socket may have any address of the host, including the address of the link.
+// unbound socket may have any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
-// describe returns a line with the connection, the required result with its reason, and the actual result.
+// describe returns a line with the connection, the required result and its reason, and the actual result.
 func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {

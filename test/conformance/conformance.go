@@ -16,10 +16,10 @@ import (
 type Backend struct {
 	proxiers.Component
 	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan, and not on the order of changes. The text must not contain handles, counters or the session
-	// affinity of clients.
+	// applied plan, and not on the order of changes. The text must not contain handles, counters or client affinity.
 	Dump func(ctx context.Context) (string, error)
-	// Sequences is the number of sequences of partial syncs to compare with full syncs, or 0 for the default.
+	// Sequences is the number of random sequences of partial syncs in a comparison with full syncs, or 0 for the
+	// default.
 	Sequences int
 	// Shapes holds patterns that must each match some, but not all, of the dumps of random Services.
 	Shapes []*regexp.Regexp
@@ -45,16 +45,16 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the decision that the backend makes instead of should, or returns false as ok if the backend
-	// decides as specified. The suite fails if ok is true but the backend decides as specified.
+	// Instead returns the backend's actual decision. The result ok is false if the backend decides as specified. The
+	// suite fails if ok is true but the backend decides as specified.
 	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a path on which connections bypass the backend's complete rules, with the same result. The suite requires
-// eligible connections to take the shortcut.
+// Shortcut is a path that bypasses the backend's complete rules, with the same result. The suite requires eligible
+// connections to take the shortcut.
 type Shortcut struct {
-	// Eligible reports whether a connection with decision d can take the shortcut. unbound reports whether the
-	// connection's socket is not bound to an address.
+	// Eligible reports whether a connection with decision d can take the shortcut. The argument unbound reports whether
+	// the connection's socket is not bound to an address.
 	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
 	// Taken returns the number of connections that have taken the shortcut.
 	Taken func() (int, error)
@@ -126,7 +126,7 @@ func Run(t *testing.T, b Backend) {
 	}
 	if !t.Failed() {
 		fail(t, s.deviationsUnseen())
-		if looked { // at least one test with measured connections has run
+		if looked {
 			fail(t, s.shortcutUnused())
 		}
 	}
@@ -144,7 +144,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen returns a line for each declared deviation that was not observed in any connection.
+// deviationsUnseen returns a line for each declared deviation that no connection showed.
 func (s *suite) deviationsUnseen() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {
@@ -155,7 +155,7 @@ func (s *suite) deviationsUnseen() (problems []string) {
 	}
 	for _, name := range sortedKeys(declared) {
 		if s.report.deviated[name] == 0 {
-			problems = append(problems, fmt.Sprintf("declared deviation %q (%s): no connection met it", name, declared[name]))
+			problems = append(problems, fmt.Sprintf("no connection showed the declared deviation %q (%s)", name, declared[name]))
 		}
 	}
 	return problems

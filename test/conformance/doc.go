@@ -1,4 +1,4 @@
-// Package conformance is the test suite that every backend must pass. The suite applies plans through the backend in a
+// Package conformance is the test suite that every backend must pass. The suite uses the backend to apply plans in a
 // lab of network namespaces, opens real connections, and compares their results with plan.Decide.
 //
 // A backend's test only needs to call Run. The scenarios are the files testdata/*.txtar. To add a scenario, add a file:
@@ -19,21 +19,21 @@
 //
 // The suite checks every line of a "flows" section first against plan.Decide and then with packets, over each protocol
 // and family. The left side of a line consists of a source and a destination. The right side either lists exactly the
-// endpoints that connections must reach, or is one of the words "reject", "drop" and "pass". "pass" means that the
-// backend does not change the packet. An endpoint with +snat must see an address of the node as its peer. An endpoint
-// without +snat must see the source. "host@lb-1" is the host with the source address lb-1, which the suite adds to lo
-// for the test. "host@" is the host with a socket that is not bound to an address.
+// endpoints that connections must reach, or is one of the words "reject", "drop" and "pass". The word "pass" means that
+// the backend does not change the packet. An endpoint with +snat must see an address of the node as its peer. An
+// endpoint without +snat must see the source. The source "host@lb-1" is the host with the source address lb-1, which
+// the suite adds to lo for the test. The source "host@" is the host with a socket that is not bound to an address.
 //
 // A "service" line starts a Service with the ports in the lines below it, over TCP, UDP and SCTP, IPv4 and IPv6. A line
 // such as "for TCP IPv4" selects protocols and families. In a "flows" section, a "for" line applies to the lines that
-// follow. The lines of a Service are "for", "affinity DURATION", "cluster ENDPOINT...", "local ENDPOINT..." and its
-// frontends. A frontend consists of a kind, an address and a port, an optional "from SOURCE..." (names, prefixes or
-// "nowhere") for loadBalancerSourceRanges, and a route for each origin. A route is origin=pool[+snat], origin=reject or
-// origin=drop. "all" stands for the three origins. Lines about the node come before the first "service" line. "pods
-// source" (the default), "pods interface" or "pods unknown" selects how the plan identifies pods. "nodeports
-// ADDRESS..." selects the addresses that accept NodePorts. The default is node-1 and node-2. The addresses may include
-// loopback, where the follower proxiers/localnodeport serves NodePorts for every backend. "cidrs PREFIX..." sets the
-// Service CIDRs.
+// follow. A Service consists of the lines "for", "affinity DURATION", "cluster ENDPOINT..." and "local ENDPOINT...",
+// and of frontends. A frontend consists of a kind, an address and a port, an optional "from SOURCE..." (names, prefixes
+// or "nowhere") for loadBalancerSourceRanges, and a route for each origin. A route is origin=pool[+snat], origin=reject
+// or origin=drop. The word "all" stands for the three origins. Lines about the node come before the first "service"
+// line. The line "pods source" (the default), "pods interface" or "pods unknown" selects how the plan identifies pods.
+// The line "nodeports ADDRESS..." selects the addresses that accept NodePorts. The default is node-1 and node-2. The
+// addresses may include loopback, where the follower proxiers/localnodeport serves NodePorts for every backend. The
+// line "cidrs PREFIX..." sets the Service CIDRs.
 //
 // More "plan" and "flows" sections may follow. The suite applies each plan as a change from the previous plan. The lab
 // has these names: pod-a, pod-b and pod-c on the node, far-a and far-b on other nodes, client-a and client-b outside
@@ -43,9 +43,9 @@
 // the host, the host listens at this address, and connections must reach the host. No other address in a "pass" line
 // may belong to a host.
 //
-// The suite counts the objects that a partial sync writes to the kernel. The suite reads the notifications of nftables
-// and records the input of the iptables-legacy programs. A partial sync may write the changed objects and few other
-// objects.
+// The suite counts the objects that a partial sync writes to the kernel. The suite finds the written objects in the
+// nftables notifications and in the input of the iptables-legacy programs. A partial sync may write the changed objects
+// and a few other objects.
 //
 // In addition to running the scenarios, the suite adds, changes and removes random Services by partial syncs. After
 // each sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host. The

@@ -9,7 +9,7 @@ import (
 // backend must not report drift after its own changes.
 func testDrift(t *testing.T, s *suite) {
 	if len(s.backend.Damages) == 0 {
-		t.Fatalf("%s declares no way to damage its state", s.backend.Name)
+		t.Fatalf("%s declares no damage to its state", s.backend.Name)
 	}
 	for _, name := range sortedKeys(s.backend.Damages) {
 		t.Run(name, func(t *testing.T) {
@@ -28,7 +28,7 @@ func testDrift(t *testing.T, s *suite) {
 			}
 			ses.apply(t, nil, p)
 			if mended := ses.dump(t); mended != whole {
-				t.Errorf("a full sync did not mend the state: %s", firstDifference(whole, mended))
+				t.Errorf("a full sync did not repair the state: %s", firstDifference(whole, mended))
 			}
 			s.mustAgree(t, p, c.sample(rowsOf(p, p.Services), 60), "after repair")
 		})
@@ -45,7 +45,7 @@ func testDrift(t *testing.T, s *suite) {
 		ses.apply(t, nil, ses.plan)
 		select {
 		case reason := <-ses.drift:
-			t.Errorf("drift reported, but nobody else changed anything of the backend's: %s", reason)
+			t.Errorf("the backend reported drift without a change by another program: %s", reason)
 		case <-time.After(paced(500 * time.Millisecond)):
 		}
 	})

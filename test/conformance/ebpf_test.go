@@ -34,7 +34,7 @@ func runEbpf(t *testing.T, b Backend) {
 	Run(t, b)
 }
 
-// ebpfDir is the directory in which this process pins BPF objects. Other processes test the ebpf backend at the same
+// ebpfDir is the directory that this process pins BPF objects in. Other processes test the ebpf backend at the same
 // time.
 var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
 
@@ -54,7 +54,7 @@ func ebpfBackend(tc bool) Backend {
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
 		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
-		Sequences:      15, // the nftables backend also runs 15 sequences
+		Sequences:      15, // as many as for the nftables backend
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
 			"an element is added":          nftCommand("add element ip edgeway-ebpf cluster-ips { 203.0.113.99 }"),
@@ -84,7 +84,7 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF adds up the counters of bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams, first
+// takenByBPF adds up the counters in bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams, first
 // packets, and first packets that exceeded the tc program's rate limit.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
@@ -144,7 +144,7 @@ func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf prints the nft table, the links, and the contents of the maps. The dump of a frontend includes its
+// dumpEbpf prints the nft table, the links, and the contents of the BPF maps. The dump of a frontend includes its
 // endpoints, but omits the numbers that connect frontends and endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")

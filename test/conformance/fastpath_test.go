@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. Skip
-// the subtest "writes", because the fast path rewrites its whole table when a Service changes.
+// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. The
+// fast path rewrites its whole table when a Service changes, so skip the subtest "writes".
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"

@@ -14,7 +14,7 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a Proxier in which one of ten calls to Apply fails: before any change, after all changes, or in between
+// faulty is a Proxier that fails in one of ten calls to Apply: before any change, after all changes, or in between
 // because the context is done.
 type faulty struct {
 	proxiers.Proxier
@@ -40,14 +40,14 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 // testFaults applies random changes through a faulty backend, with a full sync after each failure, as in the pipeline.
-// At the end, the state must equal the state after a full sync on a clean host.
+// At the end, the state must be the same as after a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
 	steps := fewer(80, 40)
 	ses := s.fresh(t)
 	f := &faulty{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
 	c := newChanger(4)
-	var known, next *plan.Plan // known is the last plan that the backend applied without an error, or nil
+	var known, next *plan.Plan // the last plan that the backend applied without an error, or nil
 	for n := range steps {
 		if n > 0 {
 			c.step()
@@ -79,7 +79,7 @@ func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
 	case err == nil:
 		return next
 	case f.faults == before:
-		t.Fatalf("apply without a fault: %v", err)
+		t.Fatalf("Apply without an injected fault: %v", err)
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable is the environment variable that makes the test binary a fresh host. The value of the variable is the
-// name of the backend.
+// freshVariable is the environment variable that turns the test binary into a fresh host. The variable's value is the
+// backend's name.
 const freshVariable = "CONFORMANCE_FRESH"
 
 // Main runs the tests of m in a separate network namespace. TestMain must call Main with all backends that the tests
@@ -48,7 +48,7 @@ func Main(m *testing.M, backends ...Backend) int {
 }
 
 // isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz",
-// because all workers would otherwise share the namespace of their parent process. The pipes to the parent process stay
+// because all workers would otherwise share their parent process's namespace. The pipes to the parent process stay
 // open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
@@ -83,7 +83,7 @@ type freshRequest struct {
 
 type freshState struct {
 	Dump, Error string
-	// Written is the number of objects that a full sync wrote.
+	// Written counts the objects that a full sync wrote.
 	Written int
 }
 
@@ -117,7 +117,8 @@ func startFresh(t testing.TB, b Backend) *fresh {
 	return f
 }
 
-// begin makes the fresh host apply a sequence and returns immediately. end returns the state after the sequence.
+// begin starts a sequence on the fresh host and returns immediately. The method end returns the state after the
+// sequence.
 func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *fresh) end() (s freshState, err error) {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// contextOf returns a context for cleanup functions, which run after t.Context is done.
+// contextOf returns a context for cleanup functions, because they run after t.Context is done.
 func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
 // hostState returns, as text, the state that a backend or a follower may change on a host: rules, addresses,
@@ -49,8 +49,8 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes the virtual servers of IPVS. virtualServers omits the header, which exists on every kernel that
-// has IPVS.
+// virtualServers writes the virtual servers of IPVS. virtualServers omits the header, which exists on every kernel with
+// IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3
@@ -74,8 +74,8 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the rules of iptables-legacy in existing tables, but omits empty built-in chains. A program that
-// lists a table creates the table, and no program can remove the table.
+// legacyRules writes the rules of iptables-legacy in existing tables, but omits empty built-in chains. If a program
+// lists a table, the kernel creates the table, and no program can remove it.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {

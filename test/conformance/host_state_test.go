@@ -27,7 +27,7 @@ type noted struct{ note func(string) }
 func (n noted) Apply(context.Context, proxiers.Change) error { n.note("apply"); return nil }
 func (n noted) Close() error                                 { n.note("close"); return nil }
 
-// TestFollowersRunAfterBackend verifies that followers run after their backend, and that followers are cleaned up
+// TestFollowersRunAfterBackend verifies that followers run after their backend, and that cleanup covers the followers
 // before the backend.
 func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string

@@ -41,7 +41,7 @@ func iptablesBackend(variant string) Backend {
 	b := Backend{
 		Component: all[i],
 		Dump:      ipt.dump,
-		// The shapes are chains of dispatch trees that have more than one level.
+		// The shapes are the chains of dispatch trees with more than one level.
 		Shapes: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
 			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),
@@ -67,8 +67,8 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods of variantOf change and list rules with the variant's programs, as
-// another program might.
+// variantOf is "nft" or "legacy". The methods use the variant's programs to change and list rules, as another program
+// might.
 type variantOf string
 
 // command runs a command such as "iptables ARGUMENTS" or "ip6tables-save ARGUMENTS".
@@ -100,7 +100,7 @@ func (v variantOf) run(commands ...string) func(context.Context) error {
 	}
 }
 
-// dump prints Edgeway's chains and the built-in chains for IPv4 and IPv6, sorted.
+// dump prints a sorted list of Edgeway's chains and the built-in chains for IPv4 and IPv6.
 func (v variantOf) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -122,8 +122,8 @@ func (v variantOf) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of each chain in a table, without counters. chains omits the chains of other programs, and
-// the empty built-in chains that a program creates when it lists a table.
+// chains returns the rules of each chain in an iptables table, without counters. chains omits other programs' chains,
+// and the empty built-in chains that a program creates when it lists a table.
 func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

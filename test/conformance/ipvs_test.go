@@ -19,7 +19,7 @@ func ipvsBackend() Backend {
 		Component:      ipvs.Component(),
 		CountsLoopback: true,
 		Dump:           dumpIpvs,
-		Sequences:      15, // the nftables backend also runs 15 sequences
+		Sequences:      15, // as many as for the nftables backend
 		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),
@@ -92,8 +92,8 @@ func deleteARoute(ctx context.Context) error {
 }
 
 // dumpIpvs prints the nft table, the virtual servers without their connection counts, the routes and the routing rules.
-// dumpIpvs does not read /proc, which omits some virtual servers if another network namespace also has virtual servers
-// (Linux 6.1).
+// dumpIpvs does not read /proc, because on Linux 6.1 /proc omits some virtual servers if another network namespace also
+// has virtual servers.
 func dumpIpvs(ctx context.Context) (string, error) {
 	table, err := dumpTable(ctx, "edgeway-ipvs")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, which a relay implements instead of the kernel.
+// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	const text = `
@@ -35,13 +35,13 @@ service web
 		met[had] = true
 		switch {
 		case had != "pod-a" && now.server != had:
-			t.Errorf("%s: had %s, and %s after another endpoint was removed", c, had, now.server)
+			t.Errorf("%s: used %s, but %s after the removal of another endpoint", c, had, now.server)
 		case now.server == "pod-a":
-			t.Errorf("%s: still sent to the endpoint that was removed", c)
+			t.Errorf("%s: still uses the removed endpoint", c)
 		}
 	}
 	if len(met) != 3 {
-		t.Errorf("all clients together met only the endpoints %v", sortedKeys(met))
+		t.Errorf("all clients together reached only the endpoints %v", sortedKeys(met))
 	}
 }
 
@@ -91,7 +91,7 @@ service web
 	}
 	for kind, n := range rejected(t, ses.proxier.(stages)[0]) {
 		if n-before[kind] != 3 {
-			t.Errorf("%v: %v packets counted, want 3", kind, n-before[kind])
+			t.Errorf("%v: the backend counted %v packets, want 3", kind, n-before[kind])
 		}
 	}
 }

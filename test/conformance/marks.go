@@ -15,11 +15,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// foreignMark sets many bits, but not the bit of the masquerade mark (bit 14).
+// foreignMark sets many bits, but not the masquerade bit (bit 14).
 const foreignMark = "0xa5b40205"
 
 // foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the
-// packets that leave with and without this mark. The table also translates an address that no Service uses.
+// packets that leave with and without this mark. foreignTable also translates an address that no Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -51,8 +51,8 @@ table inet foreign {
 `
 
 // testMarks checks that the backend preserves other programs' bits in the packet mark: with masquerading, without
-// masquerading, and in connections to addresses without a Service. The backend must not change another program's table
-// (SEMANTICS row 32).
+// masquerading, and in connections to addresses without a Service. The backend must not change another program's nft
+// table (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.foreign(t)
@@ -86,16 +86,16 @@ service sticky
 		t.Errorf("only %d packets with the foreign mark left the node", n)
 	}
 	if n := s.counter(t, "spoiled"); n > 0 {
-		t.Errorf("%d packets left the node with another mark than %s", n, foreignMark)
+		t.Errorf("%d packets left the node without the mark %s", n, foreignMark)
 	}
 	ses.apply(t, nil, p)
 	if after := s.nft(t, "-s", "list", "table", "inet", "foreign"); after != before {
-		t.Errorf("another program's table was changed:\n%s\nbefore:\n%s", after, before)
+		t.Errorf("the backend changed another program's nft table:\n%s\nbefore:\n%s", after, before)
 	}
 }
 
-// testOwnMark checks that Services do not affect packets from the host that have the daemon's own mark. No Service may
-// intercept the connections between the daemon and its API server, which use TCP.
+// testOwnMark checks that Services do not affect packets from the host that have the daemon's own mark. The daemon uses
+// TCP connections to its API server, and no Service may intercept them.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.fresh(t)
 	s.answerEverywhere(t)
@@ -147,14 +147,13 @@ service dropping
 	}
 	for _, v := range []plan.Verdict{plan.Forward, plan.Reject, plan.Drop} {
 		if met[v] < 2*len(families) {
-			t.Errorf("%d connections that the plan is to %s", met[v], v)
+			t.Errorf("only %d connections with the verdict %s", met[v], v)
 		}
 	}
 }
 
-// answerEverywhere makes the gateway reset connections to the addresses of Services during this test, because no server
-// listens on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over
-// IPv4.
+// answerEverywhere lets the gateway reset connections to Service addresses during this test, because no server listens
+// on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over IPv4.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {

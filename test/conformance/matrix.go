@@ -16,11 +16,11 @@ var routes = []plan.Route{
 	{Verdict: plan.Drop},
 }
 
-// cells returns the routes of a frontend for the three origins. n differs for each Service and for each kind of
-// frontend, so that a Service has different triples.
+// cells returns a frontend's routes for the three origins. The argument n differs for each Service and for each kind of
+// frontend, so a Service has different triples.
 type cells func(n int) [3]plan.Route
 
-// everyRoute returns one of six triples that form a Latin square: each origin occurs with each route.
+// everyRoute returns one of six triples. The triples form a Latin square: each origin occurs with each route.
 func everyRoute(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }

@@ -15,20 +15,20 @@ import (
 )
 
 // meter counts the objects that programs write to the kernel in this network namespace. For nftables, meter counts the
-// rules, chains, sets and elements in the kernel's notifications. For iptables-legacy, which replaces whole tables in
-// the kernel, meter counts the lines of the programs' input.
+// rules, chains, sets and elements in the kernel's notifications. The iptables-legacy programs replace whole tables in
+// the kernel, so meter counts the lines of their input instead.
 type meter struct {
 	fd  int
 	buf []byte
-	// lines is the file to which the scripts in dir record their input.
+	// The scripts in dir record their input in the file lines.
 	dir, lines string
-	path       string // path is the previous PATH
+	path       string // the previous PATH
 }
 
 // meterBuffer is the size of a socket buffer that holds the notifications of one Apply.
 const meterBuffer = 32 << 20
 
-// recording is a script that records its input and passes the input to another program.
+// recording is a script that records its input and passes it to another program.
 const recording = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
 // startMeter puts recording scripts before the iptables-legacy programs in PATH.
@@ -63,8 +63,8 @@ func startMeter(dir string) (*meter, error) {
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// written returns the number of objects that programs have written since the previous call to written. The kernel sends
-// all notifications of a transaction before the transaction returns.
+// written returns the number of objects that programs have written since its previous call. The kernel sends all
+// notifications of a transaction before the transaction returns.
 func (m *meter) written() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err

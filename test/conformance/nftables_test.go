@@ -64,12 +64,13 @@ func deleteAnElement(ctx context.Context) error {
 }
 
 type nftObject struct {
-	lines    []string // lines holds the rules of a chain, or the properties of a set
+	lines    []string // the rules of a chain, or the properties of a set
 	elements []string // elements is sorted
 }
 
-// dumpTable prints the nft tables with the given name, sorted. The dump omits the clients in affinity maps. The dump
-// also omits unreferenced chains and maps, which have no effect and which the backend deletes later.
+// dumpTable prints the sorted contents of the nft tables with the given name. The dump omits the clients in affinity
+// maps. The dump also omits unreferenced chains and maps, because they have no effect and the backend deletes them
+// later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -102,7 +103,7 @@ func mentionedIn(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// unused reports whether an object of a Service is unreferenced.
+// unused reports whether a Service's object is unreferenced.
 func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
@@ -110,7 +111,7 @@ func unused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables runs nft, as another program might, to list the tables with the given name.
+// listNftables lists the nft tables with the given name by running nft, as another program might.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {

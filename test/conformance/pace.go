@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// paceVariable is the environment variable that holds the factor by which this machine is slower than usual. Emulated
+// paceVariable is the environment variable that specifies how many times slower than usual this machine is. Emulated
 // machines set the variable. The factor extends the times that decide an outcome: the wait for a dropped packet, and
 // the timeout of session affinity. The factor also shortens random walks and lowers the request rate of continuous
-// clients. The suite still makes all comparisons.
+// clients. The suite still performs all comparisons.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }

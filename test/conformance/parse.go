@@ -55,7 +55,7 @@ func (s *spec) parseLine(words []string) error {
 	case "pods":
 		by, known := map[string]podsBy{"source": podsBySource, "interface": podsByInterface, "unknown": podsUnknown}[strings.Join(args, " ")]
 		if !known {
-			return fmt.Errorf("pods are told by source, interface or unknown, not %q", args)
+			return fmt.Errorf("pods needs one of source, interface and unknown, not %q", args)
 		}
 		s.pods = by
 		return nil
@@ -108,7 +108,7 @@ func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) 
 	return ps, fs, nil
 }
 
-// parseFrontend parses a line, for example "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
+// parseFrontend parses a line such as "LoadBalancerIP lb-1:80 from client-a  all=cluster outside=local".
 func parseFrontend(words []string) (f frontend, err error) {
 	kinds := []plan.FrontendKind{plan.ClusterIP, plan.ExternalIP, plan.LoadBalancerIP, plan.NodePort}
 	i := slices.IndexFunc(kinds, func(k plan.FrontendKind) bool { return k.String() == words[0] })
@@ -116,7 +116,7 @@ func parseFrontend(words []string) (f frontend, err error) {
 		return f, fmt.Errorf("unknown word %q", words[0])
 	}
 	if len(words) < 3 {
-		return f, fmt.Errorf("%s has an address, a port and routes", words[0])
+		return f, fmt.Errorf("%s needs an address, a port and routes", words[0])
 	}
 	f.kind = kinds[i]
 	port := words[1]
@@ -155,7 +155,7 @@ func (f *frontend) parseRoutes(words []string) error {
 			}
 		}
 		if !found {
-			return fmt.Errorf("origin %q is none of pod, host, outside and all", who)
+			return fmt.Errorf("origin %q is not pod, host, outside or all", who)
 		}
 	}
 	if slices.Contains(given[:], false) {
@@ -174,7 +174,7 @@ func parseRoute(text string) (plan.Route, error) {
 		"drop":         {Verdict: plan.Drop},
 	}[text]
 	if !known {
-		return r, fmt.Errorf("route %q is none of cluster, local (both with +snat or without), reject and drop", text)
+		return r, fmt.Errorf("route %q is not cluster, local (each with or without +snat), reject or drop", text)
 	}
 	return r, nil
 }

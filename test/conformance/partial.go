@@ -19,13 +19,13 @@ import (
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200
-	// sequencesForAll is the number of sequences after which every kind of change must have occurred.
+	// sequencesForAll is the number of sequences that must cover every kind of change.
 	sequencesForAll = 15
 	longestSequence = 8
 )
 
-// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the state must equal the
-// state after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
+// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the state must be the
+// same as after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -70,8 +70,8 @@ type walk struct {
 	changes map[string]int
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
-	// written is the number of objects that partial syncs wrote while the node did not change, and total is the number
-	// that full syncs would have written. partial is the number of partial syncs in the current sequence.
+	// written counts the objects that partial syncs wrote while the node did not change, and total counts the objects
+	// that full syncs would have written. partial counts the partial syncs in the current sequence.
 	written, total, partial int
 }
 
@@ -112,7 +112,7 @@ func (w *walk) reset(ctx context.Context) error {
 }
 
 // check applies a sequence to the current plan, or to the initial plan if fromStart is true. check returns the first
-// difference from the state of the fresh host.
+// difference from the fresh host's state.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()
@@ -145,11 +145,11 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	}
 	if got != want.Dump {
 		w.differences++
-		return fmt.Errorf("after %s: partial syncs left another state than a full one: %s", strings.Join(w.changer.done, ", "), firstDifference(got, want.Dump))
+		return fmt.Errorf("after %s: partial syncs and a full sync lead to different states: %s", strings.Join(w.changer.done, ", "), firstDifference(got, want.Dump))
 	}
 	select {
 	case reason := <-w.drift:
-		return fmt.Errorf("drift reported, but nobody else changed anything: %s", reason)
+		return fmt.Errorf("the backend reported drift without a change by another program: %s", reason)
 	default:
 		return nil
 	}
@@ -163,7 +163,7 @@ func (w *walk) sync(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, paced(applyTimeout))
 	defer cancel()
 	prev := w.plan
-	w.plan = nil // if Apply fails, w.plan stays nil
+	w.plan = nil // stays nil if Apply fails
 	if _, err := w.meter.written(); err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (w *walk) sync(ctx context.Context) error {
 func (w *walk) mustHaveBeenPartial(t *testing.T) {
 	t.Helper()
 	if w.written == 0 || w.written > w.total/3 {
-		t.Errorf("partial syncs wrote %d objects where full ones would have written %d", w.written, w.total)
+		t.Errorf("partial syncs wrote %d objects, and full syncs would have written %d", w.written, w.total)
 	}
 }
 
@@ -212,7 +212,7 @@ func (w *walk) String() string {
 	s := fmt.Sprintf("partial syncs: %s: %s sequences, %s changes, %s differences; %s syncs", w.backend.Name,
 		thousands(w.sequences), thousands(changes), thousands(w.differences), thousands(w.syncs))
 	if w.total > 0 {
-		s += fmt.Sprintf(", %d %% written of what there is", 100*w.written/w.total)
+		s += fmt.Sprintf(", %d %% of all objects written", 100*w.written/w.total)
 	}
 	return s
 }

@@ -89,8 +89,8 @@ func omitChain(t *testing.T, dir, program string) {
 	}
 }
 
-// newEndpoints returns a sequence of changes that delete no chain. The kernel refuses to delete a chain to which a rule
-// refers, and the omitted chain may hold such a rule.
+// newEndpoints returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
+// references, and the omitted chain may hold such a rule.
 func newEndpoints(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// plantedSpec is a plan in which every planted bug changes a result.
+// plantedSpec is a plan that gives a different result with every planted bug.
 const plantedSpec = `
 nodeports node-1 node-2 loopback
 service guarded
@@ -26,8 +26,8 @@ service elsewhere
   ExternalIP     external-4:80  pod=cluster host=cluster+snat outside=drop
 ` + stickySpec
 
-// bug is a mistake that a backend could make. To simulate the mistake, the test applies a slightly wrong plan to a
-// correct backend.
+// bug is a mistake that a backend could make. To simulate a bug, the test applies a slightly wrong plan to a correct
+// backend.
 type bug struct {
 	name  string
 	plant func(*plan.Plan)
@@ -54,7 +54,7 @@ var bugs = []bug{
 			r.Verdict = plan.Reject
 		}
 	})},
-	{"the local policy is not honoured", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
+	{"the local policy is ignored", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
 	{"the last endpoint is never used", eachPool(func(es []plan.Endpoint) []plan.Endpoint { return es[:max(1, len(es)-1)] })},
 	{"hairpins are not masqueraded", eachPool(func(es []plan.Endpoint) []plan.Endpoint {
 		for i := range es {
@@ -62,14 +62,14 @@ var bugs = []bug{
 		}
 		return es
 	})},
-	{"source ranges are not looked at", eachFrontend(func(f *plan.Frontend) { f.AllowFrom = nil })},
-	{"pods are taken for clients outside", func(p *plan.Plan) { p.Node.PodSources = nil }},
+	{"source ranges are ignored", eachFrontend(func(f *plan.Frontend) { f.AllowFrom = nil })},
+	{"pods count as external clients", func(p *plan.Plan) { p.Node.PodSources = nil }},
 	{"NodePorts are accepted everywhere", func(p *plan.Plan) {
 		p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, mustAddress("node-3", plan.IPv4), mustAddress("node-3", plan.IPv6))
 		slices.SortFunc(p.Node.NodePortAddrs, netip.Addr.Compare)
 	}},
 	{"NodePorts are not served on loopback", func(p *plan.Plan) { p.Node.LoopbackAddrs = nil }},
-	{"unallocated addresses are let through", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
+	{"packets to unallocated addresses pass", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
 	forgetfulBug,
 	{"SCTP is left out", func(p *plan.Plan) {
 		p.Services = slices.DeleteFunc(p.Services, func(s *plan.ServicePort) bool { return s.Name.Protocol == plan.SCTP })
@@ -116,17 +116,17 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	}
 	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
 	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustLookRight(t, silentBug.spoil(right), right) })
-	t.Run("a declared deviation that is gone", func(t *testing.T) { holder.mustLookWrong(t, right, right) })
+	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustLookWrong(t, right, right) })
 	forgetful := *watcher
 	forgetful.report = newReport()
 	forgetful.backend.Affinity = append(slices.Clone(s.backend.Affinity), forgetfulness)
-	t.Run("a declared deviation of affinity that is gone", func(t *testing.T) {
+	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
 		forgetful.mustLookRight(t, right, right)
 		if unseen := forgetful.deviationsUnseen(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, forgetfulness.Name) }) {
 			t.Errorf("the suite did not notice: %q", unseen)
 		}
 	})
-	t.Run("a declared deviation of affinity is accepted", func(t *testing.T) {
+	t.Run("a declared affinity deviation is accepted", func(t *testing.T) {
 		forgetful.mustLookRight(t, forgetfulBug.spoil(right), right)
 		if forgetful.report.deviated[forgetfulness.Name] == 0 {
 			t.Error("no client was forgotten")
@@ -161,7 +161,7 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// looks compares some of the rows with p and returns the first differences.
+// looks compares a sample of rows with p and returns the first differences.
 func (s *suite) looks(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {
@@ -210,7 +210,7 @@ func eachPool(change func([]plan.Endpoint) []plan.Endpoint) func(*plan.Plan) {
 	}
 }
 
-// copyPlan copies the fields of a plan that the bugs change.
+// copyPlan copies the plan fields that the bugs change.
 func copyPlan(p *plan.Plan) *plan.Plan {
 	node := *p.Node
 	node.NodePortAddrs = slices.Clone(node.NodePortAddrs)

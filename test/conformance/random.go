@@ -18,7 +18,7 @@ var (
 type changer struct {
 	*rand.Rand
 	spec *spec
-	// numbers determine the addresses and NodePorts of Services. Each Service has its own number.
+	// numbers determine the Services' addresses and NodePorts. Each Service has its own number.
 	numbers []int
 	// small limits each Service to a few endpoints, and most Services to one protocol.
 	small bool
@@ -47,7 +47,7 @@ func (c *changer) step() {
 	}
 }
 
-// change makes a change of kind k. If there are fewer than three Services, change adds a Service instead.
+// change performs a change of kind k. If there are fewer than three Services, change adds a Service instead.
 func (c *changer) change(k kind) {
 	if len(c.spec.services) < 3 {
 		k = appearance
@@ -59,8 +59,7 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add adds a Service. A deleted Service may have had the addresses of the new Service, but no other existing Service
-// has them.
+// add adds a Service. The new Service may have the addresses of a deleted Service, but not of an existing one.
 func (c *changer) add() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })

@@ -15,10 +15,9 @@ type report struct {
 	mu          sync.Mutex
 	connections int
 	differences int
-	matrix      map[string]map[string]int // matrix counts connections by dimension and value of the matrix
-	deviated    map[string]int            // deviated counts connections by deviation
-	// eligible is the number of connections that could take the shortcut, and taken is the number of connections that
-	// took it.
+	matrix      map[string]map[string]int // connections by dimension and value of the matrix
+	deviated    map[string]int            // connections by deviation
+	// eligible counts the connections that could take the shortcut, and taken counts the connections that took it.
 	eligible, taken int
 }
 

@@ -47,7 +47,7 @@ func testRestart(t *testing.T, s *suite) {
 	ses.syncText(t, steadySpec+changedSpec)
 	p = ses.syncText(t, steadySpec+changingSpec)
 	ses.apply(t, nil, p)
-	traffic.mustBeUnharmed(t, "changes of another Service and a full sync")
+	traffic.mustBeUnharmed(t, "changes to another Service and a full sync")
 
 	// A killed backend does not close anything. After a kill, a new backend starts with a plan that differs from the
 	// kernel's state.
@@ -79,7 +79,7 @@ func testRestart(t *testing.T, s *suite) {
 	next.syncText(t, "")
 	for _, session := range traffic.sessions {
 		if got := session.Ask(patience); got.Answer != netlab.Served {
-			t.Errorf("established flow of a Service that is gone: %s", got)
+			t.Errorf("established flow of a removed Service: %s", got)
 		}
 	}
 }
@@ -149,8 +149,8 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups fails the test unless only the hooks of a host's own cgroup see the connections of the suite. The
-// parameter least is the minimum number of sockets in the cgroup of client-a.
+// mustBeInGroups fails the test unless each host's sockets are in the host's own cgroup. The parameter least is the
+// minimum number of sockets in the cgroup of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {
@@ -162,7 +162,7 @@ func (s *suite) mustBeInGroups(t *testing.T, least int) {
 			t.Fatal(err)
 		}
 		if len(others) > 0 || name == "client-a" && own < least {
-			t.Errorf("%s has %d sockets in its control group, and these in others: %q", name, own, others)
+			t.Errorf("%s has %d sockets in its own control group, and in other groups: %q", name, own, others)
 		}
 	}
 }
@@ -190,6 +190,6 @@ func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
 		}
 		t.Errorf("during %s: %s", what, f)
 	}
-	t.Logf("%s: %s questions asked, %d failures", what, thousands(int(made)), len(tr.failures))
+	t.Logf("%s: %s requests, %d failures", what, thousands(int(made)), len(tr.failures))
 	tr.failures = nil
 }

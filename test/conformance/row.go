@@ -17,9 +17,9 @@ type row struct {
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// If unbound is true, the kernel chooses the address of the socket. from is the address that the kernel chooses for
-	// the destination to. If a backend translates the destination of connect itself, the kernel chooses the address for
-	// the endpoint instead.
+	// If unbound is true, the kernel chooses the socket's address. The field from is the address that the kernel
+	// chooses for the destination to. If a backend translates the destination of connect itself, the kernel chooses the
+	// address for the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
@@ -27,9 +27,9 @@ type row struct {
 	all bool
 }
 
-// newRow returns a row for a source such as "pod-a", or such as "host@lb-1" for the source address lb-1. "host@" stands
-// for an unbound socket of the host. The source of an unbound socket is the destination address if the host owns that
-// address, and otherwise node-1.
+// newRow returns a row for a source such as "pod-a", or such as "host@lb-1" for the source address lb-1. The source
+// "host@" stands for an unbound socket of the host. An unbound socket uses the destination address if the host owns
+// that address, and node-1 otherwise.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -46,7 +46,7 @@ func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, erro
 	return row{source: host, from: addr, to: to, protocol: protocol, unbound: unbound}, nil
 }
 
-// packet returns the first packet of the row's connections as it arrives at the node.
+// packet returns the first packet of the row's connections as the node receives it.
 func (r row) packet() plan.Packet {
 	p := plan.Packet{Protocol: r.protocol, Src: r.from, Dst: r.to}
 	if r.source != hostName {

@@ -119,10 +119,10 @@ func parseFlows(text string) (flows []flow, err error) {
 	return flows, nil
 }
 
-// parse parses a line, for example "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
+// parse parses a line such as "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
 func (f *flow) parse(words []string) error {
 	if len(words) < 4 || words[1] != "->" {
-		return errors.New("it is not of the form SOURCE -> ADDRESS:PORT EXPECTATION")
+		return errors.New("the line is not of the form SOURCE -> ADDRESS:PORT EXPECTATION")
 	}
 	f.source = words[0]
 	to, port, _ := strings.Cut(words[2], ":")
@@ -174,7 +174,7 @@ func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 	return ""
 }
 
-// endpointNames returns the sorted endpoints of a decision as scenarios name them.
+// endpointNames returns the endpoints of a decision, sorted and in the scenarios' notation.
 func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// sequence encodes each random change in three bytes, so that a fuzzer can shorten and recombine sequences. The first
-// byte selects the kind of change, and whether the backend applies the change immediately or together with the next
-// change. The other two bytes determine the details of the change.
+// sequence encodes each random change in three bytes, because a fuzzer can then shorten and recombine sequences. The
+// first byte selects the kind of change, and whether the backend applies the change immediately or together with the
+// next change. The other two bytes determine the details of the change.
 type sequence []byte
 
 const changeBytes = 3
@@ -22,8 +22,8 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// deck deals kinds of changes so that a few sequences contain all kinds. Changes to Services occur twice as often as
-// changes to the node, because a backend may do a full sync after a change to the node, which hides earlier changes.
+// deck deals kinds of changes in an order that covers all kinds after a few sequences. Service changes occur twice as
+// often as node changes, because a backend may respond to a node change with a full sync, which hides earlier changes.
 type deck struct {
 	*rand.Rand
 	cards []byte
@@ -65,7 +65,7 @@ func newSequenceChanger() *changer {
 	return c
 }
 
-// walk makes the changes in seq. walk calls apply after each change that is not combined with the next change, and
+// walk performs the changes in seq. walk calls apply after each change that is not combined with the next change, and
 // stops at the first error.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
@@ -82,7 +82,7 @@ func (c *changer) walk(seq sequence, apply func() error) error {
 	return nil
 }
 
-// kindOf returns the kind of change that the byte b selects. One of sixteen bytes selects a change to the node.
+// kindOf returns the kind of change that the byte b selects. One of sixteen bytes selects a node change.
 func kindOf(b byte) kind {
 	kinds := slices.Concat(serviceChanges, stateOnlyChanges)
 	if b>>3&15 == 0 {

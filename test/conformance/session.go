@@ -118,7 +118,7 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from p. The failure messages begin with context.
+// mustAgree fails the test for every row with a result that differs from p. The failure messages begin with context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)

@@ -14,10 +14,10 @@ import (
 // spec is a plan in the notation of the scenarios. One service stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
-	nodePorts []string // nodePorts holds names of addresses
+	nodePorts []string // names of addresses
 	cidrs     []netip.Prefix
 	services  []*service
-	// moreHostAddrs holds names of node addresses that are in the plan but not in the lab.
+	// moreHostAddrs holds the names of node addresses that are in the plan but not in the lab.
 	moreHostAddrs []string
 	checks        []*plan.HealthCheck
 }
@@ -32,12 +32,12 @@ const (
 
 type service struct {
 	name      string // NAME or NAME:PORT
-	number    int    // number is the number of a random Service
+	number    int    // the number of a random Service
 	protocols []plan.Protocol
 	families  []plan.Family
 	affinity  time.Duration
-	pools     [2][]string // pools holds the names of endpoints
-	leaving   []string    // leaving holds terminating endpoints, which serve only established connections
+	pools     [2][]string // names of endpoints
+	leaving   []string    // terminating endpoints, which serve only established connections
 	frontends []frontend
 }
 
@@ -49,7 +49,7 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
-// lab holds the addresses of the lab that a plan contains: the node's addresses and the endpoints' addresses.
+// lab holds the lab's addresses that a plan contains: the node's addresses and the endpoints' addresses.
 type lab struct {
 	hostAddrs []netip.Addr
 	// endpoints maps the name that an endpoint's server sends (such as "pod-a" or "far-a:9090") and a family to the

@@ -9,11 +9,11 @@ import (
 )
 
 func testState(t *testing.T, s *suite) {
-	t.Run("the same plan again changes nothing", func(t *testing.T) { testIdempotence(t, s) })
+	t.Run("applying the same plan again changes nothing", func(t *testing.T) { testIdempotence(t, s) })
 	t.Run("partial syncs end where a full sync does", func(t *testing.T) { testPartialEqualsFull(t, s) })
-	t.Run("cleanup leaves the host as it was", func(t *testing.T) { testCleanup(t, s) })
-	t.Run("close leaves the host forwarding", func(t *testing.T) { testClose(t, s) })
-	t.Run("new and probe change nothing", func(t *testing.T) { testNoSideEffects(t, s) })
+	t.Run("cleanup restores the host's original state", func(t *testing.T) { testCleanup(t, s) })
+	t.Run("the host still forwards connections after Close", func(t *testing.T) { testClose(t, s) })
+	t.Run("New and Probe change nothing", func(t *testing.T) { testNoSideEffects(t, s) })
 }
 
 func testIdempotence(t *testing.T, s *suite) {
@@ -36,7 +36,7 @@ func testIdempotence(t *testing.T, s *suite) {
 }
 
 // testPartialEqualsFull applies random changes. After each change, the test checks connections to current and removed
-// destinations. At the end, the state must equal the state of a new backend on a clean host.
+// destinations. At the end, the state must be the same as a new backend's state on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(fewer(3, 1)) {
@@ -57,14 +57,14 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 	}
 }
 
-// mustEqualFresh fails the test unless the state of a session equals the state of a new session on a clean host.
+// mustEqualFresh fails the test unless a session's state is the same as a new session's state on a clean host.
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan
 	full := s.fresh(t)
 	full.apply(t, nil, p)
 	if fresh := full.dump(t); walked != fresh {
-		t.Errorf("partial syncs left another state than a full one: %s", firstDifference(walked, fresh))
+		t.Errorf("partial syncs and a full sync lead to different states: %s", firstDifference(walked, fresh))
 	}
 }
 
@@ -79,7 +79,7 @@ func testCleanup(t *testing.T, s *suite) {
 		c.step()
 	}
 	if s.hostState(t) == before {
-		t.Error("Services do not show in what is compared")
+		t.Error("the compared state does not contain the Services")
 	}
 	if err := ses.proxier.Close(); err != nil {
 		t.Error(err)
@@ -87,7 +87,7 @@ func testCleanup(t *testing.T, s *suite) {
 	for _, when := range []string{"cleanup", "cleanup of a clean host"} {
 		s.clean(t)
 		if after := s.hostState(t); after != before {
-			t.Errorf("%s: the host differs from before: %s", when, firstDifference(before, after))
+			t.Errorf("%s: the host has changed: %s", when, firstDifference(before, after))
 		}
 	}
 }

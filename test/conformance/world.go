@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Every endpoint listens on all of the ports below. The default port of an endpoint is endpointPort.
+// Every endpoint listens on both endpointPort, its default port, and otherEndpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
@@ -33,7 +33,7 @@ var (
 	podRanges           = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
 )
 
-// hostRanges maps the first word of a name, such as "pod", to the address ranges of the lab.
+// hostRanges maps the first word of a name, such as "pod", to the lab's address ranges.
 var hostRanges = map[string][2]string{
 	"pod":      {"10.244.1.", "fd00:10:244:1::"},
 	"far":      {"10.244.2.", "fd00:10:244:2::"},
@@ -49,7 +49,7 @@ type world struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// For each address at which the host itself listens, listening holds a function that stops the server.
+	// listening maps each listening address of the host itself to a function that stops the server.
 	listening map[listener]func() error
 }
 
@@ -58,8 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that servers on the host itself send. Servers on the host itself listen at destinations where no
-// Service may intercept the packet.
+// selfName is the name that servers on the host itself send. Servers on the host itself listen at destinations that no
+// Service may intercept.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *world {
@@ -161,7 +161,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	kind, which, _ := strings.Cut(name, "-")
 	ranges, known := hostRanges[kind]
 	if !known || which == "" {
-		return netip.Addr{}, fmt.Errorf("no address is called %q; the first parts of names are %v", name, slices.Sorted(maps.Keys(hostRanges)))
+		return netip.Addr{}, fmt.Errorf("no address is called %q; the first part of a name is one of %v", name, slices.Sorted(maps.Keys(hostRanges)))
 	}
 	n, err := strconv.ParseUint(which, 10, 8)
 	switch {
@@ -191,5 +191,5 @@ func mustAddress(name string, f plan.Family) netip.Addr {
 	return a
 }
 
-// isLocal reports whether the endpoints of the named host run on the node.
+// isLocal reports whether the named host's endpoints are running on the node.
 func isLocal(host string) bool { return host == hostName || strings.HasPrefix(host, "pod-") }

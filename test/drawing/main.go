@@ -1,6 +1,6 @@
 // Command drawing prints packaging/doc/data-path.svg, the picture in CONTRIBUTING.md. The picture shows the packages
-// from the sources to the kernel, and the path of a packet. To change the picture, edit boxes and arrows, then run "go
-// test ./test/drawing -update".
+// from the sources to the kernel, and a packet's path. To change the picture, edit boxes and arrows, then run "go test
+// ./test/drawing -update".
 package main
 
 import (
@@ -31,8 +31,8 @@ const (
 	linux     = "Linux: rules, routes, connection tracking"
 )
 
-// box is a rectangle with a name and a note. Positions and sizes are in pixels. If a box's name contains a slash, it is
-// the folder of a package.
+// box is a rectangle with a name and a note. Positions and sizes are in pixels. If a box's name contains a slash, the
+// name is a package directory.
 type box struct {
 	kind       kind
 	name, note string
@@ -154,7 +154,7 @@ func (x box) draw(b *strings.Builder) {
 	text(b, center, middle+13, x.note, `text-anchor="middle" font-size="11" fill="#555"`)
 }
 
-// ends returns the start and the end of the arrow, which are in the middle of the edges that face each other.
+// ends returns the start and the end of the arrow. Both points are in the middle of the edges that face each other.
 func (a arrow) ends() (x1, y1, x2, y2 int) {
 	f, t := find(a.from), find(a.to)
 	left, right := max(f.x, t.x), min(f.x+f.w, t.x+t.w)

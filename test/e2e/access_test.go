@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in the README set up a host that serves a cluster's Services. cluster.md explains the commands in the
-// README and lists alternative commands, which create a token that does not expire.
+// The README's commands set up a host that serves a cluster's Services. The guide cluster.md explains the README's
+// commands and lists alternatives that create a token without an expiry time.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -53,7 +53,6 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	n.endpoints("shop", ep2Addr)
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 	l.must(d.hasNoFault())
-	// The plan's Service ranges come from the cluster's ServiceCIDR object.
 	l.within(patience, func() error {
 		out, errs, _ := d.edgeway("plan", "--json")
 		if want := cluster.ServiceCIDRs()[0].String(); !strings.Contains(out, want) {
@@ -63,8 +62,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. The test ignores the
-// right to query one's own rights, which every user has.
+// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. hasOnlyTheRights
+// ignores the right to query one's own rights, because every user has that right.
 func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -83,8 +82,8 @@ func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	}
 }
 
-// asOperator runs commands on the host as an operator would. The working directory holds the new kubeconfig, whose
-// server is the link. In the commands, the daemon's directory replaces /etc/edgeway, the root group replaces the
+// asOperator runs commands on the host as an operator would. The working directory holds the new kubeconfig, which
+// points to the link. In the commands, the daemon's directory replaces /etc/edgeway, the root group replaces the
 // package's group, and a shell function replaces sudo.
 func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
@@ -92,7 +91,7 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
 	main, err := os.ReadFile(d.config)
 	d.must(err)
-	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set the kubeconfig key
+	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set this key
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(main), own, "", 1)), 0o600))
 	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
@@ -106,8 +105,8 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands as an administrator of the cluster, in a directory that contains the examples. While the
-// commands run, administer fills in the token Secrets that they create in kube-system.
+// administer runs commands as a cluster administrator, in a directory that contains the examples. administer also fills
+// in the token Secrets that the commands create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")

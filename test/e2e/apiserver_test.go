@@ -9,13 +9,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After a restart of the API server, connections must still work, and the daemon must receive the change that it
-// missed, even if the API server no longer has the old versions (410 Gone).
+// After the API server restarts, connections must still work, and the daemon must receive the change that it missed,
+// even if the API server no longer has the old versions (410 Gone).
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
 
-	d.link.cut() // cut makes the daemon miss the change
+	d.link.cut() // the daemon must miss the change
 	n.endpoints("shop", ep2Addr)
 	shared.cluster.StopAPIServer()
 	began := time.Now()
@@ -37,7 +37,7 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep1"))
 }
 
-// If a host reboots while the API server is unreachable, it has no rules, only the state on disk.
+// A host that reboots while the API server is unreachable has no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -67,8 +67,8 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	l.within(patience, answers(l.client, nodePort, "ep2"))
 }
 
-// The connections to the API server go silent without being closed, as when a NAT gateway loses its state. Only the
-// daemon's own timeouts can detect a silent connection.
+// Open connections to the API server go silent, as when a NAT gateway loses its state. Only the daemon's own timeouts
+// can detect a silent connection.
 func TestStalledWatchIsDetected(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -111,7 +111,7 @@ func TestForbiddenIsLogged(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale returns an error unless edgeway status (as text and as JSON) and /healthz report that the API server has
+// saysStale returns an error unless `edgeway status` (as text and as JSON) and /healthz report that the API server has
 // been unreachable for at least the given time.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {

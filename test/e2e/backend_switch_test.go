@@ -54,7 +54,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the previous call to soFar, and the errors of failed requests.
+// soFar returns the number of requests since its previous call, and the errors of failed requests.
 func (w *load) soFar() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -173,8 +173,8 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 	l.must(d.uncomplaining())
 }
 
-// The first sync of many Services has several steps. A step must not remove the old backend's rules for a Service that
-// only a later step programs.
+// The first sync of many Services has several steps. A step must not remove the old backend's rules for a Service if
+// only a later step programs that Service.
 func TestBackendSwitchWithManyServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -206,7 +206,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest with Services whose names sort before the names of other tests' Services.
+// manyServices returns a manifest with Services that sort, by name, before other tests' Services.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -240,8 +240,8 @@ func (d *daemon) uncomplaining() error {
 	return nil
 }
 
-// When the daemon starts, it must remove the rules of other backends. Rules of another backend exist if the
-// configuration changed while the daemon was stopped, or if the daemon exited during a switch.
+// When the daemon starts, it must remove other backends' rules. Other backends' rules exist if the configuration
+// changed while the daemon was stopped, or if the daemon exited during a switch.
 func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -257,12 +257,12 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status must name another backend's rules that the daemon could not remove, and the daemon must remove these rules
+// The status must name another backend's rules if the daemon cannot remove them. The daemon must remove the rules
 // later.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
-	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // all tests share the lock of the host itself
+	lock, err := os.Create(filepath.Join(d.dir, "xtables.lock")) // all tests share the host's own lock
 	l.must(err)
 	defer lock.Close()
 	d.env = []string{"XTABLES_LOCKFILE=" + lock.Name()}
@@ -283,7 +283,6 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
-// The daemon must export the metrics that KEP-3453 specifies.
 func TestIPTablesMetrics(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -22,22 +22,21 @@ import (
 )
 
 const (
-	// watchdogTime is the watchdog timeout of the unit. longestSilence is the documented maximum time between two
-	// pings.
+	// watchdogTime is the unit's watchdog timeout. longestSilence is the documented maximum time between two pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
-	// programmedWithin is the maximum time to program all Services of a test case on a busy machine.
+	// programmedWithin is the maximum time for programming all Services of a test case on a busy machine.
 	programmedWithin = 15 * time.Minute
 )
 
-// bulk is a set of Services of the same kind. No test connects to the endpoints of a bulk.
+// bulk is a set of similar Services. No test connects to their endpoints.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Several Services can be huge together although each Service is below the limit for a single Service. The API server
-// admits Services below the limit for a single Service, regardless of their number.
+// Several Services can be huge together even if each Service is below the limit for a single Service. The API server
+// admits any number of Services that are below this limit.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -61,8 +60,8 @@ func TestNightlyBigServices(t *testing.T) {
 	}
 }
 
-// surroundings holds memory limits in bytes: one for each nft process, and one for the daemon and its child processes
-// together.
+// surroundings holds two memory limits in bytes: one for each nft process, and one for the daemon and its child
+// processes together.
 type surroundings struct{ programMemory, groupMemory int }
 
 func (c bulk) run(t *testing.T, around surroundings) {
@@ -173,8 +172,8 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup creates a control group (version 1 or 2) with the memory limit, and returns the path of the group's list
-// of processes.
+// memoryGroup creates a control group (version 1 or 2) with the memory limit. memoryGroup returns the path to the file
+// that lists the group's processes.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -205,7 +204,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// fullSyncs returns an error unless the log reports exactly want full syncs of the backend.
+// fullSyncs returns an error unless the log reports at least want full syncs of the backend.
 func (d *daemon) fullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
@@ -231,8 +230,8 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith stops the daemon and returns the larger of two peak memory values in bytes: that of the daemon and that of
-// its largest child process.
+// endedWith stops the daemon and returns the daemon's peak memory or its largest child process's peak memory in bytes,
+// whichever is larger.
 func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
@@ -247,7 +246,7 @@ type heart struct {
 	silence time.Duration
 }
 
-// newHeart returns a heart that receives pings from the daemon's next start.
+// newHeart returns a heart that receives the daemon's pings from its next start on.
 func (l *lab) newHeart(d *daemon) *heart {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")

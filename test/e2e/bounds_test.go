@@ -52,8 +52,8 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	n.must(err)
 }
 
-// A Service that needs a million kernel elements, or more memory than is available, must not affect other Services. The
-// status must name the huge Service.
+// A Service must not affect other Services, even if it needs a million kernel elements or more memory than is
+// available. The status must name the huge Service.
 func TestHugeServicesAreLeftOut(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -108,8 +108,8 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// By default, Edgeway does not serve external IPs of Services from the API server. The fix that Edgeway prints allows
-// only one address.
+// By default, Edgeway does not serve external IPs of the API server's Services. The fix that Edgeway prints allows only
+// one address.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -154,7 +154,7 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(unanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which inputs the API server (v1.36) admits. Edgeway must reject all other inputs itself, because
+// The test records the inputs that the API server (v1.36) admits. Edgeway must reject all other inputs itself, because
 // they can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
@@ -192,10 +192,10 @@ func TestAPIServerAdmission(t *testing.T) {
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
 		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
-		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write the status of a Service
+		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write a Service's status
 	}
-	// A dry run does not allocate a NodePort, so the test must create the Service to learn whether the API server
-	// admits the port.
+	// A dry run does not allocate a NodePort. The test must create the Service to learn whether the API server admits
+	// the port.
 	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
 	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
 		hugePorts(1000)(s)

@@ -9,13 +9,13 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which packets without a response count as dropped. The timeout must leave time for the
-// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel
-// retransmits a lost SYN after a second and the test would not notice the loss.
+// dialTimeout is the time after which packets without a response count as dropped. The timeout leaves time for the
+// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because otherwise the
+// kernel's retransmission of a lost SYN would hide the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of a connection attempt in tests that measure time. The timeout is short, so that a lost
-// packet adds little time.
+// impatience is the timeout of a connection attempt in tests that measure time. impatience is short, so a lost packet
+// adds little time.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -23,8 +23,8 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// outcome returns a function that opens a connection from h to addr, and returns an error unless right accepts the
-// outcome of the connection.
+// outcome returns a function that opens a connection from h to addr. The function returns an error unless right accepts
+// the connection's outcome.
 func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
@@ -47,8 +47,8 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires a response over TCP from the endpoint with the given name, and answersUDP requires a response over
-// UDP.
+// answers requires a TCP response from the endpoint with the given name, and answersUDP requires a UDP response from
+// it.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
@@ -70,7 +70,7 @@ func unanswered(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
 }
 
-// reset requires the connection to fail with a TCP reset, as on a port on which no program listens.
+// reset requires the connection to fail with a TCP reset, as on a port that no program listens on.
 func reset(h *netlab.Host, addr string) func() error {
 	return outcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Answer == netlab.Reset })
 }

@@ -17,13 +17,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pickedUp is the time within which the daemon must use new credentials.
+// pickedUp is the maximum time until the daemon uses new credentials.
 const pickedUp = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser writes a new file and renames it to
-// the name of the old file.
+// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser writes a new file and renames it
+// over the old file.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -71,7 +71,8 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition returns an error unless the host is healthy and has the named condition, whose text must contain words.
+// hasCondition returns an error unless the host is healthy and reports the named condition with a text that contains
+// words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -87,7 +88,7 @@ func (d *daemon) hasCondition(name, words string) func() error {
 	}
 }
 
-// The daemon uses several kubeconfigs in succession. The API server's responses show which credentials the daemon uses.
+// The daemon uses several kubeconfigs in succession. The API server's responses show which credentials are in use.
 func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -160,7 +161,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	follows("kubeconfig that was corrected")
 }
 
-// serviceAccount returns an expiring token of a service account that has no rights.
+// serviceAccount returns an expiring token for a service account without rights.
 func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	l.t.Helper()
 	accounts := shared.admin.Core.ServiceAccounts(namespace)
@@ -173,7 +174,8 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	return &api.AuthInfo{Token: request.Status.Token}
 }
 
-// edgeway config check, the log and the status must report an insecure kubeconfig. The daemon must still use the file.
+// The command `edgeway config check`, the log and the status must report an insecure kubeconfig. The daemon must still
+// use the file.
 func TestInsecureKubeconfigIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -23,7 +23,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// contextOfCleanup returns a context for cleanup functions, which run when the test's own context is done.
+// contextOfCleanup returns a context for cleanup functions, because the test's own context is done before they run.
 func contextOfCleanup() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	context.AfterFunc(ctx, cancel)
@@ -35,7 +35,7 @@ type daemon struct {
 	dir, config string
 	user        string   // the user in the kubeconfig
 	manager     *manager // nil if the daemon has no service manager
-	env         []string // environment variables in addition to the test's own
+	env         []string // the variables to add to the test's own environment
 	group       string   // the process list of the daemon's control group, or "" for the test's own group
 	hosts       string   // the file to mount over /etc/hosts, or ""
 	resolv      string   // the file to mount over /etc/resolv.conf if hosts is set, or "" for no name server
@@ -69,7 +69,7 @@ func (d *daemon) watchOnly(n *namespace) {
 	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// nodeName is the name of the node, which has no Node object. The addresses are those of the daemon's listeners on the
+// nodeName is the name of the node, which has no Node object. The addresses belong to the daemon's listeners on the
 // node's loopback interface.
 const (
 	nodeName    = "edge-1"
@@ -295,7 +295,7 @@ type stage struct {
 	DriftRepairs int
 }
 
-// repairs returns the number of repairs after another program changed rules.
+// repairs returns the number of times that the daemon repaired rules that another program had changed.
 func (s status) repairs() (n int) {
 	for _, st := range append(s.Followers, s.Backend) {
 		n += st.DriftRepairs

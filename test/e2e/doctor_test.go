@@ -8,7 +8,7 @@ import (
 )
 
 // The status, the metrics, the log and /readyz must report a problem with the host, but load balancers must keep using
-// the host. Without a daemon, the doctor must read the Services from the last-known state.
+// the host. If the daemon is stopped, the doctor must read the Services from the last-known state.
 func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

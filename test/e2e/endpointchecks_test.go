@@ -105,8 +105,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since describes the connections that began after from: their number, the errors of failed connections, and the start
-// time of the last failed connection.
+// since describes the connections that began after from: the number of connections, the errors of failed connections,
+// and the start time of the last failed connection.
 func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,9 +152,9 @@ func (l *lab) sticky(addr, name string) *netlab.Session {
 	return nil
 }
 
-// With the default settings, Edgeway must stop using a dead endpoint within three seconds. More than three seconds
-// after an endpoint has died, no new connection may fail, not even during a reload. When an endpoint recovers, Edgeway
-// must use it again.
+// With the default settings, Edgeway must stop using a dead endpoint within three seconds. No new connection may fail
+// more than three seconds after an endpoint has died, not even during a reload. When an endpoint recovers, Edgeway must
+// use it again.
 func TestDeadEndpointsGetNoConnections(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables-nft"} {
 		for _, source := range []string{"file", "kube"} {
@@ -233,7 +233,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.kill(l.ep2, programDies)
 	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
 	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
-	l.throughout(2*time.Second, reset(l.client, web)) // Edgeway keeps all endpoints, which reset the connections
+	l.throughout(2*time.Second, reset(l.client, web)) // Edgeway keeps all endpoints, and they reset the connections
 	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }
 

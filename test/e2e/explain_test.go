@@ -35,8 +35,9 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop 
 	return e, nil
 }
 
-// A host with two networks reaches each load-balancer address through one of the networks, which determines the source
-// address. Each Service accepts only one of the two source addresses. explain must predict the outcome of connections.
+// A host with two networks reaches each load-balancer address through one of them, which determines the source address.
+// Each Service accepts only one of the two source addresses. The explain command must predict the outcome of
+// connections.
 func TestExplainWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -117,8 +118,8 @@ func TestExplainReportsCause(t *testing.T) {
 	n.endpointsOn("here", "another", ep2Addr)
 	l.within(patience, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
 	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
-	// The host's own connections to the NodePort work, but the doctor must report the dropped connections of other
-	// hosts.
+	// The host's own connections to the NodePort work, but the doctor must report that other hosts' connections are
+	// dropped.
 	out, _, _ := d.edgeway("doctor")
 	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from other hosts and this host"; !strings.Contains(out, want) {
 		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
@@ -135,8 +136,8 @@ func TestExplainReportsCause(t *testing.T) {
 	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
 }
 
-// Without a daemon, the commands must report that the daemon is not running, and must report mistakes in the
-// configuration.
+// If the daemon is stopped, the commands must report that it is not running. The commands must also report
+// configuration mistakes.
 func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

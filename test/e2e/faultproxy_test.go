@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// faultProxy is an HTTP proxy between a daemon and the API server. The proxy simulates faults of a server, or of a
-// proxy in front of the server. During every fault, faultProxy supports HTTP/2 and responds to pings.
+// faultProxy is an HTTP proxy between a daemon and the API server. faultProxy simulates faults of a server, or of a
+// proxy in front of the server. Even during a fault, faultProxy supports HTTP/2 and responds to pings.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server
@@ -31,20 +31,20 @@ type faultProxy struct {
 	requests atomic.Int64
 
 	mu    sync.Mutex
-	fault *fault        // fault is nil if there is no fault
-	turn  chan struct{} // turn is closed when a fault begins or ends
+	fault *fault        // nil if there is no fault
+	turn  chan struct{} // closed when a fault begins or ends
 }
 
-// fault describes how the proxy misbehaves. With the zero value, the proxy forwards requests and responses unchanged.
+// fault describes how the proxy misbehaves. The zero value forwards requests and responses unchanged.
 type fault struct {
 	// answer writes the response instead of the API server, and may call pass to get the server's response. If answer
 	// is nil, the proxy forwards the server's response.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
-	// mute makes the proxy stop responses in progress, and send only the headers of new responses.
+	// mute stops responses in progress, and sends only the headers of new responses.
 	mute bool
 	// delay is the time to wait before each request and before each fragment of a response.
 	delay time.Duration
-	// drop makes the gateway drop all packets to and from the proxy.
+	// If drop is true, the gateway drops all packets to and from the proxy.
 	drop bool
 }
 
@@ -91,7 +91,7 @@ func (p *faultProxy) kubeconfig(path string) {
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// begin replaces the previous fault with f, or ends the fault if f is nil. If f has an answer, begin cuts off responses
+// begin replaces the current fault with f, or ends the fault if f is nil. If f has an answer, begin cuts off responses
 // in progress.
 func (p *faultProxy) begin(f *fault) {
 	p.mu.Lock()

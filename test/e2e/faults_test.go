@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// faultRow is a row in the table of faults. A faultRow holds a fault, and the expected behavior of the daemon during
-// the fault and afterwards.
+// faultRow is a row in the fault table. faultRow holds a fault, and the expected behavior of the daemon during the
+// fault and afterwards.
 type faultRow struct {
 	name string
 	fault
@@ -34,7 +34,7 @@ type faultRow struct {
 	ticks             int
 	lasted            time.Duration
 	mended            time.Time
-	noticed, healed   time.Duration // noticed and healed are zero until the event happens
+	noticed, healed   time.Duration // zero until the event happens
 	staleness, oldest float64
 	reasons           map[string]bool // all reasons that the daemon has reported
 }
@@ -116,9 +116,9 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// The proxies simulate faults of an API server, or of a proxy in front of the API server. The test checks the daemon's
-// behavior during each fault, and the time until the daemon recovers. All faults happen at the same time, each on a
-// different host.
+// The proxies simulate faults of an API server, or of a proxy in front of it. The test checks the daemon's behavior
+// during each fault, and the time until the daemon recovers. All faults happen at the same time, each on a different
+// host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()
@@ -184,7 +184,7 @@ func (r *faultRow) mend() {
 	r.proxy.begin(nil)
 }
 
-// told matches the health message about an unreachable source, or about a source that sends no objects, in JSON.
+// told matches the health message, in JSON, for an API server that is unreachable or rejects requests.
 var told = regexp.MustCompile(`Source kube is (?:unreachable|rejecting requests), [^:]*: ((?:[^"\\]|\\.)*)`)
 
 func (r *faultRow) watch() {
@@ -211,7 +211,7 @@ func (r *faultRow) heal() {
 	}
 }
 
-// stale returns the value of the staleness metric in seconds, or -1 if there is none.
+// stale returns the staleness metric's value in seconds, or -1 if there is none.
 func (r *faultRow) stale() float64 {
 	_, body, err := r.d.get(metricsAddr, "/metrics")
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// lines counts the log lines that say that the API server is not usable.
+// lines returns the number of log lines that report the API server as unusable.
 func (r *faultRow) lines() int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())

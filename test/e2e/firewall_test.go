@@ -10,7 +10,7 @@ import (
 
 type found struct{ ID, Severity, Object, Message, Fix string }
 
-// connected runs `edgeway doctor --connect` and returns a check's findings, without findings that are "ok".
+// connected runs `edgeway doctor --connect` and returns a check's findings, except those with the severity "ok".
 func (d *daemon) connected(check string, args ...string) (out []found) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
@@ -26,8 +26,8 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only fails the test unless there is exactly one finding, which must be a problem whose message contains all of the
-// words.
+// only fails the test unless there is exactly one finding, which must be a problem with all of the words in its
+// message.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
@@ -36,8 +36,8 @@ func (d *daemon) only(of []found, words ...string) found {
 	return of[0]
 }
 
-// Some tables contain both rules of a backend and rules of other programs. The doctor must not report a backend's rules
-// that reject or drop packets.
+// Some nft tables contain both a backend's rules and other programs' rules. The doctor must not report a backend's
+// rules that reject or drop packets.
 func TestDoctorIgnoresBackendRules(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -64,8 +64,8 @@ func TestDoctorIgnoresBackendRules(t *testing.T) {
 	}
 }
 
-// edgeway doctor --connect must report whether the host or the endpoint is at fault, and --trace must name the rule. A
-// trace must leave no nft table behind.
+// The command `edgeway doctor --connect` must report whether the host or the endpoint is at fault, and --trace must
+// name the rule. A trace must leave no nft table behind.
 func TestDoctorConnectsAndTraces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -12,8 +12,8 @@ import (
 )
 
 // The daemon must spend at most half of its time on a Service whose endpoints change 50 times a second. While the
-// endpoints change, the daemon must serve other tenants' changes. When the changes end, the daemon must serve the
-// Service's last change.
+// endpoints change, the daemon must also apply other tenants' changes. When the endpoints stop changing, the daemon
+// must apply the last change.
 func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l, d := running(t)
 	n := l.namespace()
@@ -36,7 +36,7 @@ func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l.within(patience, answers(l.client, flapping, "ep2"))
 }
 
-// flap adds and removes the second endpoint of a Service, 50 times a second if the API server is fast enough.
+// flap adds and removes a Service's second endpoint, 50 times a second if the API server is fast enough.
 func (n *namespace) flap(service string, changes int) error {
 	slices := shared.admin.Discovery.EndpointSlices(n.name)
 	slice, err := slices.Get(n.t.Context(), service, metav1.GetOptions{})

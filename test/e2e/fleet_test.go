@@ -16,9 +16,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in fleet.md create an identity for a host. With the identity of a host, the daemon must be able to read
-// the objects that it needs. The API server must assign the daemon's requests to the priority level for hosts instead
-// of the level for other controllers.
+// The commands in fleet.md create an identity for a host. With this identity, the daemon must be able to read the
+// objects that it needs. The API server must assign the daemon's requests to the priority level for hosts instead of
+// the level for other controllers.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -42,7 +42,7 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	}
 }
 
-// publishRootCA creates the ConfigMap with the root CA, which a controller creates in a real cluster.
+// publishRootCA creates the ConfigMap with the root CA, as a controller does in a real cluster.
 func (l *lab) publishRootCA() {
 	l.t.Helper()
 	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
@@ -66,7 +66,7 @@ func (l *lab) uid(resource string) string {
 	return string(object.UID)
 }
 
-// answerTo lists Services as the user and returns the headers of the API server's response.
+// answerTo lists Services as the user and returns the API server's response headers.
 func (l *lab) answerTo(user *api.AuthInfo) http.Header {
 	l.t.Helper()
 	config := shared.cluster.Config(cluster.Stranger)

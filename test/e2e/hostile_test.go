@@ -79,15 +79,15 @@ func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.C
 	return conns
 }
 
-// A client that reaches the health port must neither exhaust the daemon's memory nor keep other clients from getting a
-// response.
+// A client that can reach the health port must neither exhaust the daemon's memory nor prevent responses to other
+// clients.
 func TestHealthPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(healthAddr, "/healthz")
 }
 
-// A client that reaches the metrics port must neither exhaust the daemon's memory nor keep other clients from getting a
-// response.
+// A client that can reach the metrics port must neither exhaust the daemon's memory nor prevent responses to other
+// clients.
 func TestMetricsPortUnderAttack(t *testing.T) {
 	t.Parallel()
 	newLab(t).attack(metricsAddr, "/metrics")
@@ -144,7 +144,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// The daemon must send the IDs of faults to other hosts, but not the messages.
+// The daemon must send other hosts the IDs of faults, but not the messages.
 func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -177,7 +177,7 @@ func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	}
 }
 
-// An impostor's certificate must not write control characters to an operator's terminal.
+// Control characters in an impostor's certificate must not reach an operator's terminal.
 func TestCertificateTextIsEscaped(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -214,7 +214,7 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	}
 }
 
-// Edgeway must process hostile manifests with little time and memory, and must serve the Services in other manifests.
+// Edgeway must process hostile manifests in little time and memory, and must serve the Services in other manifests.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

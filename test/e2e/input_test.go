@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The daemon must not use a damaged last-known state. If the state is damaged, the daemon must rename the files, log
-// the damage, and wait for the API server.
+// The daemon must not use a damaged last-known state. Instead, the daemon must rename the damaged files, log the
+// damage, and wait for the API server.
 func TestDamagedStateOnDisk(t *testing.T) {
 	l, d := running(t)
 	n, _, nodePort := d.shop()

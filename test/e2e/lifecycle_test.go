@@ -43,7 +43,7 @@ func TestReload(t *testing.T) {
 	l.within(patience, d.healthy)
 }
 
-// If the daemon cannot start with a valid configuration, the daemon must continue with the previous configuration.
+// If the daemon cannot start with a valid configuration, it must continue with the previous configuration.
 func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l, d := running(t)
 	clusterIP, _ := l.namespace().web("shop")
@@ -121,8 +121,8 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(unanswered(l.client, nodePort)())
 }
 
-// edgeway cleanup must keep the rules of a stopped or hung daemon, because the rules still serve connections and the
-// daemon would write the rules again.
+// The command `edgeway cleanup` must keep a hung or stopped (SIGSTOP) daemon's rules, because they still serve
+// connections and the daemon would write them again.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

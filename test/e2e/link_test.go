@@ -16,14 +16,14 @@ import (
 )
 
 // link carries the daemon's connections to the API server and can fail like a real network. A link that is cut rejects
-// connections. When a link stalls, open connections go silent forever, as when a NAT gateway loses its state, but new
+// connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state, but new
 // connections work.
 type link struct {
 	listener net.Listener
 	target   string
 	// name is the link's host name in the kubeconfig, or "" if the kubeconfig contains the link's address.
 	name string
-	// proxy turns the listener of the link into an HTTP proxy. The kubeconfig then contains the proxy in addition to
+	// proxy turns the link's listener into an HTTP proxy. If proxy is true, the kubeconfig contains both the proxy and
 	// the server.
 	proxy bool
 
@@ -68,7 +68,7 @@ func (k *link) kubeconfig(l *lab, user, path string) {
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// lead copies a kubeconfig to path, and makes the copy use the link.
+// lead writes to path a copy of a kubeconfig that uses the link.
 func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
@@ -93,7 +93,7 @@ func (k *link) lead(l *lab, kubeconfig, path string) {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// cut closes all connections and makes the link reject new connections.
+// cut closes the link's connections and rejects new ones.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -109,7 +109,7 @@ func (k *link) restore() {
 	k.isCut = false
 }
 
-// stall makes all open connections go silent in both directions, and returns their number.
+// stall silences all open connections in both directions, and returns the number of silenced connections.
 func (k *link) stall() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

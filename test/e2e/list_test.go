@@ -34,8 +34,8 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// As soon as the daemon is ready, edgeway services must list each Service with its endpoints, or with the reason why
-// the Service has no endpoint.
+// As soon as the daemon is ready, `edgeway services` must list each Service with its endpoints, or with the reason why
+// it has none.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -57,7 +57,7 @@ func TestServicesAreListed(t *testing.T) {
 	s.must(os.WriteFile(s.path(1), []byte(unready), 0o600))
 	s.must(
 		os.WriteFile(s.path(2), []byte(strings.Replace(string(manifest), "shop-1", "shop-2", -1)), 0o600),
-	) // shop-2 has the address of shop-1
+	) // shop-2 has the same address as shop-1
 
 	began := time.Now()
 	s.start()

@@ -56,8 +56,8 @@ func (d *daemon) metric(line string, least float64) func() error {
 	}
 }
 
-// A NodePort on loopback must follow changes to its Service, to its endpoints and to the configuration, and must work
-// after a restart of the daemon. An established connection must survive as long as the daemon runs.
+// A NodePort on loopback must follow changes to its Service, its endpoints and the configuration, and must work after
+// the daemon restarts. An established connection must survive as long as the daemon is running.
 func TestNodePortOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

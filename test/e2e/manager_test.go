@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// manager implements the file descriptor store of a service manager. The manager passes the sockets that one daemon
-// stored to the next daemon. The tests in test/vm use systemd itself.
+// manager implements a service manager's file descriptor store. manager passes the sockets that one daemon stored to
+// the next daemon. The tests in test/vm use systemd itself.
 type manager struct {
 	conn *net.UnixConn
 	path string

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon whose only source is a directory of manifests. Each of the shopFiles defines one Service.
+// shop is a daemon with a manifest directory as its only source. Each of the shopFiles defines one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -90,8 +90,8 @@ func (s *shop) stored() error {
 	return nil
 }
 
-// readyIs returns an error unless /readyz returns the status code want, and edgeway status exits with 4 if want is not
-// 200.
+// readyIs returns an error unless /readyz returns the status code want, and `edgeway status` exits with 4 if want is
+// not 200.
 func (s *shop) readyIs(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")
@@ -147,7 +147,7 @@ func (s *shop) content() error {
 	return err
 }
 
-// damage is an accidental change to the directory of manifests.
+// damage is an accidental change to the manifest directory.
 type damage struct {
 	name     string
 	do, mend func(*shop)
@@ -206,8 +206,8 @@ func damages() []damage {
 	}
 }
 
-// If manifests were damaged before the start, the host must keep all Services, whether the kernel still has the rules
-// or the host has rebooted. The status and the log must name the damaged path and a fix.
+// If manifests are damaged before the daemon starts, the host must keep all Services, even after a reboot. The status
+// and the log must name the damaged path and a fix.
 func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -241,15 +241,15 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 		s.within(patience, s.content)
 		s.must(s.readyIs(200)())
 	}
-	// When the daemon starts, it must remove a Service whose manifest was deleted while the daemon was down.
+	// When the daemon starts, it must remove a Service if an operator deleted the manifest while the daemon was down.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()
 	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
 }
 
-// Without a last-known state, as after an upgrade from a version that stored none, the daemon must not treat an
-// unreadable directory as an empty cluster. The rules must stay in the kernel.
+// Without a last-known state, the daemon must not treat an unreadable directory as an empty cluster. The state is
+// missing, for example, after an upgrade from a version that stored none. The rules must stay in the kernel.
 func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newShop()
@@ -277,7 +277,7 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	}
 }
 
-// If the manifests are damaged while the daemon runs, the daemon must keep all Services. If an operator removes a
+// If the manifests are damaged while the daemon is running, it must keep all Services. If an operator removes a
 // manifest, the daemon must remove the Service that the manifest defined.
 func TestManifestsDamagedAtRunTime(t *testing.T) {
 	t.Parallel()

@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dnsAddr is the address of a name server. stubAddr is the address of a stub resolver on the node, which queries the
-// name server at dnsAddr. attackerAddr is the address of a tenant's endpoint.
+// dnsAddr is a name server's address. stubAddr is the address of a stub resolver on the node, which queries the name
+// server at dnsAddr. attackerAddr is the address of a tenant's endpoint.
 const (
 	dnsAddr      = "198.51.100.53"
 	stubAddr     = "127.0.0.53"
@@ -28,8 +28,8 @@ const (
 // cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that resolves the API server's host name with the given resolver. If the resolver has the
-// address stubAddr, it queries the name server.
+// byDNS returns a daemon that uses the given resolver to resolve the API server's host name. A resolver at stubAddr
+// queries the name server at dnsAddr.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -119,7 +119,8 @@ func (l *lab) asks(server, want string) func() error {
 	}
 }
 
-// cutOff breaks the daemon's connections to the API server, and fails the test unless a change still arrives in time.
+// cutOff breaks the daemon's connections to the API server, and fails the test unless a change still takes effect in
+// time.
 func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -130,7 +131,7 @@ func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
 }
 
-// restart restarts the daemon from its last-known state, and fails the test unless a change arrives in time.
+// restart restarts the daemon from its last-known state, and fails the test unless a change takes effect in time.
 func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.promised(cutOffLimit)
@@ -141,10 +142,10 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A tenant's Service claims the address of the name server that a stub resolver on the host queries. The Service's
-// endpoint returns a false address for the API server's host name. The host must still reach the API server, even after
-// a restart from a last-known state that contains the tenant's Service. After the Service is deleted, the host must use
-// the name server again.
+// A stub resolver on the host queries a name server, and a tenant's Service claims the name server's address. The
+// Service's endpoint returns a false address for the API server's host name. The host must still reach the API server,
+// even after it restarts from a last-known state that contains the tenant's Service. After the Service is deleted, the
+// host must use the name server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

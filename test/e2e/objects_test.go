@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces counts the created namespaces, which makes their names unique.
+// namespaces counts the created namespaces. The counter is part of each namespace name.
 var namespaces atomic.Int32
 
 type namespace struct {
@@ -22,7 +22,7 @@ type namespace struct {
 }
 
 // namespace creates a namespace. The test deletes the namespace's Services at the end. The namespace itself remains,
-// because no controller runs that could delete it.
+// because no controller is running that could delete it.
 func (l *lab) namespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
@@ -69,7 +69,7 @@ func (n *namespace) remove(name string) {
 	}
 }
 
-// endpoints writes the EndpointSlice of a Service. All endpoints are ready, and none of them has a node name.
+// endpoints writes a Service's EndpointSlice. All endpoints are ready, and none of them has a node name.
 func (n *namespace) endpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)
@@ -100,7 +100,7 @@ func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.must(err)
 }
 
-// web creates a NodePort Service with the endpoint ep1, and returns the TCP addresses of the Service.
+// web creates a NodePort Service with the endpoint ep1, and returns the Service's TCP addresses.
 func (n *namespace) web(name string) (clusterIP, nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })

@@ -42,7 +42,7 @@ func (d *daemon) without(id string) {
 	})
 }
 
-// set writes the setting that a fix suggests into a drop-in of the configuration, and reloads the daemon.
+// set writes the setting that a fix suggests into a configuration drop-in, and reloads the daemon.
 func (d *daemon) set(setting string) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "conf.d", "fix.toml")
@@ -60,7 +60,7 @@ func (l *lab) on(h *netlab.Host, name string, args ...string) {
 	}
 }
 
-// neighbor connects the node and ep1 to a common network, and returns the address of a server on ep1.
+// neighbor connects the node and ep1 to a common network, and returns a server's address on ep1.
 func (l *lab) neighbor() string {
 	l.t.Helper()
 	l.onNode("ip", "addr", "add", "198.51.100.1/24", "dev", "ep1")
@@ -82,8 +82,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// If a rule of the host rejects connections or drops the responses, the trace must name that rule, and must not blame
-// the endpoint. After the operator applies the fix in the trace, the doctor must report no problem.
+// If a host rule rejects connections or drops the responses, the trace must name that rule, and must not blame the
+// endpoint. After the operator applies the fix in the trace, the doctor must report no problem.
 func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -122,7 +122,7 @@ func TestTraceNamesHostRules(t *testing.T) {
 	}
 }
 
-// If a configured range of ClusterIPs covers a network of the host, the host must still reach its neighbors.
+// If a configured ClusterIP range covers a network of the host, the host must still reach its neighbors.
 func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// workerAddr is the address of ep1 on the network that ep1 and the host share.
+// workerAddr is ep1's address on the network that it shares with the host.
 const workerAddr = "198.51.100.21"
 
 func onHost(commands ...string) func(*operatorRow) {
@@ -109,7 +109,7 @@ func routeRows() []*operatorRow {
 	}
 }
 
-// answersElsewhere makes ep1 send its responses to the host over a second link.
+// answersElsewhere redirects ep1's responses to a second link.
 func (r *operatorRow) answersElsewhere() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
@@ -342,7 +342,7 @@ func (r *operatorRow) access() {
 	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// rootCA creates the ConfigMap with the root CA, which a controller creates in every other cluster.
+// rootCA creates the ConfigMap with the root CA, as a controller does in every other cluster.
 func (r *operatorRow) rootCA() {
 	r.t.Helper()
 	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{

@@ -22,7 +22,7 @@ type operatorRow struct {
 	// id, severity and words describe the fault in the status. id is "" if the status cannot report the fault.
 	id, severity string
 	words        []string
-	// doctor holds the arguments of edgeway doctor in addition to --json. doctorID is the ID of the fault in the
+	// doctor holds the arguments of `edgeway doctor` in addition to --json. doctorID is the ID of the fault in the
 	// doctor's output, or "" if it is the same as in the status.
 	doctor   []string
 	doctorID string
@@ -41,7 +41,7 @@ type operatorRow struct {
 	began               time.Time
 	wrong               []string
 	fix                 found
-	named, healed       time.Duration // named and healed are 0 if the event has not happened
+	named, healed       time.Duration // 0 until the event happens
 	inDoctor, explained string
 	proxy               *faultProxy
 }
@@ -49,9 +49,9 @@ type operatorRow struct {
 // operatorLimit is the time limit for the status to report a fault, and to become healthy again after the fix.
 const operatorLimit = time.Minute
 
-// The status must report each fault of a host within a minute, and the doctor must report it immediately. explain must
-// not claim that a failing connection is forwarded. The printed fix must remove the fault within a minute, or show that
-// another host is at fault.
+// The status must report each host fault within a minute, and the doctor must report it immediately. The explain
+// command must not claim that a failing connection is forwarded. The printed fix must remove the fault within a minute,
+// or show that another host is at fault.
 func TestOperatorsTable(t *testing.T) {
 	rows := operatorRows()
 	for _, r := range rows {

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// From the daemon's next start, wrapNFT makes the daemon run a shell script instead of nft. The script can run nft
+// wrapNFT installs a shell script that the daemon runs instead of nft after its next start. The script can run nft
 // itself.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
@@ -21,7 +21,8 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode returns a function that makes nft succeed without doing anything ("idle"), hang ("hang"), or work ("work").
+// nftMode returns a function that sets what nft does: succeed without any effect ("idle"), hang ("hang"), or work
+// ("work").
 func (d *daemon) nftMode() (set func(mode string)) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "nft-mode")
@@ -35,8 +36,8 @@ func (d *daemon) nftMode() (set func(mode string)) {
 	return set
 }
 
-// sticky creates a Service with session affinity. Edgeway can program the chains and maps for session affinity only
-// with nft.
+// sticky creates a Service with session affinity. Edgeway needs nft to program the chains and maps for session
+// affinity.
 func (n *namespace) sticky(name string) (nodePort string) {
 	n.t.Helper()
 	svc := n.service(name, func(s *corev1.ServiceSpec) {
@@ -46,8 +47,8 @@ func (n *namespace) sticky(name string) (nodePort string) {
 	return at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
-// If nft reports success without doing anything, the daemon must notice that the kernel's rules have not changed. When
-// nft works again, the daemon must program the missing rules.
+// If nft reports success without any effect, the daemon must notice that the kernel's rules have not changed. When nft
+// works again, the daemon must program the missing rules.
 func TestNFTWithoutEffect(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -123,8 +124,8 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// A host whose nft is too old must use iptables, report the fallback, and switch back during a reload. Configuration
-// keys that a new version removed must not prevent the start, and a warning must name these keys.
+// A host with an nft that is too old must use iptables, report the fallback, and switch back during a reload.
+// Configuration keys that a new version removed must not prevent the start, and a warning must name these keys.
 func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. The endpoint on each link has only a route to this link, so the
-// endpoint can respond only to the host's address on this link.
+// island is a host with two links and no default route. The endpoint on each link has only a route to this link, so it
+// can respond only to the host's address on this link.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
@@ -24,8 +24,8 @@ const (
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the name of
-// the Service and the number of the endpoint.
+// islandManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the Service's
+// name and the endpoint's number.
 const islandManifest = `---
 apiVersion: v1
 kind: Service
@@ -65,7 +65,7 @@ func newIsland(t *testing.T) *island {
 	return i
 }
 
-// beyond adds a host whose only route is through the node.
+// beyond adds a host with a single route, which leads through the node.
 func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -84,7 +84,7 @@ func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	return h
 }
 
-// configureIsland writes a configuration whose only source is a directory of manifests.
+// configureIsland writes a configuration with a manifest directory as the only source.
 func (i *island) configureIsland(backend, node, extra string) {
 	i.t.Helper()
 	text := fmt.Sprintf(`version = 1
@@ -142,7 +142,7 @@ func (i *island) own(want ...string) func() error {
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
 // On a host without a default route, every kind of Service address must work in both families, on both links and with
-// each backend, for the host itself and for other hosts. edgeway cleanup must restore the routes of the host.
+// each backend, for the host itself and for other hosts. The command `edgeway cleanup` must restore the host's routes.
 func TestHostWithoutDefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -196,7 +196,7 @@ func testIsland(t *testing.T, backend string) {
 	}
 }
 
-// The daemon must restore routes that another program removed, remove its routes when a default route appears, and
+// The daemon must restore its routes if another program removes them, remove them when a default route appears, and
 // follow the configuration.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()

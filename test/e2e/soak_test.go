@@ -18,9 +18,9 @@ const (
 	soakWarm = 2 * time.Minute
 )
 
-// Endpoints change five times a second. For half of each minute, the API server has a fault, which differs from minute
-// to minute. No connection to an unchanged Service may fail. The daemon's memory, goroutines and open files must not
-// grow over time. scripts/soak sets SOAK_DURATION, the duration of the test.
+// Endpoints change five times a second. For half of each minute, the API server has one of several faults. No
+// connection to an unchanged Service may fail. The daemon's memory, goroutines and open files must not grow over time.
+// The script scripts/soak sets the duration of the test with SOAK_DURATION.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures is a measurement of the daemon's memory in bytes, and of the numbers of goroutines and open files.
+// figures holds the daemon's memory in bytes, and its numbers of goroutines and open files.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {

@@ -1,6 +1,6 @@
-// Package hostile holds small examples of objects that a hostile or broken cluster may contain. The examples are the
-// seeds of all fuzz targets that read objects, so every test run uses them. The package also creates objects from a
-// fuzzer's bytes.
+// Package hostile contains small examples of objects from a hostile or broken cluster. The examples are the seeds of
+// all fuzz targets that read objects, so every test run uses them. The package can also create objects from a fuzzer's
+// bytes.
 package hostile
 
 import (
@@ -31,7 +31,7 @@ func Manifests(t testing.TB) (out [][]byte) {
 		return err
 	})
 	if err != nil || len(out) < 6 {
-		t.Fatalf("%d files of hostile objects, error %v", len(out), err)
+		t.Fatalf("found %d files with hostile objects, error %v", len(out), err)
 	}
 	return out
 }
@@ -52,14 +52,14 @@ func Streams(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Objects returns the lines of all streams, each of which is one object.
+// Objects returns the lines of all streams. Each line is one object.
 func Objects(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, stream := range Streams(t) {
 		out = slices.AppendSeq(out, bytes.Lines(stream))
 	}
 	if len(out) < 40 {
-		t.Fatalf("only %d hostile objects are JSON", len(out))
+		t.Fatalf("only %d hostile objects are valid JSON", len(out))
 	}
 	return out
 }
@@ -83,8 +83,8 @@ func Many(ports, endpoints int) []byte {
 }
 
 // Control returns the first control character in text with the surrounding text, or "" if there is none. Control also
-// finds the bytes 0x80 to 0x9f, which terminals interpret, and characters that change the direction of the text and so
-// can hide words.
+// finds the bytes 0x80 to 0x9f, which terminals interpret, and characters that can hide words because they change the
+// text direction.
 func Control(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

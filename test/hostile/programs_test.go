@@ -23,8 +23,8 @@ import (
 // programs runs programs in a network namespace that exists as long as the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the hashes of the texts that have already been checked. Most inputs produce a text that is already in
-	// seen, and starting a process for each input would be slow.
+	// seen holds the hashes of all checked texts. Most inputs produce a text that is already in seen, and starting a
+	// process for each input would be slow.
 	seen map[[sha256.Size]byte]bool
 }
 
@@ -70,7 +70,7 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// isNew reports whether the text has not been checked before. After 65,536 texts, isNew forgets all texts.
+// isNew reports whether the text is not in seen. After 65,536 texts, isNew clears seen.
 func (p *programs) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.seen[sum] {
@@ -87,9 +87,9 @@ func objectsOf(stream, choices []byte) []any {
 	return append(decode(stream), hostile.NewChoices(choices).Objects()...)
 }
 
-// FuzzNFTables turns objects into nft commands. The commands of the first sync and of a change must be plain text of
-// bounded size. Both nft and the kernel must accept the commands: nft -c sends the commands to the kernel, which rolls
-// the transaction back.
+// FuzzNFTables turns objects into nft commands. The commands for the first sync and for a change must be plain text of
+// bounded size. Both nft and the kernel must accept the commands. With -c, nft sends the commands to the kernel, and
+// the kernel rolls back the transaction.
 func FuzzNFTables(f *testing.F) {
 	p := newPrograms(f)
 	check := func(script string) error {
@@ -115,9 +115,9 @@ func FuzzNFTables(f *testing.F) {
 	})
 }
 
-// FuzzIPTables is like FuzzNFTables, but for both variants of iptables. The fuzz target writes to the kernel, because
-// the programs do not consult the kernel with --test. For each input, the test runs a full sync over the previous
-// rules, and then applies a change. After the change, the contents of the tables must be plain text of bounded size.
+// FuzzIPTables is like FuzzNFTables, but for both iptables variants. The fuzz target writes to the kernel, because with
+// --test, the programs do not consult the kernel. For each input, the test runs a full sync over the previous rules,
+// and then applies a change. After the change, the rules must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}

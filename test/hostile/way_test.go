@@ -32,8 +32,8 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// nowhere holds the ranges that frontends and endpoints must not use: addresses of this host, of its links, of many
-	// hosts, or of no host.
+	// nowhere holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and reserved
+	// addresses.
 	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
 	// metadata holds the addresses of cloud metadata services.
@@ -67,7 +67,7 @@ func testHost() *nodeinfo.Host {
 	}
 }
 
-// options returns the options of a host. Each bit in flags turns on one setting.
+// options returns a host's planner options. Each bit in flags turns on one setting.
 func options(flags byte) planner.Options {
 	on := func(bit int) bool { return flags&(1<<bit) != 0 }
 	o := planner.Options{Node: config.Node{Name: "here"}, Proxy: config.Proxy{
@@ -152,7 +152,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		next, problems := p.Plan(snap, host, prev)
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
-			// The API server validates the names of objects, so problems print the names unchanged.
+			// The API server validates object names, so problems print the names unchanged.
 			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
@@ -230,7 +230,7 @@ func checkText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds the corpus, and Choices that walk through the lists in order or mix their entries.
+// addSeeds adds the corpus, and Choices that select the list entries in order or mixed.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

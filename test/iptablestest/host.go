@@ -1,5 +1,5 @@
-// Package iptablestest creates network namespaces for tests, and runs the iptables programs like other software. The
-// variants of iptables are "nft" and "legacy".
+// Package iptablestest creates network namespaces for tests, and runs the iptables programs as other software does. The
+// iptables variants are "nft" and "legacy".
 package iptablestest
 
 import (
@@ -25,7 +25,7 @@ func NewHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatalf("new network namespace (the test needs root): %v", err)
+		t.Fatalf("cannot create a network namespace (the test requires root): %v", err)
 	}
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 }
@@ -41,7 +41,7 @@ func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
 	}
 }
 
-// Run runs a program, which must succeed, and returns the program's output.
+// Run runs a program and returns its output. The program must succeed.
 func Run(t testing.TB, stdin, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -57,8 +57,8 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartOther starts a shell script, which simulates another program and must succeed. wait waits until the script
-// exits.
+// StartOther starts a shell script that simulates another program and must succeed. The function wait waits until the
+// script exits.
 func StartOther(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -78,14 +78,14 @@ func Program[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one table like another program. lines is the input for the table.
+// Restore changes one iptables table as another program would. The argument lines is the input for the table.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
 	Run(t, input, Program(v, f)+"-restore", "--noflush", "--wait")
 }
 
-// Ruleset returns all rules of one variant and family, without comments and counters.
+// Ruleset returns all rules for one variant and family, without comments and counters.
 func Ruleset[V ~string](t testing.TB, v V, f plan.Family) string {
 	t.Helper()
 	return WithoutDetails(Run(t, "", Program(v, f)+"-save"))
@@ -103,7 +103,7 @@ func NFTRuleset(t testing.TB) string {
 }
 
 // OnlyPrograms sets PATH to a directory with only these programs. The value for a program is a script, or the name of
-// the program to which the entry in the directory links. "" stands for the program's own name.
+// the program that the directory entry links to. The value "" stands for the program's own name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Command messages prints Edgeway's texts (log messages, faults, errors and help) on one page for a reviewer. Every
-// string literal of at least two words counts as a text.
+// Command messages prints all of Edgeway's texts (log messages, faults, errors and help) for a reviewer. Every string
+// literal of at least two words counts as a text.
 package main
 
 import (
@@ -65,7 +65,7 @@ func printTexts(path string) error {
 	return nil
 }
 
-// literal returns the value of a string literal, or of a concatenation of string literals.
+// literal returns the value of a string literal or of concatenated string literals.
 func literal(e ast.Expr) (text string, ok bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:

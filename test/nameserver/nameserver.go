@@ -1,4 +1,4 @@
-// Package nameserver provides a DNS server whose responses a test sets, and a DNS forwarder.
+// Package nameserver provides a DNS server with responses that a test sets, and a DNS forwarder.
 package nameserver
 
 import (
@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server responds to DNS queries for the addresses of host names, over UDP and TCP. UDP responses of more than 512
-// bytes are truncated.
+// Server responds to DNS queries for the addresses of host names, over UDP and TCP. Server truncates UDP responses of
+// more than 512 bytes.
 type Server struct {
 	// Questions is the number of queries received.
 	Questions atomic.Int64
@@ -46,7 +46,7 @@ func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	})
 }
 
-// Forward forwards queries to a name server over connections that dial opens, and returns the responses of that server.
+// Forward forwards queries to a name server over connections that dial opens, and returns that name server's responses.
 func Forward(udp net.PacketConn, tcp net.Listener, dial func(network string) (net.Conn, error)) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		conn, err := dial("tcp")

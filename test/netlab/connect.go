@@ -18,7 +18,7 @@ type Flow struct {
 	To   netip.AddrPort
 	// Mark is the packet mark of the host's packets, or 0 for no mark.
 	Mark uint32
-	// Wait is the time to wait for a response. After Wait, the outcome is Silent.
+	// Wait is the maximum time to wait for a response. Without a response, the outcome is Silent.
 	Wait time.Duration
 }
 
@@ -26,16 +26,16 @@ type Flow struct {
 type Answer uint8
 
 const (
-	// Silent means that no packet arrived.
+	// Silent means that the client received no packet.
 	Silent Answer = iota
 	// Served means that one of the lab's servers responded.
 	Served
-	// Refused means that an ICMP "port unreachable" message arrived.
+	// Refused means that the client received an ICMP "port unreachable" message.
 	Refused
-	// Reset means that a TCP reset arrived: the packet reached a host that does not listen on the port.
+	// Reset means that the client received a TCP reset: the packet reached a host that does not listen on the port.
 	Reset
-	// Unreachable means that an ICMP "unreachable" message from the gateway arrived: no host has the address, and no
-	// rule on the node redirected the packet.
+	// Unreachable means that the client received an ICMP "unreachable" message from the gateway: no host has the
+	// address, and no rule on the node redirected the packet.
 	Unreachable
 	// Failed means that another error occurred, which Outcome.Problem describes.
 	Failed
@@ -46,7 +46,7 @@ func (a Answer) String() string {
 	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
 
-// Outcome is the result of a connection, as the client observed it.
+// Outcome is the result that the client of a connection observed.
 type Outcome struct {
 	Answer Answer
 	// Server is the name of the server that responded. Seen is the client's address as the server saw it.
@@ -73,8 +73,8 @@ func (h *Host) Connect(f Flow) Outcome {
 	return h.fromFreePort("Connect", f).Outcome
 }
 
-// fromFreePort makes the host's process open a connection from an unused source port. All hosts share one counter for
-// source ports.
+// fromFreePort opens a connection from an unused source port in the host's process. All hosts share one source-port
+// counter.
 func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
 	for range 100 {
 		r = Reply{}
@@ -114,7 +114,7 @@ func (s *Session) Ask(wait time.Duration) Outcome {
 	return r.Outcome
 }
 
-// Close closes the connection. A TCP connection is reset.
+// Close closes the connection. For TCP, Close resets the connection.
 func (s *Session) Close() { _ = s.host.call("Close", s.id, &struct{}{}) }
 
 func failed(err error) Outcome { return Outcome{Answer: Failed, Problem: err.Error()} }

@@ -12,8 +12,8 @@
 // "unreachable" message.
 //
 // Each host has a process of the test binary in its own control group, because the kernel can then run a control-group
-// hook for the sockets of one host only. The process starts when the host needs its first socket. TestMain must call
-// PeerMain or Isolate to start the processes of hosts. If a lab cannot create control groups, the lab logs the reason.
+// hook for only this host's sockets. The process starts when the host needs its first socket. TestMain must call
+// PeerMain or Isolate, which run the hosts' processes. If a lab cannot create control groups, the lab logs the reason.
 // In continuous integration (CI=true), the test fails instead.
 //
 // A lab supports IPv4 and IPv6. A new lab is ready immediately: addresses skip duplicate address detection, neighbor

@@ -16,16 +16,16 @@ import (
 	"edgeway/test/bench/cgroup"
 )
 
-// group is the control group (version 2) of a host's process and of the programs on the host. The sockets of the host
-// belong to the host's group, because the kernel attaches socket hooks to control groups.
+// group is the control group (version 2) of a host's process and of the programs on the host. The host's sockets belong
+// to the host's group, because the kernel attaches socket hooks to control groups.
 type group struct {
 	*cgroup.Group
 	dir *os.File
 }
 
 // makeGroup creates the host's control group. If makeGroup fails, for example in a container with a read-only
-// /sys/fs/cgroup, the host shares the control group of the tests, and makeGroup logs the reason. In continuous
-// integration (CI=true), makeGroup returns an error instead.
+// /sys/fs/cgroup, the host shares the tests' control group, and makeGroup logs the reason. In continuous integration
+// (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
 	g, err := cgroup.New(h.lab.prefix + h.Name)
 	if err == nil {
@@ -33,13 +33,13 @@ func (h *Host) makeGroup() error {
 		h.group.dir, err = os.Open(g.Path())
 	}
 	if err != nil && os.Getenv("CI") != "true" {
-		h.lab.t.Logf("lab: %s shares the control group of the tests: %v", h.Name, err)
+		h.lab.t.Logf("lab: %s shares the tests' control group: %v", h.Name, err)
 		return nil
 	}
 	return err
 }
 
-// Cgroup returns the path of the host's control group, or "" if the host shares the control group of the tests.
+// Cgroup returns the path of the host's control group, or "" if the host shares the tests' control group.
 func (h *Host) Cgroup() string {
 	if h.group == nil {
 		return ""
@@ -73,7 +73,7 @@ func (h *Host) inGroup() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(h.group.dir.Fd())}
 }
 
-// enterGroup moves this process into the host's control group until the host is removed.
+// enterGroup moves this process into the host's control group until the lab removes the host.
 func (h *Host) enterGroup() error {
 	if h.group == nil {
 		return nil
@@ -95,7 +95,7 @@ func (h *Host) enterGroup() error {
 func moveTo(group string) error {
 	err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 	if err != nil {
-		return fmt.Errorf("move to a control group: %w", err)
+		return fmt.Errorf("moving to a control group: %w", err)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (h *Host) removeGroup() error {
 	err := h.group.dir.Close()
 	h.group.Close()
 	if _, stat := os.Stat(h.Cgroup()); !errors.Is(stat, os.ErrNotExist) {
-		err = errors.Join(err, fmt.Errorf("control group %s is still there", h.Cgroup()))
+		err = errors.Join(err, fmt.Errorf("control group %s still exists", h.Cgroup()))
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func removeStaleGroups(t testing.TB, beside string) {
 		}
 		// Another process may remove the control group at the same time.
 		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Logf("lab: removal of the stale control group %s: %v", e.Name(), err)
+			t.Logf("lab: removing the stale control group %s: %v", e.Name(), err)
 		}
 	}
 }

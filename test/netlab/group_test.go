@@ -21,7 +21,7 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestSocketsAreInControlGroupOfHost checks the control groups of sockets that servers, clients and programs on the
+// TestSocketsAreInControlGroupOfHost checks the control groups of the sockets that servers, clients and programs on the
 // host opened.
 func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
@@ -113,7 +113,7 @@ func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	}
 }
 
-// TestKilledProcessIsReported kills a host's process. The error from the next connection must name this process.
+// TestKilledProcessIsReported kills a host's process. The error from the next connection must name the killed process.
 func TestKilledProcessIsReported(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	raw, err := os.ReadFile(filepath.Join(groupOf(t, client), "cgroup.procs"))

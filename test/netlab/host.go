@@ -27,7 +27,7 @@ const (
 // The process starts when the host needs its first socket.
 type Host struct {
 	Name string
-	// Addrs holds the IPv4 and IPv6 addresses at which other hosts reach the host.
+	// Addrs holds the IPv4 and IPv6 addresses that other hosts use to reach the host.
 	Addrs []netip.Addr
 	// Netns is the name of the network namespace for `ip netns exec`, or "" for the namespace of this process.
 	Netns string
@@ -37,10 +37,10 @@ type Host struct {
 	ns    netns.NsHandle
 	link  *netlink.Handle
 
-	group *group // group is nil if the host shares the control group of the tests
+	group *group // nil if the host shares the tests' control group
 	peer  func() (*rpc.Client, error)
-	// stop stops the host's process, and leave moves the process of the tests out of the host's control group. stop and
-	// leave may be nil.
+	// stop stops the host's process, and leave moves the tests' process out of the host's control group. Both functions
+	// may be nil.
 	stop, leave func() error
 }
 
@@ -102,7 +102,7 @@ func (h *Host) Sysctl(name, value string) error {
 	})
 }
 
-// FlushConntrack deletes all tracked connections of the host.
+// FlushConntrack deletes all of the host's tracked connections.
 func (h *Host) FlushConntrack() error { return h.link.ConntrackTableFlush(netlink.ConntrackTable) }
 
 func (l *Lab) newHost(name string) (*Host, error) {
@@ -156,8 +156,8 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// The next settings make the host accept only the lab's addresses, use new addresses immediately, and ignore
-		// router advertisements.
+		// With the next settings, the host accepts only the lab's addresses, uses new addresses immediately, and
+		// ignores router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},
@@ -198,7 +198,7 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStale removes the network namespaces of labs whose process has exited, for example after SIGKILL.
+// removeStale removes the network namespaces of exited processes, which remain, for example, after SIGKILL.
 func removeStale(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
@@ -210,7 +210,7 @@ func removeStale(t testing.TB) {
 		}
 		// Another process may remove the namespace at the same time.
 		if err := netns.DeleteNamed(e.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Logf("lab: removal of the stale namespace %s: %v", e.Name(), err)
+			t.Logf("lab: removing the stale namespace %s: %v", e.Name(), err)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// isolated is an environment variable that is set in test binaries that run in their own network namespace.
+// isolated is an environment variable that is set in test binaries with their own network namespace.
 const isolated = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. All threads
@@ -37,7 +37,7 @@ func Isolate(m *testing.M) int {
 	case errors.As(err, &exit):
 		return exit.ExitCode()
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "test in a network namespace of its own (root is needed):", err)
+		fmt.Fprintln(os.Stderr, "cannot run the tests in a separate network namespace (requires root):", err)
 		return 1
 	}
 	return 0

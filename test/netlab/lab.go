@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// The addresses below are the same in every lab. The gateway is the next hop of the node's default route. The node has
-// the router addresses on all of its veth links.
+// These addresses are the same in every lab. The gateway is the next hop of the node's default route. The node has the
+// router addresses on all of its veth links.
 var (
 	NodeAddr4    = netip.MustParseAddr("192.0.2.10")
 	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")
@@ -23,9 +23,9 @@ var (
 	RouterAddr6  = netip.MustParseAddr("fe80::1")
 )
 
-// Options are the options of a Lab.
+// Options configures a Lab.
 type Options struct {
-	// InPlace makes the network namespace of this process the node, for code that cannot stay on one thread. The
+	// InPlace turns this process's network namespace into the node, for code that cannot stay on one thread. The
 	// process must run under Isolate. Only one lab with InPlace can exist at a time.
 	InPlace bool
 }
@@ -59,8 +59,8 @@ func New(t testing.TB, opts Options) *Lab {
 	return l
 }
 
-// Host adds a host and connects it to the node. The host's name is also the name of the node's interface, so it can
-// have at most 15 bytes. All traffic of the host passes through the node.
+// Host adds a host and connects it to the node. The host's name is also the name of the node's interface, so the name
+// can have at most 15 bytes. All of the host's traffic passes through the node.
 func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 	l.t.Helper()
 	h, err := l.newHost(name)
@@ -77,7 +77,7 @@ func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
 	l.t.Helper()
 	if err := l.Node.addAddr(device, netip.PrefixFrom(addr, addr.BitLen()), false); err != nil {
-		l.t.Fatalf("lab: address %s of the node: %v", addr, err)
+		l.t.Fatalf("lab: adding the address %s to the node: %v", addr, err)
 	}
 	l.Node.Addrs = append(l.Node.Addrs, addr)
 }
@@ -86,7 +86,7 @@ func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
 func (l *Lab) RemoveNodeAddr(device string, addr netip.Addr) {
 	l.t.Helper()
 	if err := l.Node.removeAddr(device, netip.PrefixFrom(addr, addr.BitLen())); err != nil {
-		l.t.Fatalf("lab: removal of address %s from the node: %v", addr, err)
+		l.t.Fatalf("lab: removing the address %s from the node: %v", addr, err)
 	}
 	l.Node.Addrs = slices.DeleteFunc(l.Node.Addrs, func(a netip.Addr) bool { return a == addr })
 }
@@ -101,7 +101,7 @@ func (l *Lab) makeNode(inPlace bool) error {
 		return h.forward()
 	}
 	if os.Getenv(isolated) == "" {
-		return errors.New("the lab is in place, but the process was not started by Isolate")
+		return errors.New("Options.InPlace requires a process that Isolate started")
 	}
 	h, err := ownHost("node", l)
 	if err != nil {
@@ -182,5 +182,5 @@ func (l *Lab) close() {
 }
 
 // port returns the next source port. Servers and NodePorts use lower ports. The lab reuses a port only after 30,000
-// connections, so that connection tracking does not mistake a new flow for an old flow.
+// connections, because connection tracking could otherwise mistake a new flow for an old flow.
 func (l *Lab) port() uint16 { return uint16(33000 + l.lastPort.Add(1)%30000) }

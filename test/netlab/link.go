@@ -59,8 +59,8 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	return h.awaitLocal(p.Addr())
 }
 
-// awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Without
-// its local route, an address on lo is unreachable for other hosts.
+// awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Other
+// hosts cannot reach an address on lo without its local route.
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())
@@ -104,8 +104,8 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// refuseToForward makes the host send an ICMP "unreachable" message in response to packets that arrive on device for
-// other hosts.
+// refuseToForward configures the host to send an ICMP "unreachable" message if it receives packets for other hosts on
+// device.
 func (h *Host) refuseToForward(device string) error {
 	const table = 100
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

@@ -50,8 +50,8 @@ func servePeer(conn io.ReadWriteCloser) {
 	p.closeAll()
 }
 
-// startPeer starts the host's process in the host's namespace and control group. For the node of a lab with InPlace,
-// the process of the tests serves the requests itself.
+// startPeer starts the host's process in the host's namespace and control group. If the host is the node of a lab with
+// InPlace, the tests' own process serves the requests.
 func (h *Host) startPeer() (*rpc.Client, error) {
 	if h.Netns == "" {
 		far, near := net.Pipe()
@@ -70,7 +70,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 		return nil, err
 	}
 	defer func() { _ = far.Close() }()
-	// A host needs only one CPU. With more CPUs, the threads of the hosts would only compete with each other.
+	// A host needs only one CPU. With more CPUs, the hosts' threads would only compete with each other.
 	cmd := exec.Command(self, "-test.run=^$")
 	cmd.Env = append(os.Environ(), peerVariable+"=1", "GOMAXPROCS=1")
 	cmd.Stderr, cmd.ExtraFiles = os.Stderr, []*os.File{far}
@@ -86,7 +86,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	return client, nil
 }
 
-// connected returns the two ends of a connection. far is for another process.
+// connected returns the two ends of a connection. The end far is for another process.
 func connected() (near net.Conn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Host) call(method string, question, answer any) error {
 	return nil
 }
 
-// peer holds the sockets of a host. The lab calls the exported methods by RPC.
+// peer holds a host's sockets. The lab calls the exported methods by RPC.
 type peer struct {
 	mu   sync.Mutex
 	last int
@@ -222,7 +222,7 @@ func openSocket(q Question, r *Reply) *socket {
 }
 
 // askAgain sends a request and waits for the server's response. Like a DNS resolver, askAgain repeats the request every
-// second, so that a single lost packet does not count as a failure.
+// second, so a single lost packet does not count as a failure.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

@@ -8,5 +8,5 @@ var emptyTables = regexp.MustCompile(`(?m)^(?:# Warning: table .* is managed by 
 	`table ip6? (?:raw|mangle|nat|filter|security) \{\n` +
 	`(?:\tchain (?:PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) \{\n\t\ttype \w+ hook \w+ priority [\w +-]+; policy accept;\n\t\}\n\n?)+\}\n?`)
 
-// WithoutEmptyTables returns the output of "nft list ruleset" without empty tables that iptables-nft created.
+// WithoutEmptyTables returns the output of "nft list ruleset" without the empty tables that iptables-nft created.
 func WithoutEmptyTables(ruleset string) string { return emptyTables.ReplaceAllString(ruleset, "") }

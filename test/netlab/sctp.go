@@ -23,7 +23,7 @@ type sctpPacket struct {
 	tag     uint32
 	chunk   byte
 	initTag uint32
-	cookie  []byte // cookie is set only in an INIT-ACK
+	cookie  []byte // set only in an INIT-ACK
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -55,8 +55,8 @@ func (p *sctpPacket) marshal() []byte {
 	return b
 }
 
-// parseSCTP parses a packet with a valid checksum whose first chunk is INIT or INIT-ACK. For any other packet, ok is
-// false.
+// parseSCTP parses a packet with a valid checksum that starts with an INIT or INIT-ACK chunk. For any other packet, ok
+// is false.
 func parseSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeader+sctpInitChunk || !sctpChecksumOK(b) {
 		return p, false

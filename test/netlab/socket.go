@@ -119,7 +119,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 }
 
 // askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors for other flows
-// between the same two addresses, which askSCTP ignores.
+// between the same two addresses. askSCTP ignores packets and errors for other flows.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
 	use, buf := s.fd.Write, init.marshal()
@@ -148,8 +148,9 @@ func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
 
-// droppedHere reports whether a rule on the sender's host dropped the packet. The sender gets EPERM, but the outcome
-// must be the same as for a packet that another host drops. If the rule rejects the packet, an ICMP error follows.
+// droppedHere reports whether a rule on the sender's host dropped the packet. The sender receives EPERM, but the
+// outcome must be the same as for a packet that another host drops. If the rule rejects the packet, an ICMP error
+// follows.
 func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
 
 // withoutIPHeader removes the IP header. Raw sockets deliver the header for IPv4 but not for IPv6.
@@ -186,7 +187,7 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 			if err != nil {
 				return
 			}
-			// The queue of a raw socket holds errors for all flows between the two addresses.
+			// A raw socket's queue holds errors for all flows between the two addresses.
 			mine := s.flow.Protocol != plan.SCTP || n >= 4 &&
 				binary.BigEndian.Uint16(packet) == s.port && binary.BigEndian.Uint16(packet[2:]) == s.flow.To.Port()
 			if a, ok := answerOf(control[:oobn]); ok && mine {

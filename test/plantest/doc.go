@@ -1,2 +1,2 @@
-// Package plantest creates plans for the tests of the proxiers.
+// Package plantest creates plans for the proxier tests.
 package plantest

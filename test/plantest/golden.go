@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Golden compares got with testdata/NAME.golden, or writes got to this file if update is set.
+// Golden compares got with testdata/NAME.golden, or writes got to that file if update is true.
 func Golden(t *testing.T, update bool, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
@@ -21,6 +21,6 @@ func Golden(t *testing.T, update bool, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs (run with -update to accept it):\n%s", path, got)
+		t.Errorf("%s differs (run the test with -update to accept the change):\n%s", path, got)
 	}
 }

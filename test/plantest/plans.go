@@ -27,7 +27,7 @@ func LocalEndpoint(s string) plan.Endpoint {
 // ToPods holds the routes of a ClusterIP that masquerades connections from all sources except pods.
 var ToPods = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
-// Node returns the host of the test plans.
+// Node returns the host for the test plans.
 func Node() *plan.Node {
 	return &plan.Node{
 		Name:          "here",
@@ -38,7 +38,7 @@ func Node() *plan.Node {
 	}
 }
 
-// Plan seals and sorts the ServicePorts, and returns a plan with these ServicePorts.
+// Plan seals and sorts the ServicePorts, and returns a plan with them.
 func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	for _, svc := range list {
 		svc.Seal()
@@ -85,7 +85,7 @@ func Many(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of the plan in which ServicePort i has the given cluster pool. If the pool is empty, the
+// WithEndpoints returns a copy of the plan with the given cluster pool in ServicePort i. If the pool is empty, the
 // ServicePort rejects connections.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]

@@ -37,26 +37,26 @@ func validate(s *plan.ServicePort) error {
 	for i := range s.Frontends {
 		f := &s.Frontends[i]
 		if f.Kind != plan.NodePort && plan.FamilyOf(f.Addr) != s.Family {
-			return fmt.Errorf("%s %s is of another family", f.Kind, f.Addr)
+			return fmt.Errorf("%s %s does not belong to the ServicePort's family", f.Kind, f.Addr)
 		}
 		if err := checkPrefixes("allowed sources", f.AllowFrom); err != nil {
 			return err
 		}
 		for _, prefix := range f.AllowFrom {
 			if plan.FamilyOf(prefix.Addr()) != s.Family {
-				return fmt.Errorf("allowed source %s is of another family", prefix)
+				return fmt.Errorf("allowed source %s does not belong to the ServicePort's family", prefix)
 			}
 		}
 		for origin, r := range f.Routes {
 			if r.Verdict == plan.Forward && len(s.Pools[r.Pool]) == 0 {
-				return fmt.Errorf("%s from %s goes to the %s pool, which is empty", f.Kind, plan.Origin(origin), r.Pool)
+				return fmt.Errorf("the route of %s from %s uses the %s pool, which is empty", f.Kind, plan.Origin(origin), r.Pool)
 			}
 		}
 	}
 	for pool, list := range s.Pools {
 		for _, e := range list {
 			if plan.FamilyOf(e.Addr.Addr()) != s.Family {
-				return fmt.Errorf("endpoint %s of the %s pool is of another family", e.Addr, plan.Pool(pool))
+				return fmt.Errorf("endpoint %s of the %s pool does not belong to the ServicePort's family", e.Addr, plan.Pool(pool))
 			}
 		}
 	}

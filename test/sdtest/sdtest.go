@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Manager receives the notifications that are sent to NOTIFY_SOCKET.
+// Manager receives the notifications that a process sends to NOTIFY_SOCKET.
 type Manager struct {
 	t    testing.TB
 	conn *net.UnixConn
@@ -50,8 +50,8 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Received returns the datagrams that arrived after the previous call. Received does not block, so the clock of a
-// synctest bubble does not advance.
+// Received returns the datagrams that Manager has received since the previous call. Received does not block, so the
+// clock of a synctest bubble does not advance.
 func (m *Manager) Received() []Datagram {
 	m.t.Helper()
 	raw, err := m.conn.SyscallConn()

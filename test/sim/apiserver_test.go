@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// apiServer simulates the features of kube-apiserver that a source uses: objects with versions, lists, watches, and a
-// limited history.
+// apiServer simulates the kube-apiserver features that a source uses: versioned objects, lists, watches, and a limited
+// history.
 type apiServer struct {
 	net  *network
 	cert tls.Certificate
@@ -25,7 +25,7 @@ type apiServer struct {
 	objects  map[string]map[string][]byte // keyed by resource, then by namespace/name
 	version  int
 	history  []event
-	oldest   int           // the oldest version from which a watch may start
+	oldest   int           // the oldest version that a watch may start from
 	changed  chan struct{} // closed and replaced on every change
 	cut      chan struct{} // closed and replaced when all watches end
 	token    string
@@ -46,7 +46,7 @@ type misbehaviour struct {
 	status     int           // the status of all responses, or 0
 	retryAfter int           // seconds in the Retry-After header of responses with status
 	body       string        // the body of all responses, which have status 200
-	truncate   int           // the number of bytes after which responses, including watches, are cut off
+	truncate   int           // the response size in bytes at which the server cuts off responses and watches
 	delay      time.Duration // delay before each response
 	hang       bool          // never respond
 	lag        bool          // watches deliver no new events
@@ -79,7 +79,6 @@ func (a *apiServer) start(addr string) {
 	a.listener = a.net.listen(addr)
 	a.server = &http.Server{
 		Handler: a, ErrorLog: log.New(io.Discard, "", 0),
-		// X25519 is the fastest key exchange in Go.
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{a.cert}, CurvePreferences: []tls.CurveID{tls.X25519}},
 	}
 	go a.server.ServeTLS(a.listener, "", "")
@@ -126,8 +125,8 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so that new watches are
-// affected.
+// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so the fault affects their
+// replacements too.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,7 +183,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.truncate > 0 {
 		w = &truncated{w, f.truncate}
 	}
-	// Without a limit on requests, a client that retries without a pause would stop the clock.
+	// Without a request limit, a client that retries without a pause would stop the clock.
 	if f.hang || a.asked() > 4*maxRequests {
 		<-r.Context().Done()
 		return
@@ -252,7 +251,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// follow sends events to a watch. Like kube-apiserver, follow also sends bookmarks every minute, and two seconds before
+// follow sends events to a watch. Like kube-apiserver, follow also sends bookmarks every minute and two seconds before
 // the watch ends.
 func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()

@@ -27,7 +27,7 @@ type credentials struct {
 	server, impostor tls.Certificate
 }
 
-// newCredentials creates certificates that are valid in a synctest bubble, whose clock starts in 2000.
+// newCredentials creates certificates that are valid in a synctest bubble, where the clock starts in 2000.
 func newCredentials(t *testing.T) *credentials {
 	t.Helper()
 	issue := func() (ca []byte, leaf tls.Certificate) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestDailyLogLines limits the number of log lines in a day, so that an operator can find a failure at three in the
-// morning.
+// TestDailyLogLines limits the number of log lines per day, because an operator must be able to find a failure at three
+// in the morning.
 func TestDailyLogLines(t *testing.T) {
 	span := 24 * time.Hour
 	if testing.Short() {
@@ -16,7 +16,7 @@ func TestDailyLogLines(t *testing.T) {
 	}
 	made := newCredentials(t)
 	for name, c := range map[string]struct {
-		seed      uint64 // the goroutines of the daemon's core also have the seed as a label
+		seed      uint64
 		permanent bool
 		every     time.Duration
 		most      int

@@ -55,7 +55,7 @@ func (s *simulation) apiFault() episode {
 			func() { s.token = token; s.writeKubeconfig(false) },
 		}
 	case 15:
-		s.moved = true // after a move, the name server does not lie
+		s.moved = true // after a move, the name server must not lie
 		addr := fmt.Sprintf("192.0.2.%d:6443", 10+s.rand.IntN(3))
 		return episode{"API server moves to " + addr, 5 * time.Minute, func() {
 			s.api.stop()
@@ -81,7 +81,7 @@ func (s *simulation) apiFault() episode {
 	}
 }
 
-// newImpostor returns a server that has no objects and whose certificate differs from that of the API server.
+// newImpostor returns a server that has no objects and does not use the API server's certificate.
 func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
 
 func (s *simulation) linkFault() episode {
@@ -130,8 +130,8 @@ func (s *simulation) refusal() episode {
 // searching.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// leaveOut returns a fault that excludes some ServicePorts until they change or until the next full sync. The time
-// between two full syncs is at most 1.1 periods.
+// leaveOut returns a fault that excludes some ServicePorts until they change or until the next full sync. Two full
+// syncs are at most 1.1 periods apart.
 func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
 	return episode{name, 5 * time.Minute, func() {
@@ -172,7 +172,7 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// processFault returns either a reload or a stop of the daemon followed by a start.
+// processFault returns either a reload or a restart of the daemon.
 func (s *simulation) processFault() episode {
 	if s.rand.IntN(3) == 0 {
 		return episode{"reload", time.Second, func() {

@@ -51,7 +51,6 @@ func (h *host) setAddr(addr string) {
 	}
 }
 
-// Run implements daemon.HostWatcher, together with the methods below.
 func (h *host) Run(ctx context.Context) error {
 	<-ctx.Done()
 	return nil

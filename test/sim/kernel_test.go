@@ -14,15 +14,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is a backend that stores the rules in a map instead of the kernel. As with the real kernel, each Change
-// modifies the map, so a wrong Change leaves wrong contents.
+// kernel is a backend that stores the rules in a map instead of the kernel. As in the real kernel, each Change modifies
+// the map, so a wrong Change leaves wrong contents.
 type kernel struct {
 	name     string
 	mu       sync.Mutex
 	services map[portKey]*plan.ServicePort
 	node     *plan.Node
 	fault    kernelFault
-	drift    func(reason string) // the running process sets drift, which is nil if no process runs
+	drift    func(reason string) // the running process sets drift, which is nil if the daemon is stopped
 	applies  int
 	good     time.Time // the start of the last successful Apply, or zero if the rules from that Apply were lost
 	// Apply calls gone for each ServicePort that it removes, and empty for each ServicePort that loses all of its
@@ -40,11 +40,11 @@ func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.famil
 // kernelFault describes how the kernel misbehaves. The zero value means a healthy kernel.
 type kernelFault struct {
 	fails  bool
-	half   bool            // if fails is set, Apply makes half of the change
-	stalls bool            // Apply blocks until the context is done
-	slow   time.Duration   // the additional duration of each Apply
+	half   bool // if fails is also set, Apply performs half of the change
+	stalls bool // Apply blocks until the context is done
+	slow   time.Duration
 	refuse map[string]bool // the refused Services, by namespace/name
-	names  bool            // errors contain the name of a refused Service
+	names  bool            // error messages contain the name of a refused Service
 	loses  bool            // Apply loses a rule before it returns
 	// panics reports whether Apply panics for the named Service, or for the plan as a whole if name is "".
 	panics func(name string) bool
@@ -154,7 +154,7 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// lose removes every part-th ServicePort, as another program might do. If a process is running, lose reports the loss
+// lose removes every part-th ServicePort, as another program might do. If the daemon is running, lose reports the loss
 // to it.
 func (k *kernel) lose(part int) {
 	k.mu.Lock()
@@ -171,7 +171,7 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start of the last successful Apply. The kernel's plan is not newer.
+// latest returns the start time of the last successful Apply.
 func (k *kernel) latest() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -191,8 +191,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if it does not. ServicePorts for which skip
-// returns true may be missing or older.
+// differs describes how the kernel differs from a plan, or returns "" if it does not. A ServicePort may be missing or
+// outdated if skip returns true for it.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -19,7 +19,7 @@ type logs struct {
 	root  *logs
 }
 
-// keptLines is the number of log lines that the output of a failed run contains.
+// keptLines is the maximum number of log lines in the output of a failed run.
 const keptLines = 400
 
 func (l *logs) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }

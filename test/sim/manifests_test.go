@@ -12,8 +12,8 @@ import (
 // filesNamespace is the namespace of the Services in manifests. The API server has no Service in filesNamespace.
 const filesNamespace = "files"
 
-// manifests is a folder with two files. services holds the intended Services, even while a file is damaged or the
-// folder is hidden.
+// manifests is a directory with two manifests. The field services holds the intended Services, even while a file is
+// damaged or the directory is hidden.
 type manifests struct {
 	dir      string
 	host     *host
@@ -42,7 +42,7 @@ func (m *manifests) text(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file, or overwrites the file in place, as some editors do.
+// write replaces a file, or overwrites it in place, as some editors do.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {
@@ -72,7 +72,7 @@ func (m *manifests) damage(i, way int, r *rand.Rand) string {
 	return "is cut"
 }
 
-// hide renames the folder, as if its file system were not mounted. show restores the folder.
+// hide renames the directory, as if its file system were not mounted.
 func (m *manifests) hide() {
 	must(os.Rename(m.dir, m.dir+".away"))
 	must(os.Mkdir(m.dir, 0o700))

@@ -62,8 +62,8 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// lying makes the name server lie for a whole round, including the calm phase, because an address that TLS has verified
-// remains in use. After a move, TLS has not verified the new address yet, so the name server does not lie.
+// lying may set a lie that lasts for a whole round, including the calm phase, because an address that TLS has verified
+// remains in use. After a move, TLS has not verified the new address yet, so the name server must not lie.
 func (s *simulation) lying() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
 		s.names.set(lie{})
@@ -75,9 +75,9 @@ func (s *simulation) lying() {
 		l.hangs = true
 	case 1:
 		l.none = true
-	case 2: // an address on which no server listens, or the address of a Service
+	case 2: // an address that no server listens on, or a Service address
 		l.addrs = []netip.Addr{netip.MustParseAddr(pick(s.rand, "203.0.113.7", "10.96.1.2", "10.96.1.4"))}
-	case 3: // the address of an impostor
+	case 3: // an impostor's address
 		l.addrs = []netip.Addr{netip.MustParseAddr(impostorAddr)}
 	default:
 		for i := range 255 {

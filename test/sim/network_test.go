@@ -121,7 +121,7 @@ func (n *network) each(f func(*conn)) {
 	}
 }
 
-// setSilent(true) makes the network hold back all data, and setSilent(false) makes the network deliver that data.
+// setSilent(true) holds back all data, and setSilent(false) delivers that data.
 func (n *network) setSilent(silent bool) {
 	n.mu.Lock()
 	n.silent = silent

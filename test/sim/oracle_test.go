@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// promised is the time within which the kernel must have the latest state after all faults have ended. The daemon
+	// promised is the maximum time until the kernel has the latest state after all faults have ended. The daemon
 	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list after a watch
 	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
 	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace is the longest time for which the daemon may report a healthy host while the kernel lacks the plan:
-	// health.Grace plus the time of one check.
+	// grace limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace plus the
+	// time of one check.
 	grace = health.Grace + 2*time.Second
-	// honest is the longest time for which the kernel may differ from the sources while the daemon reports no fault. In
-	// the worst case, both a watch and the next list go silent.
+	// honest limits how long the kernel may differ from the sources while the daemon reports no fault. In the worst
+	// case, both a watch and the next list go silent.
 	honest = 2 * promised
-	// maxLines and maxRequests are limits per hour while faults occur with pauses of at most a few minutes. The daemon
-	// lists each of four resources at most every 10 s while lists fail. One second after a watch breaks off, the daemon
-	// starts another watch. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and
-	// each full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
+	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. While lists
+	// fail, the daemon lists each of four resources at most once every 10 s. If a watch breaks off, the daemon starts
+	// another one after a second. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each
+	// fault and each full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -119,7 +119,7 @@ func (s *simulation) look() {
 	}
 	s.checkLeft()
 	s.checkSearched()
-	// Until a source has listed all objects, its objects and their problems do not count.
+	// Ignore a source's objects and their problems until the source has listed all objects.
 	if !slices.ContainsFunc(report.Faults, func(c fault.Fault) bool { return c.ID == "source-kube" }) {
 		s.checkNamed(state.Problems())
 	}
@@ -141,14 +141,14 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused reports whether the kernel recently refused a ServicePort. Until the next full sync, the kernel may hold the
-// previous version of a refused ServicePort, or no version.
+// excused reports whether the kernel recently refused a ServicePort. Until the next full sync, the kernel may lack a
+// refused ServicePort or hold its previous version.
 func (s *simulation) excused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
 // excusedOrBlamed reports whether the kernel recently refused a ServicePort, or a component recently panicked for its
-// Service. A stalled sync may delay the effect of the panic.
+// Service.
 func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
@@ -200,7 +200,6 @@ func (s *simulation) checkBounds() {
 	}
 }
 
-// The kernel calls gone and empty. Apply must neither remove a permanent Service nor remove all of its endpoints.
 func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
@@ -219,7 +218,7 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 }
 
 // searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s each.
-// If the daemon restarts during a search, the time starts again.
+// If the daemon restarts during a search, the limit applies anew.
 const searchTime = promised
 
 // checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.

@@ -14,10 +14,10 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// panics makes components of the daemon panic: the planner, and the sources when they convert an object.
+// panics triggers panics in the planner, and in the sources when they convert an object.
 type panics struct {
 	mu            sync.Mutex
-	convert, plan map[string]bool // convert and plan hold the names of Services
+	convert, plan map[string]bool // the names of the Services that trigger panics
 	seen          map[source.Key]time.Time
 }
 
@@ -39,10 +39,10 @@ func (p *panics) set(convert, plan map[string]bool) {
 	p.convert, p.plan, p.seen = convert, plan, map[source.Key]time.Time{}
 }
 
-// panicWindow is the time for which package contain reports the fault "panic" after a panic.
+// panicWindow is the time that package contain reports the fault "panic" after a panic.
 const panicWindow = 10 * time.Minute
 
-// panicFault returns a random panic, which may occur only for certain objects.
+// panicFault returns a random component panic as a fault.
 func (s *simulation) panicFault() episode {
 	k := pick(s.rand, s.kernel, s.follower)
 	victims := map[string]bool{}
@@ -72,7 +72,7 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// blame returns a fault in which a component panics for some objects until each object has a new version.
+// blame returns a fault that lets a component panic for some objects until each object has a new version.
 func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()
@@ -106,8 +106,8 @@ func (s *simulation) touch(svc *service) {
 	s.put(svc)
 }
 
-// checkNamed fails unless the problems name each object for which a component panicked. A problem may appear late,
-// because a stage may stall for a minute.
+// checkNamed fails unless the problems name each object that triggered a panic. A problem may appear late, because a
+// stage may stall for a minute.
 func (s *simulation) checkNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
 	defer s.panics.mu.Unlock()
@@ -124,7 +124,7 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
 // checkEnd fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
-// an exit, checkEnd starts the daemon again, as systemd does.
+// an exit, checkEnd restarts the daemon, as systemd does.
 func (s *simulation) checkEnd() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {

@@ -20,13 +20,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// process is a running daemon: the core that daemon.Run creates, but without the sockets, the doctor, or the followers
-// that change a real kernel.
+// process is a running daemon with the core that daemon.Run creates, but without the sockets, the doctor, and the
+// followers that change a real kernel.
 type process struct {
 	core       *daemon.Core
 	parts      *contain.Parts
 	started    time.Time
-	generation string // generation is the label of the core's goroutines
+	generation string // the label of the core's goroutines
 	stop       context.CancelFunc
 	done       chan error
 }
@@ -79,7 +79,7 @@ func (s *simulation) end() {
 	}
 }
 
-// reload replaces the core in the same process, as SIGHUP does. The old core must close its connections soon.
+// reload replaces the core in the same process, as SIGHUP does.
 func (s *simulation) reload() {
 	old := s.process
 	inForce := old.core.Pipeline().State().InForce
@@ -106,8 +106,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless the daemon must stay down or the kubeconfig is unreadable. Only an operator can
-// repair an unreadable kubeconfig.
+// revive starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can repair an
+// unreadable kubeconfig.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
@@ -124,14 +124,14 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// leftover is a stopped core, whose goroutines must have exited by the time until.
+// leftover is a stopped core. Its goroutines must have exited by the time until.
 type leftover struct {
 	generation string
 	until      time.Time
 }
 
-// idleTimeout is the time for which net/http keeps an idle connection (http.DefaultTransport), plus the timeout of a
-// dial for which no request waits.
+// idleTimeout is the idle timeout of net/http (http.DefaultTransport), plus the timeout of a dial that no request is
+// waiting for.
 const idleTimeout = 115 * time.Second
 
 func (s *simulation) checkLeft() {

@@ -1,15 +1,15 @@
 // Package sim runs the daemon for simulated hours. The daemon's real sources, tracker, planner, pipeline and health
 // checks run in a testing/synctest bubble. The simulated API server, kernel, files and host misbehave.
 //
-// A seed determines all events outside the daemon: objects, changes to objects, faults and the times of all these
+// A seed determines all events outside the daemon: the objects and their changes, the faults, and the times of all
 // events. To repeat a seed:
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
 // The daemon draws its delays from Go's random generator, which has no seed, and Go's scheduler orders simultaneous
 // events. Runs with the same seed therefore have the same events at slightly different times. Of four seeds that
-// failed, three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed that has failed passes,
-// repeat the seed with -count=20.
+// failed, three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then
+// passes, repeat it with -count=20.
 //
 // The simulation does not cover jumps of the wall clock, because synctest has only one clock, which no test can set.
 // The clocks of the host and the API server do differ: objects have creation times up to 83 days in the past or in the
@@ -44,18 +44,18 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers: they delay all reflectors of the process, and they remember a time
-// from the last synctest bubble that reported an error. Tracebacks of panics include the seed as a goroutine label.
+// TestMain removes apimachinery's error handlers, because they delay all reflectors of the process and remember a time
+// from an earlier synctest bubble. Panic tracebacks include the seed as a goroutine label.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
-	debug.SetGCPercent(800) // a run creates garbage slowly
+	debug.SetGCPercent(800)
 	debug.SetMemoryLimit(1 << 30)
 	flag.Parse()
 	os.Exit(m.Run())
 }
 
-// seeds is the default number of seeds. Runs with the race detector take ten times as long, so the default is then
+// seeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is then
 // shortSeeds.
 const seeds, shortSeeds = 200, 5
 
@@ -107,15 +107,14 @@ type simulation struct {
 	dir   string
 	creds *credentials
 
-	begun  time.Time
-	logs   logs
-	net    *network
-	names  names
-	named  bool // the kubeconfig contains a host name instead of an address
-	api    *apiServer
-	liar   *apiServer
-	kernel *kernel
-	// follower is a stage that runs after the kernel, as conntrack does.
+	begun    time.Time
+	logs     logs
+	net      *network
+	names    names
+	named    bool // the kubeconfig contains a host name instead of an address
+	api      *apiServer
+	liar     *apiServer
+	kernel   *kernel
 	follower *kernel
 	host     *host
 	files    manifests
@@ -142,17 +141,17 @@ type simulation struct {
 	panicUntil   time.Time             // the time until which the daemon may report a panic
 	third        time.Time             // the time of a component's third panic
 	searching    atomic.Int32          // the number of current faults in which a stage refuses some Services
-	searched     map[portKey]time.Time // ServicePorts that are missing because of a search, with the time of removal
+	searched     map[portKey]time.Time // the ServicePorts that are missing because of a search, with the time of removal
 	slowest      time.Duration
 	fullSync     time.Duration // the mean time between periodic full syncs
 	failed       bool
 
 	mu         sync.Mutex
-	process    *process // process is nil if no daemon runs
+	process    *process // nil if the daemon is stopped
 	violations []string
 }
 
-// newSimulation returns a simulation in which the daemon runs and no event has happened yet.
+// newSimulation returns a simulation with a running daemon and without events so far.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
@@ -229,7 +228,7 @@ func (s *simulation) draw(namespace string, permanent bool) *service {
 	return newService(s.rand, namespace, s.next, permanent)
 }
 
-// pass waits for the duration d, and checks the daemon's state once a second.
+// pass waits for the duration d and checks the daemon's state once a second.
 func (s *simulation) pass(d time.Duration) {
 	for ; d > 0 && !s.failed; d -= time.Second {
 		time.Sleep(min(d, time.Second))

@@ -59,7 +59,6 @@ func (s *simulation) episodes(length time.Duration, kind func() episode) (steps 
 }
 
 func (s *simulation) between(least, most time.Duration) time.Duration {
-	// Half of the durations are short.
 	d := least + time.Duration(s.rand.Int64N(int64(most-least)+1))
 	if s.rand.IntN(2) == 0 {
 		d = least + (d-least)/20
@@ -114,7 +113,7 @@ func (s *simulation) addService(permanent bool) {
 	s.put(svc)
 }
 
-// put writes a Service and its EndpointSlice, in random order.
+// put writes a Service and its EndpointSlice in random order.
 func (s *simulation) put(svc *service) {
 	s.notef("put %s: %d endpoints", svc.name, len(svc.endpoints))
 	key := apiNamespace + "/" + svc.name

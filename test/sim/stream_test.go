@@ -14,7 +14,7 @@ type stream struct {
 	held  bool
 	lost  bool  // the stream no longer delivers data
 	ended bool  // the writer has closed the stream
-	err   error // err is returned to the reader before any remaining data
+	err   error // the error that a read returns before any remaining data
 	late  bool  // the reader's deadline has passed
 	timer *time.Timer
 }

@@ -18,7 +18,7 @@ type service struct {
 	name string
 	// permanent reports whether the Service is never deleted, keeps its port names, and always has a ready endpoint.
 	permanent bool
-	index     int // index determines the Service's addresses and ports
+	index     int // the index determines the Service's addresses and ports
 	port      int32
 	nodePort  int32
 	external  bool
@@ -82,7 +82,6 @@ func (s *service) meta(namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: s.name, UID: types.UID(s.uid), CreationTimestamp: metav1.NewTime(s.created)}
 }
 
-// spec returns the Service as a Kubernetes object. Every third Service is dual-stack.
 func (s *service) spec(namespace string) *corev1.Service {
 	out := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: s.meta(namespace)}
 	out.Spec.Type = corev1.ServiceTypeClusterIP

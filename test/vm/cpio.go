@@ -13,7 +13,6 @@ import (
 	"strings"
 )
 
-// The file types in the mode of a cpio entry are those of inode(7).
 const (
 	typeDir  = 0o040000
 	typeFile = 0o100000
@@ -31,8 +30,8 @@ type archive struct {
 	err     error
 }
 
-// entry is a file in an archive. The name of an entry has no leading slash. All modification times are in 1970, because
-// no program reads them.
+// entry is a file in an archive. An entry's name has no leading slash. All modification times are in 1970, because no
+// program reads them.
 type entry struct {
 	name               string
 	mode               uint32
@@ -143,7 +142,7 @@ func (a *archive) tree(name, source string) error {
 		case info.Mode().IsRegular():
 			return a.file(inside, file, info)
 		}
-		return fmt.Errorf("%s is no file, folder or symbolic link", file)
+		return fmt.Errorf("%s is not a file, directory or symbolic link", file)
 	})
 }
 
@@ -159,7 +158,7 @@ func (a *archive) file(name, source string, info fs.FileInfo) error {
 	return a.add(entry{name: name, mode: typeFile | uint32(info.Mode().Perm()), size: info.Size(), content: f})
 }
 
-// tarEntry adds an entry of a tar file. Hard links become symbolic links.
+// tarEntry adds a tar file's entry. Hard links become symbolic links.
 func (a *archive) tarEntry(h *tar.Header, content io.Reader) error {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	if name == "" {
@@ -181,7 +180,7 @@ func (a *archive) tarEntry(h *tar.Header, content io.Reader) error {
 	case tar.TypeChar:
 		e.mode, e.devMajor, e.devMinor = typeChar|e.mode, h.Devmajor, h.Devminor
 	default:
-		return fmt.Errorf("%s has type %q, which no Debian package has", h.Name, h.Typeflag)
+		return fmt.Errorf("%s has type %q, which Debian packages do not use", h.Name, h.Typeflag)
 	}
 	return a.add(e)
 }

@@ -1,10 +1,10 @@
 // Package vm runs a job in a virtual machine with a Debian kernel and user space under QEMU. The machine can have
-// features that the kernel or the init system of the host lacks.
+// features that the host's kernel or init system lacks.
 //
-// A test selects the machine by a Debian suite (see Suite) and by a flavor. The minimal flavor, in which the init
-// process is a shell script that starts only the job, suits compiled test binaries. The systemd flavor suits packages
-// and units. The machine has no disk, and its only network interface is the loopback interface. The machine loses all
-// changes to its files when it powers off.
+// A test selects the machine by a Debian suite (see Suite) and by a flavor. The minimal flavor suits compiled test
+// binaries: its init process is a shell script that starts only the job. The systemd flavor suits packages and units.
+// The machine has no disk, and its only network interface is the loopback interface. When the machine powers off, all
+// changes to its files are lost.
 //
 // A job is a command and the files that it needs. A test starts a job with package vmtest, which also handles hosts
 // that cannot run virtual machines. Package jobs has examples:
@@ -21,8 +21,8 @@
 //
 // The files exist before the machine boots, so systemd starts a unit in multi-user.target.wants as on any host. When
 // systemd has reached basic.target, the command starts as root in the directory /vm/job. To wait for other units, a
-// command can run "systemctl is-system-running --wait". The runner copies the files that the command writes into
-// /vm/out to Job.Out. scripts/vm runs a job from the command line.
+// command can run "systemctl is-system-running --wait". The runner copies the files that the command writes to /vm/out
+// into Job.Out. The script scripts/vm runs a job from the command line.
 //
 // QEMU emulates the machine (TCG, without hardware virtualization), so a program runs ten to twenty times slower than
 // on the host.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages lists the packages in every image in addition to Debian's essential packages.
+// packages lists the packages that every image contains in addition to Debian's essential packages.
 var packages = []string{
 	"linux-image-cloud-amd64", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
 	"nftables", "iptables", "ipset", "ipvsadm", "conntrack", "iproute2", "iputils-ping",
@@ -35,14 +35,15 @@ type image struct {
 	kernel, root string
 }
 
-// An image consists of the files below. Prepare writes the sums last, so an image without sums is incomplete.
+// An image consists of the files with these names. Prepare writes the sums last, so an image without sums is
+// incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"
 	sumsFile   = "SHA256SUMS"
 )
 
-// recipe returns everything that determines the contents of an image, except for the state of the Debian archive.
+// recipe returns everything that determines an image's contents, except for the state of the Debian archive.
 func recipe(s Suite, more []string) []string {
 	include := strings.Join(slices.Concat(packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
@@ -55,7 +56,7 @@ func recipe(s Suite, more []string) []string {
 func cacheDir(s Suite, recipe []string) (string, error) {
 	base, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("cache folder: %w", err)
+		return "", fmt.Errorf("cache directory: %w", err)
 	}
 	// The number at the start is the version of the code that builds images. Increase the number when the same packages
 	// produce a different image.
@@ -63,7 +64,7 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds the image of a suite, with the additional packages in more, unless the cache has an intact image. If
+// Prepare builds a suite's image, with the additional packages in more, unless the cache has an intact image. If
 // several processes call Prepare at the same time, one process builds the image and the others wait. To get current
 // packages, remove the old image.
 func Prepare(ctx context.Context, s Suite, more ...string) error {
@@ -78,19 +79,19 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 		return image{}, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return image{}, fmt.Errorf("cache folder: %w", err)
+		return image{}, fmt.Errorf("cache directory: %w", err)
 	}
 	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return image{}, fmt.Errorf("lock of the cache: %w", err)
+		return image{}, fmt.Errorf("locking the cache: %w", err)
 	}
 	defer func() { _ = lock.Close() }() // closing the file releases the lock
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return image{}, fmt.Errorf("lock of the cache: %w", err)
+		return image{}, fmt.Errorf("locking the cache: %w", err)
 	}
 	if verify(dir) != nil {
 		if err := build(ctx, args, dir); err != nil {
-			return image{}, fmt.Errorf("build the image of %s: %w", s, err)
+			return image{}, fmt.Errorf("building the %s image: %w", s, err)
 		}
 	}
 	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil
@@ -132,7 +133,7 @@ func verify(dir string) error {
 		return err
 	}
 	if got != string(want) {
-		return errors.New("an image has changed since it was built")
+		return errors.New("the image has changed since it was built")
 	}
 	return nil
 }

@@ -22,38 +22,38 @@ type Job struct {
 	// If Systemd is true, systemd is the init process. If Systemd is false, the init process is a script that starts
 	// only the job.
 	Systemd bool
-	// Files maps paths in the machine to the files or directories on the host that the runner copies there before the
+	// Files maps paths in the machine to files or directories on the host. The runner copies the files before the
 	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
 	// 0755.
 	Files map[string]string
-	// Links maps the paths of symbolic links, which the machine has when it boots, to their targets.
+	// Links maps the paths of symbolic links to their targets. The links exist when the machine boots.
 	Links map[string]string
-	// Command is run in /vm/job with Env ("NAME=value") in its environment.
+	// Command runs in /vm/job with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
-	// Timeout limits the run time of the command. The default is DefaultTimeout. A busy host is slow, so use Timeout
-	// only against jobs that hang.
+	// Timeout limits the command's run time. The default is DefaultTimeout. A busy host is slow, so use Timeout only
+	// against jobs that hang.
 	Timeout time.Duration
-	// MemoryMB is the memory of the machine. The default is 2048.
+	// MemoryMB is the machine's memory in MB. The default is 2048.
 	MemoryMB int
 	// CPU is QEMU's CPU model with flags. The default is DefaultCPU.
 	CPU string
-	// SMP is the number of CPUs of the machine. The default is one, because emulation is a quarter slower with a second
-	// CPU, and other machines can use the host's CPUs.
+	// SMP is the machine's number of CPUs. The default is one, because emulation is a quarter slower with a second CPU,
+	// and other machines can use the host's CPUs.
 	SMP int
-	// Counted makes the machine's clock advance by one second for every MIPS million instructions. Other work on the
-	// host then has no effect on measured times. Counted supports only one CPU, and does not suit programs that wait
-	// for another clock.
+	// If Counted is true, the machine's clock advances by one second for every MIPS million instructions. Other work on
+	// the host then has no effect on measured times. Counted supports only one CPU, and does not suit programs that
+	// wait for another clock.
 	Counted bool
-	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs whose timeouts assume a
-	// faster CPU.
+	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs with timeouts that
+	// assume a faster CPU.
 	MIPS int
-	// Output receives the standard output and the standard error of the command while it runs.
+	// Output receives the command's standard output and standard error while the command is running.
 	Output io.Writer
 	// Notes receives the runner's messages about repeated boots and the CPU time of each machine. The default is
 	// standard error.
 	Notes io.Writer
-	// Out is the directory to which the runner copies the files in /vm/out. If Out is "", the runner copies nothing.
+	// Out is the directory that receives copies of the files in /vm/out. If Out is "", the runner copies nothing.
 	Out string
 }
 
@@ -61,8 +61,8 @@ type Job struct {
 const DefaultTimeout = time.Hour
 
 // DefaultCPU is the default CPU model of a machine. QEMU 7.2 crashes in one of eight boots unless the first two flags
-// are off, but Linux 7.2 needs cx16 for the socket storage of BPF. All flags after la57 turn off features that are slow
-// to emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
+// are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow to
+// emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
 // QEMU 10 adds fsrm. With fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
@@ -78,7 +78,7 @@ var runScript string
 //go:embed guest/vm-job.service
 var jobUnit string
 
-// masked lists units that slow down the boot and that the tests do not need.
+// masked lists units that slow down the boot and are unnecessary for the tests.
 var masked = []string{
 	"serial-getty@ttyS0.service", "getty@tty1.service", "systemd-udev-settle.service", "systemd-hwdb-update.service",
 	"systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
@@ -116,7 +116,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// inside returns the name in the archive of a path in the machine.
+// inside converts a path in the machine to a name in the archive.
 func inside(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)
@@ -154,7 +154,7 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// initrd writes the files of the image and of the job into one file. The file is unlinked, because a large file must
+// initrd writes the image's files and the job's files into one file. initrd unlinks the file, because a large file must
 // not remain if this process is killed.
 func (j *Job) initrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")

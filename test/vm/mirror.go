@@ -19,7 +19,7 @@ func debianMirror(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("apt-get update: %w: %s", err, out)
 	}
 	if uri, err = findMirror(ctx); err == nil && uri == "" {
-		err = errors.New("the apt sources of this host name no Debian archive")
+		err = errors.New("this host's apt sources contain no Debian archive")
 	}
 	return uri, err
 }
@@ -28,13 +28,13 @@ func findMirror(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "apt-get", "indextargets",
 		"--format", "$(ORIGIN)|$(COMPONENT)|$(RELEASE)|$(REPO_URI)", "Identifier: Packages").Output()
 	if err != nil {
-		return "", fmt.Errorf("apt sources of this host: %w", err)
+		return "", fmt.Errorf("this host's apt sources: %w", err)
 	}
 	return mirrorOf(string(out)), nil
 }
 
 // mirrorOf returns the first Debian archive in a list of apt's targets. mirrorOf skips the archive for security
-// updates, which lacks other suites.
+// updates, because that archive lacks other suites.
 func mirrorOf(targets string) string {
 	for _, line := range strings.Split(targets, "\n") {
 		f := strings.Split(line, "|")
@@ -50,7 +50,7 @@ func mirrorOf(targets string) string {
 func aptSettings(ctx context.Context) ([]string, error) {
 	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n", "Acquire").Output()
 	if err != nil {
-		return nil, fmt.Errorf("apt settings of this host: %w", err)
+		return nil, fmt.Errorf("this host's apt settings: %w", err)
 	}
 	var options []string
 	for _, line := range strings.Split(string(out), "\n") {

@@ -26,8 +26,7 @@ const (
 	// its init process starts, and Linux 7.2 sometimes crashes even with the flags in DefaultCPU. The runner never
 	// repeats a job that has started.
 	boots = 3
-	// poll is the interval between two reads of the machine's files.
-	poll = 50 * time.Millisecond
+	poll  = 50 * time.Millisecond
 )
 
 // errBoot means that a machine powered off or was killed before its job started.
@@ -77,7 +76,6 @@ type machine struct {
 	kill  func()
 }
 
-// The constants are the names of the files for the machine's serial ports.
 const (
 	consoleFile = "console"
 	outputFile  = "output"
@@ -134,8 +132,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // descriptor 3 is the first of the extra files below
 		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program gets the time, and each read interrupts the
-		// emulated code. With address randomization, QEMU translates a program again at each start, which makes the
-		// start four times as slow (QEMU 7.2).
+		// emulated code. With address randomization, QEMU (7.2) translates a program again at each start, which slows
+		// down the start by a factor of four.
 		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
@@ -187,7 +185,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case started && after >= m.job.Timeout:
-			return 0, fmt.Errorf("the job was killed: it has not ended within %s", m.job.Timeout)
+			return 0, fmt.Errorf("the job was killed: it did not finish within %s", m.job.Timeout)
 		case ended && started:
 			return 0, fmt.Errorf("the machine ended in the midst of the job, %s after the job's start", after)
 		case ended, !started && after >= bootTime:
@@ -196,8 +194,8 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// pass copies the output that the command has written since the previous call to pass. passed is the number of copied
-// bytes.
+// pass copies the output that the command has written since the previous call to pass. The argument passed counts the
+// copied bytes.
 func (m *machine) pass(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -226,7 +224,7 @@ func (m *machine) unpack(ctx context.Context) error {
 	}
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "tar", "-xf", filepath.Join(m.dir, tarFile), "-C", m.job.Out)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("files from the job: %w: %s", err, out)
+		return fmt.Errorf("copying files from the job: %w: %s", err, out)
 	}
 	return nil
 }

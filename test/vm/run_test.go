@@ -22,7 +22,7 @@ for arg; do
 done
 `
 
-// withFakeQEMU makes the fake QEMU the first in PATH. The fake QEMU adds a line to the file boots each time it starts.
+// withFakeQEMU puts the fake QEMU first in PATH. The fake QEMU adds a line to the file boots each time it starts.
 func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Suite is the Debian suite from which a machine's kernel and user space come.
+// Suite is the Debian suite that a machine's kernel and user space come from.
 type Suite string
 
-// The versions below are those at the time of writing.
+// The versions in the comments on these constants were current at the time of writing.
 const (
 	// Bookworm has Linux 6.1, nft 1.0.6 and systemd 252.
 	Bookworm Suite = "bookworm"
@@ -19,10 +19,10 @@ const (
 	Newest Suite = "testing"
 )
 
-// Suites returns all suites, the oldest first.
+// Suites returns all suites, from the oldest to the newest.
 func Suites() []Suite { return []Suite{Bookworm, Trixie, Newest} }
 
-// ParseSuite parses the name of a suite, or "newest".
+// ParseSuite parses a suite's name, or "newest".
 func ParseSuite(name string) (Suite, error) {
 	if name == "newest" {
 		return Newest, nil

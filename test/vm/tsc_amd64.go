@@ -9,7 +9,7 @@ import (
 // tsc reads the CPU's time stamp counter, which QEMU passes to its machines unchanged.
 func tsc() uint64
 
-// clockParameter returns the kernel parameter that sets the frequency of the time stamp counter. The kernel's own
+// clockParameter returns the kernel parameter that sets the time stamp counter's frequency. The kernel's own
 // measurement at boot can be wrong by any factor if the host does not run the machine during the measurement. On one
 // machine, the clock ran eight times too fast.
 var clockParameter = sync.OnceValue(func() string {
@@ -20,7 +20,7 @@ var clockParameter = sync.OnceValue(func() string {
 	return " tsc_early_khz=" + strconv.FormatInt(int64(after-ticks)*int64(time.Millisecond)/int64(ended.Sub(began)), 10)
 })
 
-// stamp reads the time stamp counter and the clock at almost the same time. Of several readings, stamp returns the
+// stamp reads the time stamp counter and the clock at almost the same time. Out of several attempts, stamp returns the
 // fastest.
 func stamp() (ticks uint64, now time.Time) {
 	best := time.Hour

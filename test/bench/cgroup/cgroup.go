@@ -18,7 +18,7 @@ import (
 // Group is a control group. A Group counts the CPU time of a program and its child processes in microseconds, and can
 // freeze these processes. By comparison, /proc counts a child process only after its exit, and only in clock ticks.
 type Group struct {
-	path string // path in the cgroup file system
+	path string // the path in the cgroup file system
 }
 
 // New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to version 1.
@@ -66,21 +66,21 @@ func (c *Group) Start(cmd *exec.Cmd) error {
 func (c *Group) Processes() ([]int, error) {
 	raw, err := os.ReadFile(filepath.Join(c.path, "cgroup.procs"))
 	if err != nil {
-		return nil, fmt.Errorf("processes of a control group: %w", err)
+		return nil, fmt.Errorf("reading a control group's processes: %w", err)
 	}
 	var pids []int
 	for _, word := range strings.Fields(string(raw)) {
 		pid, err := strconv.Atoi(word)
 		if err != nil {
-			return nil, fmt.Errorf("processes of a control group: %w", err)
+			return nil, fmt.Errorf("reading a control group's processes: %w", err)
 		}
 		pids = append(pids, pid)
 	}
 	return pids, nil
 }
 
-// Kill kills all processes in the group and waits until the processes have exited. Kill does not use cgroup.kill,
-// because writing to cgroup.kill on Linux 6.18 also kills processes that start in the group later.
+// Kill kills all processes in the group and waits until they have exited. Kill does not use cgroup.kill, because
+// writing to cgroup.kill on Linux 6.18 also kills processes that start in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()
@@ -88,7 +88,7 @@ func (c *Group) Kill() error {
 			return err
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("processes %v of a control group cannot be killed", left)
+			return fmt.Errorf("cannot kill the processes %v of a control group", left)
 		}
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -99,7 +99,7 @@ func (c *Group) Kill() error {
 // Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// The kernel removes a process from the list shortly before it allows the removal of the group.
+	// The kernel allows the group's removal only shortly after the last process has left the list.
 	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
@@ -145,7 +145,7 @@ func (c *Group) Settle(ctx context.Context, quiet time.Duration) error {
 	for still := time.Duration(0); still < quiet; {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("wait for a quiet program: %w", ctx.Err())
+			return fmt.Errorf("waiting until the program is idle: %w", ctx.Err())
 		case <-time.After(window):
 		}
 		now, err := c.CPU()

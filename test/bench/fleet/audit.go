@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// auditPolicy makes the API server log only the hosts' requests.
+// auditPolicy restricts the API server's audit log to the hosts' requests.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [ResponseStarted]
@@ -41,7 +41,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in the order of the audit log, and ignores an incomplete last line.
+// readAudit returns the hosts' requests in audit log order, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -67,12 +67,11 @@ func readAudit(path string) ([]request, error) {
 	}
 }
 
-// parseEvent parses a line that records the arrival or the rejection of a host's request. For any other line, ok is
-// false.
+// parseEvent parses a line that records the receipt or rejection of a host's request. For any other line, ok is false.
 func parseEvent(line []byte) (r request, ok bool, err error) {
 	var e auditEvent
 	if err := json.Unmarshal(bytes.TrimSpace(line), &e); err != nil {
-		return r, false, fmt.Errorf("line of the audit log: %w", err)
+		return r, false, fmt.Errorf("audit log line: %w", err)
 	}
 	host, ours := strings.CutPrefix(e.UserAgent, userAgent)
 	if !ours {
@@ -80,7 +79,7 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 	}
 	uri, err := url.Parse(e.RequestURI)
 	if err != nil {
-		return r, false, fmt.Errorf("line of the audit log: %w", err)
+		return r, false, fmt.Errorf("audit log line: %w", err)
 	}
 	query := uri.Query()
 	r = request{at: e.RequestReceivedTimestamp, host: host, list: query.Get("watch") == "" || query.Get("sendInitialEvents") == "true"}
@@ -96,7 +95,7 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 
 type counts struct {
 	all, lists, refused int
-	most, mostLists     int // the numbers in the busiest second
+	most, mostLists     int // the values for the busiest second
 }
 
 // count counts the requests in the interval that starts at from and has the given length.

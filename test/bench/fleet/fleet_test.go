@@ -29,19 +29,19 @@ func line(stage, agent, uri string, code int, second string) string {
 		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
-// Each request from a host must count once, in the second of its arrival. Rejected requests must be counted separately.
-// Incomplete lines and requests from other clients must not be counted.
+// Each request from a host must count once, in the second when the API server receives it. Rejected requests must count
+// separately. Incomplete lines and other clients' requests must not count.
 func TestRequestsAreCountedFromAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")
-	text := line("RequestReceived", userAgent+"a", watch, 200, "00.900000") + // the request arrives before the interval
+	text := line("RequestReceived", userAgent+"a", watch, 200, "00.900000") + // before the interval
 		line("RequestReceived", userAgent+"a", watch, 200, "01.500000") +
 		line("ResponseComplete", userAgent+"a", watch, 200, "01.500000") +
 		line("RequestReceived", userAgent+"b", stream, 200, "02.499999") +
 		line("RequestReceived", userAgent+"b", list, 200, "02.500001") +
 		line("ResponseComplete", userAgent+"b", list, 400, "02.500001") +
 		line("RequestReceived", "kubectl", list, 200, "02.600000") +
-		line("RequestReceived", userAgent+"b", watch, 200, "04.500000") + // the request arrives after the interval
+		line("RequestReceived", userAgent+"b", watch, 200, "04.500000") + // after the interval
 		`{"kind":"Eve`
 	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

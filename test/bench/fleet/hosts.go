@@ -19,18 +19,18 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// hostsCommand is the first argument of the process that runs the hosts. The arguments after hostsCommand are the
-// number of hosts, the directory of their kubeconfigs and a label selector.
+// hostsCommand is the first argument of the process that runs the hosts. The other arguments are the number of hosts,
+// the directory of their kubeconfigs and a label selector.
 const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"
 
-// ramp is the time during which the hosts start one after the other.
+// ramp is the period over which the hosts start one after the other.
 const ramp = 10 * time.Second
 
-// hostsUser is the user ID of the hosts. Each host watches its kubeconfig, and Linux allows 128 inotify instances per
-// user. If the hosts ran as root, they would leave no instances for other programs. Hosts that get no inotify instance
-// poll the file.
+// hostsUser is the hosts' user ID. Each host watches its kubeconfig, and Linux allows 128 inotify instances per user.
+// If the hosts ran as root, they would leave no instances for other programs. A host without an inotify instance polls
+// the file.
 const hostsUser = 65534
 
 // maybeHosts runs the hosts and exits if the first argument of this process is hostsCommand.
@@ -52,15 +52,14 @@ func maybeHosts() {
 
 // state is the combined state of all hosts. Once a second, the process writes its state as a line of JSON.
 type state struct {
-	Synced int // number of hosts that have received all objects
-	Faulty int // number of hosts that report an error
+	Synced int // the number of hosts that have received all objects
+	Faulty int // the number of hosts that report an error
 	Seen   int64
-	// Contact is the time of the last contact of the host that has been out of contact for longest. Contact is zero if
-	// a host has never reached the API server.
+	// Contact is the oldest of the hosts' last contact times, or zero if a host has never reached the API server.
 	Contact time.Time
 }
 
-// host is a source.Sink that counts the events of a source.
+// host is a source.Sink that counts a source's events.
 type host struct {
 	*kube.Source
 	seen atomic.Int64

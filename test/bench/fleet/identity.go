@@ -17,8 +17,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is the path of the manifest that fleet.md tells administrators to apply. namespace is the namespace of the
-// hosts' service accounts.
+// access is the path of the manifest that fleet.md tells administrators to apply. The hosts' service accounts are in
+// namespace.
 const (
 	access    = "etc/edgeway/fleet-access.yaml"
 	namespace = "edgeway"
@@ -83,7 +83,7 @@ func (l *lab) writeKubeconfig(path, token string) error {
 }
 
 // setLevel assigns the hosts' requests to a separate priority level of the API server if own is true, and otherwise to
-// the level of all service accounts.
+// the level for all service accounts.
 func (l *lab) setLevel(ctx context.Context, own bool) error {
 	if own {
 		return l.kubectl(ctx, "apply", "-f", access)

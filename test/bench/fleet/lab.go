@@ -26,7 +26,7 @@ type lab struct {
 	cluster *cluster.Cluster
 	group   *cgroup.Group
 	written int
-	// controller is the token of a controller outside the fleet.
+	// controller is the token that a controller outside the fleet uses.
 	controller string
 }
 
@@ -34,14 +34,13 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// hosts returns the directory that contains a kubeconfig for each host. The user as which the hosts run can read the
-// directory.
+// hosts returns the directory that contains a kubeconfig for each host. The hosts' user can read the directory.
 func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
 	dir, err := os.MkdirTemp("", "edgeway-fleet-")
 	if err != nil {
-		return nil, fmt.Errorf("directory of the fleet: %w", err)
+		return nil, fmt.Errorf("fleet directory: %w", err)
 	}
 	l := &lab{opts: opts, dir: dir, prefix: fmt.Sprintf("ewfleet%d-", os.Getpid())}
 	if err := l.setup(ctx); err != nil {
@@ -77,7 +76,7 @@ func (l *lab) setup(ctx context.Context) error {
 		return err
 	}
 	if err := l.makeIdentities(ctx); err != nil {
-		return fmt.Errorf("identities of the hosts: %w", err)
+		return fmt.Errorf("creating the hosts' identities: %w", err)
 	}
 	return l.cluster.Load(ctx, cluster.Load{Services: l.opts.services, Endpoints: l.opts.endpoints})
 }
@@ -89,7 +88,7 @@ func (l *lab) close() {
 	if l.cluster != nil {
 		l.cluster.Stop()
 	}
-	// The context of the run may already be done.
+	// The run's context may already be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{l.edge(), l.core()} {
@@ -139,7 +138,7 @@ func (f *fleet) await(ctx context.Context, what string, wanted func(state) bool)
 	defer cancel()
 	for !wanted(*f.state.Load()) {
 		if err := kit.Sleep(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("wait until %s: %w; the hosts: %+v", what, err, *f.state.Load())
+			return fmt.Errorf("waiting until %s: %w; state of the hosts: %+v", what, err, *f.state.Load())
 		}
 	}
 	return nil
@@ -163,7 +162,7 @@ func (l *lab) usage() (u usage, err error) {
 	proc := filepath.Join("/proc", strconv.Itoa(l.cluster.APIServerPID()))
 	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
 	if err != nil {
-		return u, fmt.Errorf("CPU time of the API server: %w", err)
+		return u, fmt.Errorf("API server CPU time: %w", err)
 	}
 	if u.server, u.memory, err = parseStat(string(stat)); err != nil {
 		return u, err
@@ -182,10 +181,10 @@ func (l *lab) usage() (u usage, err error) {
 // parseStat returns the CPU time in seconds and the resident memory in bytes from the text of /proc/PID/stat (see
 // proc_pid_stat(5)). The unit of CPU times is a hundredth of a second, regardless of the kernel's tick.
 func parseStat(text string) (cpu, memory float64, err error) {
-	// The second field, in parentheses, is the name of the program.
+	// The second field, in parentheses, is the program's name.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 22 {
-		return 0, 0, fmt.Errorf("stat of a process has %d fields", len(fields))
+		return 0, 0, fmt.Errorf("the stat file of a process has only %d fields", len(fields))
 	}
 	var values [3]float64 // fields 14, 15 and 24
 	for i, n := range []int{11, 12, 21} {

@@ -15,7 +15,7 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// down is the downtime of the API server, and back is how long the command counts requests after the restart.
+	// down is the API server's downtime, and back is how long the command counts requests after the restart.
 	down, back time.Duration
 	json       string
 }
@@ -28,7 +28,7 @@ func main() {
 			return err
 		}
 		if os.Getuid() != 0 {
-			return errors.New("network namespaces and control groups need root")
+			return errors.New("network namespaces and control groups require root")
 		}
 		r := results{kit.Figures{}}
 		if err := measureAll(ctx, opts, r); err != nil {
@@ -45,17 +45,17 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.hosts, "hosts", 200, "the number of hosts")
 	flags.IntVar(&o.services, "services", 1000, "the number of Services")
 	flags.IntVar(&o.endpoints, "endpoints", 5, "endpoints of each Service")
-	flags.IntVar(&o.rate, "rate", 10, "changes of endpoints in a second")
+	flags.IntVar(&o.rate, "rate", 10, "endpoint changes per second")
 	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "the time at rest")
-	flags.DurationVar(&o.busy, "busy", time.Minute, "the time in which endpoints change")
-	flags.DurationVar(&o.down, "down", 10*time.Second, "the time without the API server")
-	flags.DurationVar(&o.back, "back", time.Minute, "the time in which requests are counted after that")
-	flags.StringVar(&o.json, "json", "fleet.json", "the `file` for all figures")
+	flags.DurationVar(&o.busy, "busy", time.Minute, "how long endpoints change")
+	flags.DurationVar(&o.down, "down", 10*time.Second, "how long the API server is down")
+	flags.DurationVar(&o.back, "back", time.Minute, "how long to count requests after the restart")
+	flags.StringVar(&o.json, "json", "fleet.json", "the `file` for all results")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
 	if o.hosts < 1 || o.services < tenths || o.endpoints < 1 || o.rate < 1 || o.down < 0 || min(o.rest, o.busy, o.back) < time.Second {
-		return o, fmt.Errorf("there must be %d Services, every other count at least 1, and every time at least a second", tenths)
+		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least a second for every time", tenths)
 	}
 	return o, nil
 }

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// tenths is the number of values of the label by which a selector chooses a tenth of the Services.
+// tenths is the number of values of the label that selects a tenth of the Services.
 const tenths = 10
 
 func measureAll(ctx context.Context, opts options, r results) error {
@@ -55,7 +55,7 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 type measuring struct {
 	*lab
 	program string
-	fleet   *fleet // fleet is nil if no hosts run
+	fleet   *fleet // nil if no hosts are running
 	results results
 }
 
@@ -98,7 +98,7 @@ func (m *measuring) begin(ctx context.Context) error {
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// over records the hosts' resources and requests while do runs.
+// over records the hosts' resources and requests while do is running.
 func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -179,7 +179,7 @@ func (m *measuring) restart(ctx context.Context) error {
 		return err
 	}
 	if m.fleet != nil {
-		err = m.fleet.await(ctx, "all hosts have heard from the API server", func(s state) bool {
+		err = m.fleet.await(ctx, "all hosts have reached the API server", func(s state) bool {
 			return s.Faulty == 0 && s.Synced == m.opts.hosts && s.Contact.After(stopped)
 		})
 		m.results.add(backHeard, m.program, time.Since(ready).Seconds())

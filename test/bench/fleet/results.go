@@ -11,7 +11,7 @@ import (
 
 type measure = kit.Measure
 
-// In the results, the name of a program is the set of objects that the hosts watch.
+// In the results, a program's name identifies the objects that the hosts watch.
 const (
 	nobody = "nobody"
 	whole  = "all Services"
@@ -47,7 +47,7 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard is the time from the readiness of the API server until all hosts are synced without errors.
+	// backHeard is the time from when the API server is ready until all hosts are synced without errors.
 	backHeard measure = "restart: until all hosts are in order"
 	// The next two measures are 99th percentiles of the response times of clients outside the fleet.
 	ofKubectl    measure = "p99 of kubectl"

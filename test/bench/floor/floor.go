@@ -74,11 +74,11 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin programs all existing EndpointSlices, and returns the resource version from which to watch.
+// begin programs all existing EndpointSlices, and returns the resource version that a watch must start from.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return "", fmt.Errorf("list of EndpointSlices: %w", err)
+		return "", fmt.Errorf("listing EndpointSlices: %w", err)
 	}
 	var all []element
 	endpoints := 1
@@ -95,21 +95,21 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	return list.ResourceVersion, p.table.commit(nil, all)
 }
 
-// follow applies the changes since a resource version until the watch ends, and returns the resource version of the
-// last change.
+// follow applies the changes since a resource version until the watch ends, and returns the last change's resource
+// version.
 func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
-		return version, fmt.Errorf("watch of EndpointSlices: %w", err)
+		return version, fmt.Errorf("watching EndpointSlices: %w", err)
 	}
 	defer w.Stop()
 	for e := range w.ResultChan() {
 		if e.Type == watch.Error {
-			return version, fmt.Errorf("watch of EndpointSlices: %w", apierrors.FromObject(e.Object))
+			return version, fmt.Errorf("watching EndpointSlices: %w", apierrors.FromObject(e.Object))
 		}
 		slice, ok := e.Object.(*discoveryv1.EndpointSlice)
 		if !ok {
-			return version, errors.New("watch of EndpointSlices: another object")
+			return version, errors.New("watching EndpointSlices: unexpected object")
 		}
 		version = slice.ResourceVersion
 		if e.Type == watch.Bookmark {
@@ -127,7 +127,7 @@ func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	return version, ctx.Err()
 }
 
-// elementsOf returns the map elements for the endpoints of an EndpointSlice, or nil if no cluster.Load created the
+// elementsOf returns the map elements for an EndpointSlice's endpoints, or nil if no cluster.Load created the
 // EndpointSlice.
 func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	i, ok := cluster.ServiceNumber(slice.Name)

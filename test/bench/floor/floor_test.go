@@ -14,7 +14,7 @@ import (
 )
 
 // commit must add all elements, even if they need several transactions. If the kernel rejects a transaction, commit
-// must return an error, and the table must not change.
+// must return an error, and the nft table must not change.
 func TestCommit(t *testing.T) {
 	netns := fmt.Sprintf("ewfloor%d", os.Getpid())
 	if err := kit.IP(t.Context(), "netns add "+netns); err != nil {
@@ -70,7 +70,7 @@ func elements(service int, endpoints ...int) (all []element) {
 	return all
 }
 
-// differences must omit endpoints whose index does not change.
+// differences must omit an endpoint if its index does not change.
 func TestDifferences(t *testing.T) {
 	three := elements(7, 0, 1, 2)
 	for name, c := range map[string]struct{ before, now, gone, come []element }{

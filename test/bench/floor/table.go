@@ -11,8 +11,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// element is an element of the nft map in the kernel's format. The key is the address of a Service and a random number
-// in host byte order. The data is the address and port of an endpoint in network byte order, padded to 8 bytes.
+// element is an element of the nft map in the kernel's format. The key consists of a Service address and a random
+// number in host byte order. The data consists of an endpoint's address and port in network byte order, padded to 8
+// bytes.
 type element struct{ key, data [8]byte }
 
 func newElement(service netip.Addr, number int, endpoint string) (e element) {

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Measure is the name of a measured quantity.
+// Measure names a measured quantity.
 type Measure string
 
 // CPU returns the measure for the CPU time that belongs to m.
@@ -21,7 +21,7 @@ type Key struct {
 	Program  string
 }
 
-// Figures holds the results of a run. Times are in seconds, and sizes are in bytes.
+// Figures holds a run's results. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
 // Add adds a result to a key.
@@ -84,7 +84,7 @@ func (f Figures) Save(path string) error {
 	})
 	raw, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding of the figures: %w", err)
+		return fmt.Errorf("encoding the results: %w", err)
 	}
 	if err := os.WriteFile(path, append(raw, '\n'), 0o644); err != nil {
 		return fmt.Errorf("figures: %w", err)

@@ -30,7 +30,7 @@ func Exit(name string, err error) {
 	os.Exit(0)
 }
 
-// Run runs a command. An error contains the beginning of the command's output.
+// Run runs a command. If the command fails, the error contains the beginning of its output.
 func Run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// lab holds the endpoint and the relays to the endpoint in this network namespace.
+// lab holds the endpoint in this network namespace and the relays to it.
 type lab struct {
 	dir      string
 	endpoint *endpoint
@@ -31,13 +31,13 @@ type relay struct {
 	cmd  *exec.Cmd
 }
 
-// endpointAddr is outside 127.0.0.0/8, because an endpoint of a Service must not have a loopback address.
+// endpointAddr is outside 127.0.0.0/8, because a Service endpoint must not have a loopback address.
 var endpointAddr = netip.MustParseAddrPort("10.128.0.1:7000")
 
 func newLab(ctx context.Context, o options) (*lab, error) {
 	dir, err := os.MkdirTemp("", "edgeway-loopback-")
 	if err != nil {
-		return nil, fmt.Errorf("directory of the bench: %w", err)
+		return nil, fmt.Errorf("benchmark directory: %w", err)
 	}
 	l := &lab{dir: dir, relays: []relay{{name: "direct", addr: endpointAddr}}}
 	if err := l.setup(ctx, o); err != nil {
@@ -51,7 +51,7 @@ func (l *lab) setup(ctx context.Context, o options) error {
 	// 1,000 streams exceed the usual limit on file descriptors, and child processes inherit the limit.
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("limit of file descriptors: %w", err)
+		return fmt.Errorf("file descriptor limit: %w", err)
 	}
 	limit.Cur = limit.Max
 	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
@@ -119,7 +119,7 @@ func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 		}
 		if time.Now().After(until) {
 			text, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("%s does not relay: %w; its log ends: %s", name, err, text[max(0, len(text)-2000):])
+			return fmt.Errorf("%s does not relay connections: %w; the end of its log: %s", name, err, text[max(0, len(text)-2000):])
 		}
 	}
 }
@@ -156,8 +156,8 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ...
 `
 
-// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The tables contain no rule for the
-// benchmark's connections, because only the relay serves NodePorts on loopback.
+// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The nft tables contain no rule for
+// the benchmark's connections, because only the relay serves NodePorts on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
 	dir := filepath.Join(l.dir, name+".d")
@@ -181,8 +181,8 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
 // startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). systemd-socket-proxyd
-// must ignore SIGPIPE, as in a systemd service, because version 252 would otherwise exit when it writes to a connection
-// that was reset.
+// must ignore SIGPIPE, as in a systemd service, because version 252 would otherwise exit when it writes to a reset
+// connection.
 func (l *lab) startSocketProxyd() error {
 	const port = 20002
 	var config net.ListenConfig

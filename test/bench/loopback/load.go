@@ -64,7 +64,8 @@ func send(conn net.Conn) {
 	}
 }
 
-// discard counts the bytes that arrive. The kernel discards the bytes without copying them (see MSG_TRUNC in tcp(7)).
+// discard counts and discards all received bytes. The kernel discards the bytes without copying them (see MSG_TRUNC in
+// tcp(7)).
 func discard(conn net.Conn, count *atomic.Int64) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	for n, errno := uintptr(1), unix.Errno(0); err == nil && errno == 0 && n > 0; {
@@ -88,13 +89,13 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	}
 	for until := time.Now().Add(patience); err == nil && l.endpoint.open.Load() > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			err = fmt.Errorf("%d connections stay open after the clients have closed theirs", l.endpoint.open.Load())
+			err = fmt.Errorf("%d relay connections are still open, although the clients closed theirs", l.endpoint.open.Load())
 		}
 	}
 	return value, err
 }
 
-// transfer sends bytes over all streams and returns the number of bytes per second that arrive.
+// transfer sends bytes over all streams and returns the number of received bytes per second.
 func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (float64, error) {
 	arrived := &atomic.Int64{}
 	if s.up {
@@ -110,7 +111,7 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 			return 0, err
 		}
 		defer conn.Close()
-		_ = conn.SetLinger(0) // make Close discard unsent bytes
+		_ = conn.SetLinger(0) // Close must discard unsent bytes
 		if s.up {
 			go send(conn)
 		} else {

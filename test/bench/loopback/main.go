@@ -3,7 +3,7 @@
 // connections per second.
 //
 // scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
-// same endpoint and take turns, so that other load on the machine affects all programs equally. Edgeway runs as an
+// same endpoint and take turns, so other load on the machine affects all programs equally. Edgeway runs as an
 // unprivileged user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct"
 // contains the results without a relay. The process that runs the command is both the client and the endpoint.
 package main
@@ -31,10 +31,10 @@ func main() {
 	kit.Main("loopback", func(ctx context.Context, args []string) error {
 		o := options{streams: []int{1, 50, 1000}, connections: 4000, window: time.Second}
 		flags := flag.NewFlagSet("loopback", flag.ContinueOnError)
-		flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary`; built from this tree if empty")
-		flags.StringVar(&o.previous, "previous", "", "another edgeway `binary`, measured beside it")
-		flags.StringVar(&o.json, "json", "loopback.json", "the `file` for all figures")
-		flags.IntVar(&o.rounds, "rounds", 9, "turns of each program at each measure; the median counts")
+		flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary` (default: build it from this tree)")
+		flags.StringVar(&o.previous, "previous", "", "another edgeway `binary` for comparison")
+		flags.StringVar(&o.json, "json", "loopback.json", "the `file` for all results")
+		flags.IntVar(&o.rounds, "rounds", 9, "the number of turns per program and measure; the result is the median")
 		if err := flags.Parse(args); err != nil {
 			return err
 		}
@@ -58,7 +58,7 @@ func (o options) steps() []step {
 	return all
 }
 
-// run takes all measurements and writes the medians to out as a Markdown table.
+// run performs all measurements and writes the medians to out as a Markdown table.
 func run(ctx context.Context, o options, out io.Writer) error {
 	l, err := newLab(ctx, o)
 	if err != nil {

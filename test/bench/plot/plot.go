@@ -1,4 +1,4 @@
-// Package plot draws the results of a benchmark as an SVG picture with a panel for each measure.
+// Package plot draws a benchmark's results as an SVG picture with a panel for each measure.
 package plot
 
 import (
@@ -25,7 +25,7 @@ type Line struct {
 // Point is a result with X and Y above 0, or a position in the picture in pixels.
 type Point struct{ X, Y float64 }
 
-// The constants are the size of a panel, the size of its plot area, and the position of the plot area, in pixels.
+// The constants are the size of a panel, the size of its plot area, and the plot area's position, in pixels.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -34,7 +34,7 @@ const (
 	head                = 56
 )
 
-// People who are color-blind can distinguish all of the colors.
+// Color-blind readers can distinguish all of the colors.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG draws the panels, three in each row.
@@ -122,7 +122,7 @@ func logarithmic(values []float64) scale {
 	return s
 }
 
-// number formats v with at most four digits. From 10,000 upwards, number uses thousands as the unit, as in 10k.
+// number formats v with at most four digits. From 10,000 upwards, the unit is thousands, as in 10k.
 func number(v float64) string {
 	unit := ""
 	if v >= 10_000 {

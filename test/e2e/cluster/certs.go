@@ -26,15 +26,15 @@ type credentials struct {
 	authorityKey          *ecdsa.PrivateKey
 }
 
-// newCredentials creates a certificate authority, a serving certificate for addrs and a key for service accounts, and
-// writes these credentials to dir. The certificates are valid for one day.
+// newCredentials creates a certificate authority, a serving certificate for addrs and a service account key, and writes
+// these credentials to dir. The certificates are valid for one day.
 func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 	ca := template("edgeway-test-ca")
 	ca.IsCA, ca.BasicConstraintsValid = true, true
 	ca.KeyUsage = x509.KeyUsageCertSign
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("key of the certificate authority: %w", err)
+		return nil, fmt.Errorf("certificate authority key: %w", err)
 	}
 	serving := template("kube-apiserver")
 	serving.KeyUsage = x509.KeyUsageDigitalSignature
@@ -44,7 +44,7 @@ func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 	}
 	servingKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("key of the API server: %w", err)
+		return nil, fmt.Errorf("API server key: %w", err)
 	}
 	c := &credentials{
 		caFile:                filepath.Join(dir, "ca.crt"),

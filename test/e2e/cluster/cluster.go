@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Options specify how a control plane runs. With the zero value, the control plane uses the loopback interface of the
-// process's own network namespace.
+// Options specify how a control plane runs. The zero value uses the loopback interface of the process's own network
+// namespace.
 type Options struct {
-	// Netns is the name of the control plane's network namespace (as in `ip netns`), or "" for the namespace of this
-	// process. The loopback interface of the network namespace must be up.
+	// Netns is the name of the control plane's network namespace (as in `ip netns`), or "" for this process's
+	// namespace. The loopback interface of the network namespace must be up.
 	Netns string
 	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so the network
 	// namespace must have this address.
@@ -31,7 +31,7 @@ type Options struct {
 	APIServer []string
 }
 
-// ServiceCIDRs returns the ranges of the cluster's ClusterIPs.
+// ServiceCIDRs returns the cluster's ClusterIP ranges.
 func ServiceCIDRs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
 }
@@ -64,7 +64,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	dir, err := os.MkdirTemp("", "edgeway-cluster-")
 	if err != nil {
-		return nil, fmt.Errorf("directory of the cluster: %w", err)
+		return nil, fmt.Errorf("cluster directory: %w", err)
 	}
 	c := &Cluster{opts: opts, dir: dir}
 	if err := c.start(ctx); err != nil {
@@ -112,7 +112,7 @@ func (c *Cluster) Stop() {
 	_ = os.RemoveAll(c.dir)
 }
 
-// Server returns the URL of the API server. A restart does not change the URL.
+// Server returns the API server's URL, which a restart does not change.
 func (c *Cluster) Server() string {
 	return "https://" + netip.AddrPortFrom(c.opts.Addr, uint16(c.apiPort)).String()
 }
@@ -160,13 +160,13 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	return c.api.waitFor(ctx, c.ready)
 }
 
-// StopAPIServer kills the API server, so that its connections break immediately.
+// StopAPIServer kills the API server, which breaks its connections immediately.
 func (c *Cluster) StopAPIServer() {
 	c.api.kill()
 	c.api = nil
 }
 
-// APIServerPID returns the process ID of the API server, which must be running.
+// APIServerPID returns the API server's process ID. The API server must be running.
 func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
 
 func (c *Cluster) freePorts(n int) ([]int, error) {

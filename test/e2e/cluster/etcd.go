@@ -52,7 +52,7 @@ func (c *Cluster) StopEtcd() {
 	c.etcd = nil
 }
 
-// Compact makes etcd forget all revisions except the newest. An API server that starts after Compact rejects watches
+// Compact deletes all revisions except the newest from etcd. An API server that starts after Compact rejects watches
 // from older versions with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
@@ -81,7 +81,7 @@ func (c *Cluster) etcdRevision(ctx context.Context) (string, error) {
 	var reply struct {
 		Header struct{ Revision string }
 	}
-	query := map[string]any{"key": []byte("any")} // encoding/json encodes bytes as base64, which the gateway expects
+	query := map[string]any{"key": []byte("any")} // encoding/json encodes bytes as base64, as the gateway expects
 	err := c.etcdCall(ctx, "/v3/kv/range", query, &reply)
 	return reply.Header.Revision, err
 }

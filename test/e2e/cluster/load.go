@@ -29,8 +29,8 @@ const parallel = 32
 
 // Load is a set of Services in the default namespace, each with one EndpointSlice. Out of twenty Services, 16 have the
 // type ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is left, all further
-// Services have the type ClusterIP. All objects use IPv4 and TCP. The number of a Service must be less than 500,000 and
-// determines the contents of its objects, so a test need not read the objects back.
+// Services have the type ClusterIP. All objects use IPv4 and TCP. A Service's number must be less than 500,000. The
+// number determines the contents of the Service's objects, so a test need not read the objects back.
 type Load struct {
 	First, Services int // the Services are numbered from First to First+Services-1
 	Endpoints       int // the number of endpoints of each Service
@@ -50,7 +50,7 @@ func ServiceNumber(name string) (i int, ok bool) {
 	return i, ours && err == nil
 }
 
-// ClusterIP returns the ClusterIP of Service i, at which the Service has port 80.
+// ClusterIP returns the ClusterIP of Service i. Every Service uses port 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
 // EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If j is always less than 16, all

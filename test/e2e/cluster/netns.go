@@ -39,7 +39,7 @@ func InNetns(name string, f func() error) error {
 	defer away.Close()
 	if err := netns.Set(away); err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("entry into network namespace %s: %w", name, err)
+		return fmt.Errorf("entering network namespace %s: %w", name, err)
 	}
 	defer func() {
 		// If the thread cannot return to its namespace, it stays locked and exits with its goroutine.

@@ -17,7 +17,7 @@ type process struct {
 	log  string
 	cmd  *exec.Cmd
 	done chan struct{}
-	err  error // err is valid after done is closed
+	err  error // valid after done is closed
 }
 
 // startProcess runs argv in the network namespace netns, or in the current namespace if netns is "". The kernel kills
@@ -75,7 +75,7 @@ func (p *process) waitFor(ctx context.Context, ready func(context.Context) error
 		}
 		select {
 		case <-p.done:
-			return fmt.Errorf("%s ended before it was ready (%w):\n%s", p.name, p.err, p.tail())
+			return fmt.Errorf("%s exited before it was ready (%w):\n%s", p.name, p.err, p.tail())
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w: %w\n%s", p.name, ctx.Err(), err, p.tail())
 		case <-tick.C:

@@ -26,7 +26,7 @@ func Programs(ctx context.Context) (string, error) {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("build of the control plane: %w", err)
+		return "", fmt.Errorf("building the control plane: %w", err)
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -42,5 +42,5 @@ func repository() (string, error) {
 			return dir, nil
 		}
 	}
-	return "", errors.New("scripts/controlplane is in no directory above the working directory")
+	return "", errors.New("cannot find scripts/controlplane above the working directory")
 }

@@ -29,7 +29,7 @@ const (
 	Stranger = "stranger"
 )
 
-// Client holds the typed clients with which tests write and read objects.
+// Client holds the typed clients that tests use to write and read objects.
 type Client struct {
 	Core       corev1client.CoreV1Interface
 	Discovery  discoveryv1client.DiscoveryV1Interface
@@ -57,8 +57,8 @@ func (c *Cluster) writeUsers() error {
 	return os.WriteFile(c.tokenFile(), []byte(tokens.String()), 0o600)
 }
 
-// Kubeconfig returns the path of a user's kubeconfig. The control plane writes its logs to another directory, because
-// Edgeway watches the directory of the kubeconfig.
+// Kubeconfig returns the path to a user's kubeconfig. The control plane writes its logs to another directory, because
+// Edgeway watches the kubeconfig's directory.
 func (c *Cluster) Kubeconfig(user string) string {
 	return filepath.Join(c.dir, "users", user+".kubeconfig")
 }
@@ -72,8 +72,8 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config returns a user's client configuration. Clients with a configuration from Config dial from inside the cluster's
-// network namespace, use protobuf and have no rate limit.
+// Config returns a user's client configuration. Clients with this configuration dial from inside the cluster's network
+// namespace, use protobuf and have no rate limit.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host:            c.Server(),

@@ -1,6 +1,6 @@
 // Command peer is one end of a connection in a lab that a shell script creates. The command either runs a server that
-// sends its name, or connects to a server and prints the response. scripts/quickstart runs the command inside network
-// namespaces.
+// sends its name, or connects to a server and prints the response. The script scripts/quickstart runs the command
+// inside network namespaces.
 //
 //	peer serve NAME NETWORK ADDRESS [NETWORK ADDRESS ...]   sends "NAME PEER-ADDRESS" to each connection or datagram
 //	peer dial NETWORK ADDRESS [SOURCE-IP]                    prints the response; exits with code 1 if there is none

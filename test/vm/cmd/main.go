@@ -14,8 +14,9 @@ import (
 
 const usage = `Usage: scripts/vm [OPTION]... DIR COMMAND [ARGUMENT]...
 
-Runs COMMAND in a virtual machine, in a copy of the folder DIR, as root. Its output goes to standard
-output, and its exit code is that of this program (125: there was no machine, or the job was killed).
+Runs COMMAND in a virtual machine, in a copy of the directory DIR, as root. The command's output goes to
+standard output. This program exits with the command's exit code, or with 125 if there was no machine
+or the job was killed.
 
 `
 
@@ -26,15 +27,15 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	var j vm.Job
-	kernel := flag.String("kernel", "bookworm", "the Debian `suite` of kernel and user space: bookworm, trixie or newest")
-	flag.BoolVar(&j.Systemd, "systemd", false, "have systemd as init, for packages and units")
-	flag.BoolVar(&j.Counted, "counted", false, "have a clock that counts instructions, to measure")
-	flag.IntVar(&j.MIPS, "mips", 250, "how many `million` instructions are a second of that clock: 1000, 500, 250 ...")
+	kernel := flag.String("kernel", "bookworm", "the Debian `suite` that provides the kernel and user space: bookworm, trixie or newest")
+	flag.BoolVar(&j.Systemd, "systemd", false, "run systemd as the init process, for packages and units")
+	flag.BoolVar(&j.Counted, "counted", false, "use a clock that counts instructions, for measurements")
+	flag.IntVar(&j.MIPS, "mips", 250, "the `millions` of instructions per second of the -counted clock: 1000, 500, 250 ...")
 	flag.IntVar(&j.MemoryMB, "memory", 2048, "the machine's memory in `MB`")
-	flag.StringVar(&j.CPU, "cpu", "", "the machine's processor, as `model`[,feature=on|off]...; empty: "+vm.DefaultCPU)
-	flag.IntVar(&j.SMP, "smp", 1, "how many `processors` the machine has")
+	flag.StringVar(&j.CPU, "cpu", "", "the machine's CPU, as `model`[,feature=on|off]... (default "+vm.DefaultCPU+")")
+	flag.IntVar(&j.SMP, "smp", 1, "the `number` of CPUs")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
-	flag.StringVar(&j.Out, "out", "", "the `folder` that receives what the command leaves in /vm/out")
+	flag.StringVar(&j.Out, "out", "", "copy the command's files in /vm/out to this `directory`")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
 	flag.Parse()
 	if flag.NArg() < 2 {

@@ -13,8 +13,8 @@ import (
 )
 
 // TestHost installs, runs, upgrades and removes the package on a machine with systemd 257. Two machines have systemd
-// 252: one boots with the state of an earlier daemon while the API server is unreachable, and the other starts with the
-// state of an earlier version.
+// 252: one boots with an earlier daemon's state while the API server is unreachable, and the other starts with an
+// earlier version's state.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -22,7 +22,7 @@ func TestHost(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
 }
 
-// TestNightlyHost runs the tests of TestHost with the versions of systemd exchanged.
+// TestNightlyHost runs the tests of TestHost with the systemd versions exchanged.
 func TestNightlyHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
@@ -30,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines holds three jobs: the life cycle of a package, a boot, and an upgrade from an earlier version.
+// machines holds three jobs: a package's life cycle, a boot, and an upgrade from an earlier version.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {
@@ -45,7 +45,7 @@ func newMachines(t *testing.T) machines {
 	}
 }
 
-// upgradedHost returns a job with the files of a host on which an earlier version (commit 6e0ca90) ran: its last-known
+// upgradedHost returns a job with the files of a host that ran an earlier version (commit 6e0ca90): its last-known
 // state, its rules, and a configuration that sets every key that has been removed since. The files are in testdata,
 // because building a package from that commit would need the commit's history and toolchain. If EDGEWAY_UPGRADE_FROM
 // names a package with version 0.9.0 that was built from that commit, the test starts the earlier version itself.
@@ -60,7 +60,7 @@ func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	return job
 }
 
-// booted returns a job with the files of a host on which the daemon starts at boot.
+// booted returns a job with the files of a host that starts the daemon at boot.
 func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	t.Helper()
 	const wants = "/etc/systemd/system/multi-user.target.wants/"
@@ -103,8 +103,8 @@ func buildPackage(t *testing.T, version string) string {
 	return filepath.Join(dir, "edgeway_"+version+"-1_amd64.deb")
 }
 
-// runInside runs one test of package inside in a machine with systemd, in parallel with other machines, and reports
-// each case as a subtest of t.
+// runInside runs one test of package inside in a machine with systemd, in parallel with other machines. runInside
+// reports each case as a subtest of t.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()

@@ -11,8 +11,8 @@ import (
 // besides lists the packages that the recipes in the guides need.
 var besides = []string{"ufw", "firewalld", "systemd-resolved"}
 
-// TestNightlyRecipes follows the recipes in the guides with the programs of each suite, and installs the package on a
-// host that has iptables but not nft.
+// TestNightlyRecipes follows the recipes in the guides with each suite's programs. TestNightlyRecipes also installs the
+// package on a host that has iptables but not nft.
 func TestNightlyRecipes(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// result is the result of a test case, which is a subtest in the output of a test program that ran with -test.v.
+// result is a test case's result. In the output of a test program with -test.v, a test case is a subtest.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string
@@ -25,7 +25,7 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse returns the test cases in order. The verdict of a test case that did not finish (for example after a panic) is
+// parse returns the test cases in order. If a test case did not finish (for example after a panic), its verdict is
 // neither PASS nor FAIL.
 func parse(output string) []*result {
 	var all []*result

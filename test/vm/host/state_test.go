@@ -22,8 +22,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the address of the API server. The virtual machine has a link on which apiAddr would be reachable, but no
-// host responds.
+// apiAddr is the API server's address. The virtual machine has a link to that address, but no host responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
 // state is the daemon's state on a host, and the kubeconfig.

@@ -1,3 +1,3 @@
-// Package ipvs contains tests of the daemon with the ipvs backend. The tests run in a virtual machine, because not
-// every kernel has IPVS. test/vm/jobs starts a machine that contains the tests and the edgeway program.
+// Package ipvs tests the daemon with the ipvs backend. The tests run in a virtual machine, because not every kernel has
+// IPVS. Package test/vm/jobs starts a machine that contains the tests and the edgeway program.
 package ipvs

@@ -42,9 +42,9 @@ func (s *site) hold() (all []held) {
 	return all
 }
 
-// TestSwitch starts on a host whose kernel has not loaded IPVS, so the daemon falls back to another backend and the
-// status reports the fallback. The test then switches from backend to backend. During the switches, new connections
-// must succeed and open connections must survive.
+// TestSwitch starts on a host that has not loaded IPVS, so the daemon falls back to another backend and the status
+// reports the fallback. The test then switches from backend to backend. During the switches, new connections must
+// succeed and open connections must survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -85,7 +85,7 @@ func TestSwitch(t *testing.T) {
 		open = append(open, s.hold()...) // connections through each backend must survive all later switches
 	}
 	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
-	// milliseconds later. In the opposite order, connections to other ports at the addresses would reach programs on
+	// milliseconds later. In the opposite order, connections to other ports of the addresses would reach programs on
 	// the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but
 	// this test's UDP client does not.
 	const between = 2
@@ -106,7 +106,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// reload returns an error if edgeway reload fails, so that a test can retry on a busy machine.
+// reload returns an error if `edgeway reload` fails, because a test may retry on a busy machine.
 func (s *site) reload() error {
 	if out, code := s.edgeway("reload"); code != 0 {
 		return errors.New(out)
@@ -114,7 +114,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only fails the test if the kernel holds state of another backend.
+// only fails the test if the kernel holds another backend's state.
 func (s *site) only(backend string) {
 	s.Helper()
 	traces := map[string]bool{

@@ -40,7 +40,7 @@ func (l *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since the previous call to soFar, and the errors of failed requests.
+// soFar returns the number of requests since its previous call, and the errors of failed requests.
 func (l *load) soFar() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

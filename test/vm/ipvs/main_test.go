@@ -101,7 +101,7 @@ backend = %q
 %s`, s.file("manifests"), s.file("lastknown"), s.file("control.sock"), backend, more), 0o600))
 }
 
-// service is a Service with a TCP port and a UDP port. pods holds the numbers of the pods that are endpoints.
+// service is a Service with a TCP port and a UDP port. The field pods holds the numbers of the pods that are endpoints.
 type service struct {
 	name, clusterIP string
 	nodePort        int
@@ -194,7 +194,6 @@ type status struct {
 
 type quarantined struct{ Name, Error string }
 
-// status returns an error until the first sync is done.
 func (s *site) status() (st status, err error) {
 	out, _ := s.edgeway("status", "--json")
 	if err := json.Unmarshal([]byte(out), &st); err != nil {

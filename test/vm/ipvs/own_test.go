@@ -45,8 +45,8 @@ func (s *site) servers() []string {
 	return lines
 }
 
-// Edgeway does not change virtual servers of other programs. While another program has a virtual server at an address
-// that Edgeway needs, the status must name that server.
+// Edgeway does not change other programs' virtual servers. If another program has a virtual server at an address that
+// Edgeway needs, the status must name that server.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -146,8 +146,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.open())
 }
 
-// Connections must not fail when an interface that has the addresses of all Services, such as the interface that
-// kube-proxy leaves behind, is added or removed.
+// Connections must not fail when an interface with all Service addresses is added or removed. kube-proxy, for example,
+// leaves such an interface behind.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),

@@ -38,8 +38,8 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// once opens a connection, requests the server's name and resets the connection, so that the next connection can use
-// the same port immediately. IPVS does not process the reset, and keeps its entry for the connection.
+// once opens a connection, requests the server's name and resets the connection, which lets the next connection use the
+// same port immediately. IPVS does not process the reset, and keeps its entry for the connection.
 func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())
@@ -103,7 +103,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// endpoints returns an error unless the virtual server of the shop's TCP port has the given number of endpoints.
+// endpoints returns an error unless the virtual server for the shop's TCP port has the given number of endpoints.
 func (s *site) endpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

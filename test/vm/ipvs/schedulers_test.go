@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// scheduling counts the connections to a Service, by pod number.
+// scheduling counts the connections to a Service by pod number.
 type scheduling struct {
 	// got counts all connections, and open counts the connections that are open at the end of a run.
 	got, open [3]int
@@ -19,14 +19,14 @@ type scheduling struct {
 	of map[netip.Addr][3]int
 }
 
-// scheduled is a test case: a scheduler, the weights of the pods, and a check of the distribution.
+// scheduled is a test case: a scheduler, the pods' weights, and a check of the distribution.
 type scheduled struct {
 	name     string
 	weights  [3]int
 	promises func(scheduling) string // returns "" if the distribution is as documented
 }
 
-// even requires the counts to be proportional to the weights, within a tolerance of few connections.
+// even requires the counts to be proportional to the weights, with a tolerance of few connections.
 func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
 	return func(s scheduling) string {
 		have := parts(s)
@@ -66,7 +66,7 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly requires one endpoint to get at least the given percentage of the connections.
+// mostly requires one endpoint to receive at least the given percentage of the connections.
 func mostly(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -76,7 +76,7 @@ func mostly(percent int) func(scheduling) string {
 	}
 }
 
-// each requires every endpoint to get at least the given percentage of the connections.
+// each requires every endpoint to receive at least the given percentage of the connections.
 func each(percent int) func(scheduling) string {
 	return func(s scheduling) string {
 		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
@@ -112,8 +112,8 @@ func schedulers() []scheduled {
 	}
 }
 
-// TestSchedulers tests that each of the kernel's schedulers distributes connections as documented, according to the
-// weights in an annotation.
+// TestSchedulers tests that each kernel scheduler distributes connections as documented, according to the weights in an
+// annotation.
 func TestSchedulers(t *testing.T) {
 	s := running(t)
 	var table strings.Builder
@@ -234,7 +234,7 @@ func finish(conn net.Conn) error {
 	return err
 }
 
-// explains fails the test unless explain and plan report the scheduler, the weights and the connections.
+// explains fails the test unless the explain and plan commands report the scheduler, the weights and the connections.
 func (s *site) explains(svc service, r scheduling) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")

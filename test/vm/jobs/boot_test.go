@@ -19,8 +19,8 @@ var versions = map[vm.Suite][3]string{
 	vm.Newest:   {"7.", "nftables v1.", "systemd 2"},
 }
 
-// TestNightlyBoot boots every suite with systemd, and fails if systemd reports a problem. The tests of the Debian
-// package, which belong to every run, also check the state of systemd in two of the suites.
+// TestNightlyBoot boots every suite with systemd, and fails if systemd reports a problem. The Debian package's tests,
+// which are part of every run, also check systemd's state in two of the suites.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {
 		t.Run(string(suite), func(t *testing.T) {

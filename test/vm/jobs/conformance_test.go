@@ -23,17 +23,17 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved lists the tests that every run executes on the oldest kernel: the tests of the default backend, and of the
-// backend that the host's kernel may not support. In the machine, the other backends would use the same programs of the
-// distribution as on the host. The longest test starts first, so that it does not finish last.
+// proved lists the tests that every run executes on the oldest kernel: the tests of the default backend, and the tests
+// of the backend that the host's kernel may not support. In the machine, the other backends would use the same
+// distribution programs as on the host. The longest test starts first, because it would otherwise finish last.
 var proved = []proof{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
 }
 
 // leftOut matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
-// planted bugs, and a plan with all pairs of routes. leftOut also matches damage that the kernel reports with the same
-// kind of message as another kind of damage that is tested.
+// planted bugs, and a plan with all pairs of routes. leftOut also matches some kinds of damage that the kernel reports
+// in the same way as another tested kind.
 const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
@@ -62,7 +62,7 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// proof is a run of the suite for one backend. sequences is the number of sequences in random walks.
+// proof is a run of the suite for one backend. The field sequences is the number of sequences in random walks.
 type proof struct {
 	suite         vm.Suite
 	backend, test string

@@ -8,11 +8,11 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// cpuForStorage is vm.DefaultCPU with cmpxchg16b. Without cmpxchg16b, Linux 7.2 has no socket storage for BPF, which
-// the ebpf backend needs to store the destination of a socket.
+// cpuForStorage is vm.DefaultCPU with cmpxchg16b. Without cmpxchg16b, Linux 7.2 has no BPF socket storage, but the ebpf
+// backend needs it to store a socket's destination.
 const cpuForStorage = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
-// TestEbpf tests the BPF programs on the oldest kernel. The tests of the nftables backend cover the nft table.
+// TestEbpf tests the BPF programs on the oldest kernel. The nftables backend's tests cover the nft table.
 func TestEbpf(t *testing.T) {
 	bpfPrograms(t, "^Test(Sockets|Short|Orphans|Packets|Masquerade|Flood|Switch|Filters|Unusual|Datagrams|Other|Foreign|Privileges|Restart$|Drift)", "", vm.Bookworm)
 }
@@ -23,7 +23,7 @@ func TestNightlyEbpf(t *testing.T) {
 	bpfPrograms(t, ".", "20000", vm.Suites()...)
 }
 
-// TestNightlyEbpfWithoutStorage tests that Edgeway falls back to nftables if the kernel has no socket storage for BPF
+// TestNightlyEbpfWithoutStorage tests that Edgeway falls back to nftables if the kernel has no BPF socket storage
 // (Linux 7.2 without cmpxchg16b).
 func TestNightlyEbpfWithoutStorage(t *testing.T) {
 	vmtest.Run(t, vm.Job{

@@ -14,8 +14,7 @@ func TestNightlyFastPath(t *testing.T) {
 	fastPath(t, fastPathTests+"|^TestDeviceKinds", vm.Suites()...)
 }
 
-// TestNightlyFastPathSpeed measures the benefit of the fast path in instructions, so other work on the host has no
-// effect.
+// TestNightlyFastPathSpeed measures the fast path's benefit in instructions, so other work on the host has no effect.
 func TestNightlyFastPathSpeed(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, Counted: true,

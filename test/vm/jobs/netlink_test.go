@@ -17,8 +17,8 @@ var netlinkTests = []struct{ pkg, run string }{
 	{"proxiers/nftables", "^Test(NetlinkEqualsProgram|ChangeNeedsNoProgram|ChangesBesideOthers|ElementsName)"},
 }
 
-// TestNightlyNetlink tests netlink transactions on every kernel, in random sequences and in parallel with transactions
-// of other programs. The nftables backend's tests use the same transactions in every run.
+// TestNightlyNetlink tests netlink transactions on every kernel, in random sequences and in parallel with other
+// programs' transactions. The nftables backend's tests use the same transactions in every run.
 func TestNightlyNetlink(t *testing.T) {
 	files, command := map[string]string{}, "set -e"
 	for _, p := range netlinkTests {

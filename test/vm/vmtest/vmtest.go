@@ -28,11 +28,11 @@ func Need(t testing.TB) {
 		skip("a virtual machine takes too long for -short")
 	}
 	if os.Geteuid() != 0 {
-		skip("root is needed to build a virtual machine")
+		skip("building a virtual machine requires root")
 	}
 	for _, tool := range tools {
 		if _, err := exec.LookPath(tool); err != nil {
-			skip("no virtual machine without %s: scripts/test vm installs it", tool)
+			skip("a virtual machine requires %s, which scripts/test vm installs", tool)
 		}
 	}
 }
@@ -43,7 +43,7 @@ func Run(t testing.TB, j vm.Job) string {
 	t.Helper()
 	out, exit := RunAny(t, j)
 	if exit != 0 {
-		t.Fatalf("%s: %q ended with exit code %d", j.Suite, j.Command, exit)
+		t.Fatalf("%s: %q exited with code %d", j.Suite, j.Command, exit)
 	}
 	return out
 }
@@ -57,7 +57,7 @@ func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took > 5*time.Second {
-		t.Logf("the image of %s was built in %.0f s", j.Suite, took.Seconds())
+		t.Logf("built the %s image in %.0f s", j.Suite, took.Seconds())
 	}
 	var out bytes.Buffer
 	j.Output, j.Notes = io.MultiWriter(&out, t.Output()), t.Output()

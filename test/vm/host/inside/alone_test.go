@@ -38,8 +38,8 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer adds an apt repository that offers an installed package. The repository contains only the description of the
-// package, which is enough for a simulated installation.
+// offer adds an apt repository that offers an installed package. The repository contains only the package's
+// description, which is enough for a simulated installation.
 func offer(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""

@@ -13,13 +13,13 @@ func servicesFromLastKnown(h *host) {
 	h.answers(clusterIP, clusterIP6, loopback, loopback6)
 	h.answersOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
-	// The unit, which is ordered after edgeway-ready.target, has found the rules.
+	// The unit needs-services starts after edgeway-ready.target and has found the rules.
 	h.becomes("needs-services", "active")
 	h.tellsAge()
 }
 
-// tellsAge fails the test unless the unit's status text and edgeway status report the age of the state and the
-// unreachable API server.
+// tellsAge fails the test unless the unit's status text and `edgeway status` report the state's age and the unreachable
+// API server.
 func (h *host) tellsAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)
@@ -34,8 +34,8 @@ func (h *host) tellsAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential makes the kubeconfig readable only for root and passes the file to the unit as a credential,
-// as cluster.md describes.
+// kubeconfigAsCredential restricts the kubeconfig to root and passes the file to the unit as a credential, as
+// cluster.md describes.
 func kubeconfigAsCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {
@@ -60,8 +60,8 @@ func kubeconfigAsCredential(h *host) {
 	h.tellsAge()
 }
 
-// startWithoutState starts the daemon on a host that has no state and no API server. The daemon must keep waiting, even
-// longer than TimeoutStartSec=.
+// startWithoutState starts the daemon on a host without a saved state while the API server is unreachable. The daemon
+// must keep waiting, even longer than TimeoutStartSec=.
 func startWithoutState(h *host) {
 	const limit = 15 * time.Second
 	h.run("systemctl", "stop", "edgeway")

@@ -37,9 +37,9 @@ func ask(addr string) (string, error) {
 // ownAddr6 is an address of the machine that the kernel uses as a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. Linux 6.1 (but not 6.12) passes a
-// response to the wrong socket if the machine has used the same source port for a connection to the endpoint itself, as
-// the loopback relay does ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. Otherwise, the loopback relay may
+// have used the same source port for a connection to the endpoint itself. In this case, Linux 6.1 (but not 6.12) passes
+// the response to the wrong socket ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -102,7 +102,7 @@ func (h *host) traffic(addr string, pause time.Duration) *traffic {
 }
 
 // impatientTraffic starts a client that abandons a connection after the time wait. If the rules disappear, an open
-// connection loses its translation, and its endpoint gets a reset. The client notices the loss only when TCP
+// connection loses its translation, and its endpoint receives a reset. The client notices the loss only when TCP
 // retransmits.
 func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
 	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
@@ -112,7 +112,7 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 		for {
 			select {
 			case <-c.stop:
-				if !down.IsZero() { // down is the time since which the address has not responded
+				if !down.IsZero() { // down is the time of the first failure since the last response
 					c.outage = max(c.outage, time.Since(down))
 				}
 				return

@@ -10,8 +10,8 @@ import (
 
 const rootsKubeconfig = "/root/edgeway.kubeconfig"
 
-// replaceToken replaces root's kubeconfig. The status contains the token's expiry time, which identifies the token that
-// the daemon uses.
+// replaceToken replaces root's kubeconfig. The status contains the token's expiry time, which identifies the token in
+// use.
 func replaceToken(h *host, expired time.Time) {
 	h.Helper()
 	raw, err := os.ReadFile(rootsKubeconfig)
@@ -40,8 +40,8 @@ func (h *host) usesToken(expired time.Time) {
 
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// replacedCredential tests what cluster.md states about LoadCredential=. systemd copies the file during a restart.
-// systemd 260 and later can also copy the file during a reload.
+// replacedCredential tests the statements about LoadCredential= in cluster.md. During a restart, systemd copies the
+// file. Since version 260, systemd can also copy the file during a reload.
 func replacedCredential(h *host) {
 	replaceToken(h, day(2001))
 	h.run("systemctl", "restart", "edgeway")
@@ -61,8 +61,8 @@ func replacedCredential(h *host) {
 	h.usesToken(day(2002))
 }
 
-// replacedRootsKubeconfig tests the units in cluster.md, with which systemd copies the kubeconfig whenever it changes,
-// without a restart or a reload.
+// replacedRootsKubeconfig tests the units in cluster.md. With the units in cluster.md, systemd copies the kubeconfig
+// whenever it changes, without a restart or a reload.
 func replacedRootsKubeconfig(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
 	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pins is the directory in which edgeway-bpf.service pins its BPF objects.
+// pins is the directory that edgeway-bpf.service pins its BPF objects in.
 const pins = "/run/edgeway_bpf/v2"
 
 const (
@@ -46,8 +46,8 @@ func ebpf(h *host) {
 	}
 }
 
-// tcProgram turns the tc program on and off. While the loader lacks the necessary capability, edgeway status names the
-// drop-in that adds it.
+// tcProgram turns the tc program on and off. While the loader lacks the necessary capability, `edgeway status` names
+// the drop-in that adds it.
 func (h *host) tcProgram() {
 	h.Helper()
 	h.Cleanup(func() {

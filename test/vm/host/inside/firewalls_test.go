@@ -18,7 +18,8 @@ var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain changes a route to make the daemon check the host immediately instead of up to a minute later.
+	// lookAgain changes a route to trigger the daemon's check of the host, which would otherwise run up to a minute
+	// later.
 	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
@@ -107,7 +108,7 @@ func (h *host) withIPTables() {
 	h.onlyRulesOf("nftables")
 }
 
-// withoutRules registers a cleanup that restores the backend and removes all rules of other programs.
+// withoutRules registers a cleanup that restores the backend and removes all other programs' rules.
 func (h *host) withoutRules() {
 	h.Cleanup(func() {
 		h.remove(backendFile)
@@ -129,7 +130,6 @@ func besideUFW(h *host) {
 	h.works()
 }
 
-// dockerUnit changes the rules as Docker 28 does when it starts. Docker 28 keeps the rules in DOCKER-USER.
 const dockerUnit = `[Service]
 Type=oneshot
 RemainAfterExit=yes
@@ -184,7 +184,7 @@ func besideDocker(h *host) {
 }
 
 // besideFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts is
-// set, which exists since firewalld 2.3.0.
+// set, a setting that firewalld 2.3.0 introduced.
 func besideFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })

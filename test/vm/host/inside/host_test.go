@@ -111,7 +111,7 @@ func (h *host) remove(path string) {
 }
 
 // within calls check repeatedly until check returns nil, and returns the elapsed time. within sleeps for half of the
-// time, so that other programs can use the CPU.
+// time, because other programs also need the CPU.
 func (h *host) within(limit time.Duration, check func() error) time.Duration {
 	h.Helper()
 	start := time.Now()

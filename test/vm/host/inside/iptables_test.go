@@ -57,7 +57,7 @@ func iptablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// iptablesWithoutRights tests that the daemon logs no warning if it may not read the rules of iptables-legacy.
+// iptablesWithoutRights tests that the daemon logs no warning if it must not read the rules of iptables-legacy.
 func iptablesWithoutRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")
@@ -76,7 +76,7 @@ func iptablesWithoutRights(h *host) {
 	}
 }
 
-// switches changes the backend by a reload or a restart, and fails the test if a client notices the change.
+// switches changes the backend with a reload or a restart, and fails the test if a client notices the change.
 func (h *host) switches(backend string, by func()) {
 	h.Helper()
 	h.Cleanup(func() { h.remove(backendFile) })

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// journal tests that the journal entry for a fault has searchable fields, and a message ID that the journal's catalog
+// journal tests that a fault's journal entry has searchable fields, and a message ID that the journal's catalog
 // explains.
 func journal(h *host) {
 	const file = "/etc/edgeway/manifests/faulty.yaml"

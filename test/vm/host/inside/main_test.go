@@ -65,8 +65,8 @@ func TestPackage(t *testing.T) {
 	})
 }
 
-// TestBoot tests a host that boots while its API server is unreachable. The host has the package, a kubeconfig, and the
-// state of an earlier daemon.
+// TestBoot tests a host that boots while its API server is unreachable. The host has the package, a kubeconfig, and an
+// earlier daemon's state.
 func TestBoot(t *testing.T) {
 	play(t, []scenario{
 		{name: "Services from the last-known state", run: servicesFromLastKnown},

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Manifest returns a dual-stack Service with port 80, a NodePort, and both endpoints.
+// Manifest returns the manifest of a dual-stack Service with port 80, a NodePort, and both endpoints.
 func Manifest(name, ip4, ip6 string, nodePort int) string {
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Service

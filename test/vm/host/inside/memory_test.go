@@ -37,7 +37,6 @@ func littleMemory(h *host) {
 	})
 	h.Logf("a Service beside them works after %.1f s", took.Seconds())
 	h.within(10*time.Minute, func() error { // each Service is in force, or the status names it
-		// edgeway status exits with 4, which try ignores.
 		if out, _ := h.try("edgeway", "status"); strings.Contains(out, "not in the kernel") {
 			return errors.New(out)
 		}
@@ -50,8 +49,8 @@ func littleMemory(h *host) {
 	}
 }
 
-// bigManifest returns a Service with the given number of ports, and an EndpointSlice with the given number of
-// endpoints.
+// bigManifest returns the manifest of a Service with the given number of ports, and of an EndpointSlice with the given
+// number of endpoints.
 func bigManifest(i, ports, endpoints int) string {
 	var service, slice, list strings.Builder
 	for p := range ports {

@@ -55,7 +55,7 @@ func hostWithServices(h *host) {
 	h.works()
 }
 
-// follow runs the commands that a guide lists below the line that begins with the name of the program.
+// follow runs the commands that a guide lists below the line that begins with the program's name.
 func (h *host) follow(guide, program string) {
 	h.Helper()
 	text, err := os.ReadFile(jobDir + "/" + guide)
@@ -81,8 +81,8 @@ func (h *host) follow(guide, program string) {
 	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
-// besideResolved tests that systemd-resolved resolves both cluster names and other names, for which different DNS
-// servers are responsible.
+// besideResolved tests that systemd-resolved resolves both cluster names and other names, although different DNS
+// servers are responsible for them.
 func besideResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"
 	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))

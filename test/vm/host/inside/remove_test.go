@@ -21,11 +21,11 @@ type inventory struct {
 	rules, users string
 }
 
-// ours matches the lines for the package's user and groups in inventory.users.
+// ours matches the lines in inventory.users for the package's user and groups.
 var ours = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
-// others lists directories whose contents change independently of Edgeway: the records of systemd, dpkg and apt, logs,
-// and the job's files.
+// others lists directories that change independently of Edgeway: the records of systemd, dpkg and apt, the logs, and
+// the job's files.
 var others = []string{
 	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
@@ -85,8 +85,8 @@ func removeKeeps(h *host) {
 	h.answers(clusterIP)
 }
 
-// purgeLeavesNothing purges the package while the daemon runs. The package's user remains, because otherwise a new user
-// could get the same ID and own the old user's files.
+// purgeLeavesNothing purges the package while the daemon is running. The package's user remains, because otherwise a
+// new user could get the same ID and own the old user's files.
 func purgeLeavesNothing(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
 	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // other scenarios created drop-ins in this directory

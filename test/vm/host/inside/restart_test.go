@@ -76,7 +76,7 @@ func killed(h *host) {
 	})
 }
 
-// restarted waits until a new process is ready. before is the PID of the old process.
+// restarted waits until a new process is ready. The argument before is the old process's PID.
 func (h *host) restarted(before string) {
 	h.Helper()
 	took := h.within(2*patience, func() error {
@@ -137,7 +137,7 @@ func firewallRestart(h *host) {
 }
 
 // flushed restarts nftables.service. outage is the longest time without Services. restart is the duration of the
-// restart, which indicates the machine's speed.
+// restart and indicates the machine's speed.
 func (h *host) flushed() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
@@ -162,7 +162,7 @@ func (h *host) flushed() (outage, restart time.Duration) {
 	return outage, restart
 }
 
-// repairs returns the number of repairs in edgeway status, or "" if the daemon has repaired nothing.
+// repairs returns the number of repairs in the output of `edgeway status`, or "" if the daemon has repaired nothing.
 func (h *host) repairs() string {
 	for line := range strings.Lines(h.run("edgeway", "status")) {
 		if strings.HasPrefix(line, "drift") {

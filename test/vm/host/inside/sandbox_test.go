@@ -42,7 +42,7 @@ func sandbox(h *host) {
 	}
 }
 
-// programsOfItsOwn prints the directories in which a process can create and execute a program. The script tries the
+// programsOfItsOwn prints the directories that let a process create and execute a program. The script tries the
 // daemon's own directory and all mount points.
 const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
 	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
@@ -50,8 +50,8 @@ const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/moun
 	rm "$dir/own"
 done`
 
-// programOutOfMemory tests that only a child process that exceeds the memory limit, such as nft, is killed, and not the
-// daemon.
+// programOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, such as nft, but not
+// the daemon.
 func programOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
@@ -87,7 +87,7 @@ func memory(h *host) uint64 {
 	return kib << 10
 }
 
-// restartSteps tests the versions of systemd that support RestartSteps=. The scenario "nothing to complain about" tests
+// restartSteps tests the systemd versions that support RestartSteps=. The scenario "nothing to complain about" tests
 // older versions.
 func restartSteps(h *host) {
 	var version int
@@ -104,7 +104,8 @@ func restartSteps(h *host) {
 	}
 }
 
-// fences tests the settings that install.md leaves to the operator. If a port is not allowed, the journal must name it.
+// fences tests the settings that install.md leaves to the operator. If the settings forbid a port, the journal must
+// name it.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+

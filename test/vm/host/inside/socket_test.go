@@ -4,8 +4,8 @@ import (
 	"net"
 )
 
-// If a client connects before the daemon runs, the client must wait for the daemon. systemd opens the listening socket
-// early in the boot.
+// If a client connects before the daemon is running, the client must wait for the daemon. systemd opens the listening
+// socket early in the boot.
 func socketBeforeDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("systemctl", "enable", "--now", "edgeway-nodeport@30080.socket")
@@ -45,7 +45,7 @@ func socketOfNoNodePort(h *host) {
 	h.answers(clusterIP, loopback)
 }
 
-// portTaken tests a NodePort on loopback whose port is in use by another program. The daemon must serve the NodePort
+// portTaken tests a NodePort on loopback if another program already uses the port. The daemon must serve the NodePort
 // once that program closes the port.
 func portTaken(h *host) {
 	const addr = "127.0.0.1:30085"
@@ -54,7 +54,7 @@ func portTaken(h *host) {
 		h.Fatal(err)
 	}
 	defer other.Close()
-	h.run("systemctl", "stop", "edgeway") // systemd does not start a socket unit while its service runs
+	h.run("systemctl", "stop", "edgeway") // systemd does not start a socket unit while its service is running
 	if out, code := h.try("systemctl", "start", "edgeway-nodeport@30085.socket"); code == 0 {
 		h.Errorf("socket unit started: %s", out)
 	}

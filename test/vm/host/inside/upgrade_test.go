@@ -15,8 +15,8 @@ const (
 	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
 )
 
-// TestUpgrade tests a host with the configuration, the last-known state and the kernel rules of an earlier version. The
-// API server is unreachable.
+// TestUpgrade tests a host with an earlier version's configuration, last-known state and kernel rules. The API server
+// is unreachable.
 func TestUpgrade(t *testing.T) {
 	play(t, []scenario{
 		{name: "reboot after the upgrade", run: servicesFromLastKnown},
@@ -30,8 +30,8 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed tests that config check, the status and a warning in the journal name the line of each removed
-// key.
+// removedKeysAreNamed tests that `edgeway config check`, the status and a warning in the journal name the line of each
+// removed key.
 func removedKeysAreNamed(h *host) {
 	site, err := os.ReadFile(siteFile)
 	if err != nil {
@@ -68,8 +68,8 @@ func removedKeysAreNamed(h *host) {
 	}
 }
 
-// externalIPsNeedConsent tests that the status names an external IP that the earlier version served, and prints a fix
-// that works.
+// externalIPsNeedConsent tests that the status names an external IP that the earlier version served, and prints a
+// working fix.
 func externalIPsNeedConsent(h *host) {
 	const fix, file = `proxy.allow_external_ips = ["198.51.100.99/32"]`, "/etc/edgeway/conf.d/external.toml"
 	h.contains(h.run("edgeway", "status"), fix)
@@ -82,7 +82,7 @@ func externalIPsNeedConsent(h *host) {
 	h.answers("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host on which the earlier version ran. If the earlier version's package is
+// upgradeFromBefore starts this version on a host that ran the earlier version. If the earlier version's package is
 // missing, the host has only that version's rules.
 func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
