@@ -49,7 +49,7 @@ func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	return p.Services[i]
 }
 
-// Of looks up the ServicePorts of a Service by binary search.
+// Of looks up a Service's ServicePorts by binary search.
 func (p *Plan) Of(namespace, name string) []*ServicePort {
 	if p == nil {
 		return nil

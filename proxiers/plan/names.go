@@ -81,7 +81,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// ParseProtocol is the inverse of Protocol.String. ok is false if s names no supported protocol.
+// ParseProtocol is the inverse of Protocol.String. ok is false if s does not name a supported protocol.
 func ParseProtocol(s string) (p Protocol, ok bool) {
 	switch s {
 	case "TCP":
@@ -127,7 +127,7 @@ func parse[T ~uint8](value *T, names []string, text []byte) error {
 type Origin uint8
 
 // The origins. Node.PodSources and Node.PodInterfaces identify the pods on this host, and Node.HostAddrs identifies the
-// host itself. All other sources are outside.
+// host itself. All other sources are FromOutside.
 const (
 	FromPod Origin = iota
 	FromHost
@@ -168,9 +168,9 @@ type Pool uint8
 
 // The pools of a ServicePort.
 const (
-	// ClusterPool holds the endpoints for the Cluster policies, chosen by topology.
+	// ClusterPool holds the endpoints, chosen by topology, for the Cluster traffic policies.
 	ClusterPool Pool = iota
-	// LocalPool holds the endpoints for the Local policies.
+	// LocalPool holds the endpoints for the Local traffic policies.
 	LocalPool
 	numPools
 )
