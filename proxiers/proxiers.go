@@ -98,7 +98,7 @@ type Offloader interface {
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
-// These are fault IDs that several packages use.
+// The following fault IDs are used by several packages.
 const (
 	// FastPathFault means that no connection can bypass the rules.
 	FastPathFault = "fast-path"

@@ -146,7 +146,7 @@ func (p *Parts) Loop(part string, run, again func()) {
 	})
 }
 
-// Note logs and counts a panic. It returns an error if the daemon must exit.
+// Note logs and counts a panic, and returns an error if the daemon must exit.
 func (p *Parts) Note(part string, err error) error {
 	times := p.Record(part, err)
 	if times < limit {
@@ -179,7 +179,7 @@ func (p *Parts) Failed() <-chan error { return p.failed }
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The faults are only
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. All faults are only
 // warnings, because each part is running again and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
 	after := time.Now().Add(-window)

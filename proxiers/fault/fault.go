@@ -13,7 +13,7 @@ import (
 // Severity describes the effect of a fault on the host.
 type Severity uint8
 
-// These are the severities, from mildest to worst. No fault has the severity OK: edgeway doctor uses it for a check
+// The severities are listed from mildest to worst. No fault has the severity OK: edgeway doctor uses it for a check
 // that found no fault.
 const (
 	OK        Severity = iota

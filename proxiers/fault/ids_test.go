@@ -159,7 +159,7 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note records the ID in e. It ignores empty IDs, which the doctor fills in, and IDs of the form "source-" + name,
+// note records the ID in e. note ignores empty IDs, which the doctor fills in, and IDs of the form "source-" + name,
 // which another package tests.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)

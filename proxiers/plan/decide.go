@@ -182,8 +182,8 @@ func (s *ServicePort) whyNotRelayed() string {
 		s.Name)
 }
 
-// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. These connections reach the
-// same endpoints as an external client (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
+// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback reach
+// the same endpoints as an external client (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
 // LoopbackPool returns false if Edgeway does not serve f on loopback, for example because only TCP is relayed.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]

@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// These are the verdicts for packets that match no frontend. The verdicts are policy, like Frontend.Routes, but are the
-// same on every host.
+// The verdicts for packets that match no frontend are policy, like Frontend.Routes, but are the same on every host.
 const (
 	// OtherPort applies to packets to a ClusterIP's unused ports.
 	OtherPort = Reject
@@ -81,8 +80,8 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host, so that connections
-// are rejected in every family. The list must be in plan order and contain all families of each port.
+// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and therefore rejects
+// connections in every family. The list must be in plan order and contain all families of each port.
 func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true

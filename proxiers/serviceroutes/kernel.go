@@ -19,8 +19,8 @@ import (
 // packages define a name for this number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than other programs' metrics. If a destination has two routes, the kernel uses the route with the
-// lower metric.
+// metric is higher than the metrics of other programs' routes. If a destination has two routes, the kernel uses the one
+// with the lower metric.
 const metric = 1_000_000
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
@@ -62,15 +62,15 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// foreign is a route of another program.
+// foreign is another program's route.
 type foreign struct {
 	to     netip.Prefix
 	metric int
 	leads  bool
 }
 
-// others returns the routes of other programs from the main routing table, if matters returns true for the destination.
-// The routes have the kernel's order: the longest prefix comes first, then the lowest metric.
+// others returns other programs' routes from the main routing table, if matters returns true for the destination. The
+// routes are in the kernel's order: longest prefix first, then lowest metric.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) ([]foreign, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -80,7 +80,7 @@ func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) ([]
 	return ordered(found), nil
 }
 
-// ordered omits dead routes, which the kernel ignores.
+// ordered sorts routes in the kernel's order, and omits dead routes because the kernel ignores them.
 func ordered(routes []netlink.Route) (out []foreign) {
 	for i := range routes {
 		if r := &routes[i]; r.Flags&unix.RTNH_F_DEAD == 0 {
@@ -93,17 +93,17 @@ func ordered(routes []netlink.Route) (out []foreign) {
 	return out
 }
 
-// covered reports whether packets to the whole destination have a route.
+// covered reports whether another program's route leads to the whole destination.
 func covered(to netip.Prefix, others []foreign) bool {
 	i := slices.IndexFunc(others, func(r foreign) bool { return r.to.Bits() <= to.Bits() && r.to.Contains(to.Addr()) })
 	return i >= 0 && others[i].leads
 }
 
-// leads reports whether packets reach a destination through the route. Other types of route reject packets
-// (unreachable, blackhole, prohibit) or end the lookup in the table (throw).
+// leads reports whether packets can reach a destination through the route. Other route types reject packets
+// (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
-// list filters the routes while it reads from the kernel, because a router may have a million routes.
+// list filters the routes while it reads them from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {
@@ -142,7 +142,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route. With replace, put replaces Edgeway's route to the same destination, but not another program's route
+// put adds a route. With replace, it replaces Edgeway's route to the same destination, but not another program's route
 // with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
@@ -155,7 +155,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove succeeds if the route no longer exists.
+// remove removes a route, and succeeds if the route no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
