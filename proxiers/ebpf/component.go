@@ -16,7 +16,7 @@ const Name = "ebpf"
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
 
-// ComponentIn describes the backend with dir as the directory for the pins. Two daemons on one host need separate
+// ComponentIn describes the backend with dir as the directory for pinned objects. Two daemons on one host need separate
 // directories.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
@@ -63,5 +63,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes nft tables with the same rules as in the nftables backend.
+// schema describes nft tables with the same rules as the nftables backend.
 func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }

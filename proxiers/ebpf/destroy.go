@@ -53,7 +53,7 @@ func listUDP() (sockets []*diagRequest, err error) {
 		request.AddData(&diagRequest{family: family})
 		messages, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // the host has no such sockets, or the kernel cannot list such sockets
+			continue // the host has no such sockets, or the kernel cannot list them
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list of UDP sockets: %w", err)
@@ -67,7 +67,7 @@ func listUDP() (sockets []*diagRequest, err error) {
 	return sockets, nil
 }
 
-// destroySocket makes the kernel disconnect a socket and return ECONNABORTED to the application.
+// destroySocket asks the kernel to disconnect a socket and return ECONNABORTED to the application.
 func destroySocket(r *diagRequest) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddData(r)
@@ -82,24 +82,24 @@ type retry struct {
 	after time.Duration
 }
 
-// again schedules the next attempt, and doubles the delay each time.
+// again schedules the next attempt and doubles the delay each time.
 func (r *retry) again() {
 	r.after = min(max(2*r.after, retryFirst), retryMost)
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys connected UDP sockets whose endpoint no longer serves connections. These sockets would receive no
-// response, and UDP has no message that reports this to the application.
+// orphans destroys UDP sockets that are connected to an endpoint that no longer serves connections. An orphaned socket
+// would receive no response, and UDP has no message that reports this to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted holds the cookies of sockets that the kernel did not list at the last attempt. Either connect has not
-	// returned yet, or the socket was closed while the release program was detached.
+	// unlisted holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted socket,
+	// either connect has not returned yet or the socket was closed while the release program was detached.
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphaned sockets in connections and returns the number of destroyed sockets. A connection stays in
-// the map until its socket is destroyed, so that a later call retries after a failure.
+// end destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in the map
+// until its socket is destroyed, so a later call retries after a failure.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {
@@ -166,7 +166,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns, by socket cookie, the connections to an endpoint that is no longer a member of the Service.
+// orphans returns, by socket cookie, the connections to endpoints that are no longer members of the Service.
 func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
@@ -187,7 +187,7 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 	return out, errors.Join(err, lookup)
 }
 
-// The caller of endOrphans must hold mu.
+// endOrphans destroys orphaned UDP sockets. The caller must hold mu.
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {

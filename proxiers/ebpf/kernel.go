@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking returns a fault for each feature that the shortcuts need and the host lacks.
+// lacking returns a fault for each feature that the shortcuts need but the host lacks.
 func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = lackingForTC(dir)
@@ -29,7 +29,7 @@ func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	return out
 }
 
-// lackingForTC returns a fault for each feature that the tc program needs and the host lacks.
+// lackingForTC returns a fault for each feature that the tc program needs but the host lacks.
 func lackingForTC(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},

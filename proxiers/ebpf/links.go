@@ -23,7 +23,7 @@ type hook struct {
 	at      ebpf.AttachType
 }
 
-// hooks returns the hooks in the order of attachment. The hooks that reverse a translation come first.
+// hooks returns the hooks in attachment order. The hooks that reverse a translation come first.
 func hooks() []hook {
 	return []hook{
 		{socketsProgRelease, ebpf.AttachCgroupInetSockRelease},
@@ -107,7 +107,7 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	return link.LoadPinnedLink(path, nil) // a link of this type reports its cgroup
 }
 
-// attachedTo returns the cgroup ID of a link, or 0 if the link is detached.
+// attachedTo returns a link's cgroup ID, or 0 if the link is detached.
 func attachedTo(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {
@@ -155,7 +155,7 @@ func (l *socketLinks) close() {
 	l.closeAll()
 }
 
-// groupID returns the ID of a cgroup, which is the inode number of its directory.
+// groupID returns a cgroup's ID, which is the inode number of its directory.
 func groupID(root string) (uint64, error) {
 	info, err := os.Stat(root)
 	if err != nil {
@@ -184,7 +184,7 @@ func findRoot(mountinfo string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// The format in proc_pid_mountinfo(5): ID parent major:minor root mountpoint options [fields…] - type source
+	// proc_pid_mountinfo(5) describes the format: ID parent major:minor root mountpoint options [fields…] - type source
 	// options
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		before, after, _ := strings.Cut(lines.Text(), " - ")

@@ -137,15 +137,15 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// The daemon restarts while the maps hold many Services. Every second restart simulates another version, whose programs
-// replace the current ones.
+// The daemon restarts while the maps hold many Services. Every second restart simulates another version with programs
+// that replace the current ones.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	// The removed Service has the address of the first Service.
+	// The removed Service has the first Service's address.
 	beside := slices.Delete(plantest.Many(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()

@@ -24,7 +24,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	return out, nil
 }
 
-// sum returns the total of a counter over all processors.
+// sum returns a counter's total over all CPUs.
 func sum(counters *ebpf.Map, which uint32) (out uint64, err error) {
 	var perCPU []uint64
 	err = counters.Lookup(which, &perCPU)

@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the network devices on which connections arrive. Bridge ports, bond members
-// and VRF members do not need the program, because the bridge, bond or VRF device has the program. On a VRF member, the
-// program would also look up the wrong routes.
+// packets keeps the tc program attached to the network devices that receive connections. Bridge ports, bond members and
+// VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the program
+// would also look up the wrong routes.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -78,7 +78,7 @@ func (p *packets) knows(n *plan.Node) bool {
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
 }
 
-// tellPods writes the address ranges of pods to a map. The caller must stop the program first.
+// tellPods writes the pods' address ranges to a map. The caller must stop the program first.
 func (p *packets) tellPods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
@@ -104,7 +104,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes to a map the addresses with which the kernel masquerades: the first address of each subnet, except
+// tellSources writes the addresses that the kernel masquerades with to a map: the first address of each subnet, except
 // link-local addresses. tellSources returns the address that the kernel uses for a device without an address
 // (inet_select_addr in Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
@@ -127,7 +127,7 @@ func (p *packets) tellSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace makes a map hold exactly the elements of want.
+// replace changes a map to hold exactly the elements in want.
 func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
@@ -184,7 +184,8 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// If a device rejects the program, attach logs one warning, and nftables forwards the device's connections.
+// attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
+// forwards the device's connections.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {
@@ -243,15 +244,15 @@ func (p *packets) leave() {
 	clear(p.refused)
 }
 
-// close detaches the program from the devices. When the process exits, the kernel would remove links, but not the
-// filters that kernels before Linux 6.6 need.
+// close detaches the program from the devices. When the process exits, the kernel removes links, but not the filters
+// that kernels before Linux 6.6 need.
 func (p *packets) close() {
 	p.links.Close()
 	p.wait.Wait()
 	p.leave()
 }
 
-// newPackets opens a socket in the network namespace of the calling thread.
+// newPackets returns a packets that watches the calling thread's network namespace.
 func newPackets(env proxiers.Env, changed func()) (*packets, error) {
 	l, err := links.Open(env, changed)
 	if err != nil {

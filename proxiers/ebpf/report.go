@@ -95,8 +95,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
 
-// whyNotByTC returns the reason why the tc program does not translate a connection, or "" if the tc program translates
-// the connection.
+// whyNotByTC returns the reason why the tc program does not translate a connection, or "" if it does.
 func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	switch {
 	case !s.tc:
@@ -124,7 +123,7 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	return ""
 }
 
-// tellNoRoom logs the ServicePorts for which the maps have no space.
+// tellNoRoom logs the ServicePorts that the maps have no space for.
 func (s *shortcuts) tellNoRoom(st *step) {
 	const named = 10
 	if len(st.noRoom) == 0 {

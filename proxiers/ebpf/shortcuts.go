@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// staleFor is the delay before the deletion of a set that no frontend uses any more. A program that has just read a
+	// staleFor is the delay before a set that no frontend uses any more is deleted. A program that has just read a
 	// frontend still needs the frontend's old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes
 	// per second (Linux 6.18).
 	staleFor = time.Second
-	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
+	// retryFirst and retryMost are the shortest and longest delays between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
@@ -32,7 +32,8 @@ type shortcuts struct {
 	families []plan.Family
 	size     size
 	tc       bool
-	// Tests replace tcRate and trackingFull, which otherwise are the constant tcRate and halfFull.
+	// Tests replace the default values of tcRate and trackingFull, which are the constant tcRate and the function
+	// halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
@@ -97,8 +98,7 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin makes the changes to the maps that must precede the change of the nft tables. If a write fails, begin returns
-// nil.
+// begin applies the map changes that must precede the nft table changes. If a write fails, begin returns nil.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	return openPinned(s.dir, s.size, s.tc)
 }
 
-// finish makes frontends refer to the sets that begin wrote. The nft tables must already implement the plan.
+// finish switches frontends to the sets that begin wrote. The nft tables must already implement the plan.
 func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,8 +222,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pausePackets stops the tc program, because raisePackets must not change the pod ranges while the program runs. The
-// other programs keep running.
+// pausePackets stops the tc program, because raisePackets must not change the pod ranges while the tc program is
+// running. The other programs keep running.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
 	if !s.tc || s.packets.knows(n) {
 		return nil
@@ -240,7 +240,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets attaches the tc program if the program is loaded. The socket programs work without the tc program.
+// raisePackets attaches the tc program if it is loaded. The socket programs work without the tc program.
 func (s *shortcuts) raisePackets(n *plan.Node) {
 	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return
@@ -275,7 +275,7 @@ func (s *shortcuts) follow() {
 	}
 }
 
-// The caller of followDevices must hold mu.
+// followDevices attaches the tc program to new devices. The caller must hold mu.
 func (s *shortcuts) followDevices() {
 	if err := s.packets.follow(); err != nil {
 		s.logger.Warn("tc program not attached to new devices", "error", err)
@@ -303,15 +303,15 @@ func (s *shortcuts) fail(err error) {
 	s.retry.again()
 }
 
-// unsure records that the contents of the nft tables are unknown, so that the next step is a full step.
+// unsure records that the contents of the nft tables are unknown, so the next step must be a full step.
 func (s *shortcuts) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// due returns the time at which tend has work to do, or the zero time if no work is left. While the contents of the
-// maps are unknown, tend leaves stale sets and orphans to the next full step.
+// due returns the time when tend has work to do, or the zero time if no work is left. While the maps' contents are
+// unknown, tend leaves stale sets and orphans to the next full step.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,8 +351,8 @@ func (s *shortcuts) tend(context.Context) error {
 	return nil
 }
 
-// damage describes a change by another program since finish, or returns "" if no change is detected. damage reports
-// each change once. The caller then starts a full sync.
+// damage describes a change that another program made since finish, or returns "" if it detects none. damage reports
+// each change once, and the caller then starts a full sync.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
