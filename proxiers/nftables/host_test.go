@@ -143,8 +143,8 @@ func kernelElements(t *testing.T, p *proxier) string {
 }
 
 // settled calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a set to
-// a hash table of another size. During the move, a dump of several datagrams repeats some elements and omits as many
-// others.
+// a hash table of another size. During the move, a dump that spans several datagrams repeats some elements and omits as
+// many others.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()

@@ -32,7 +32,7 @@ const tableName = proxiers.NFTablesTable
 
 func schema() nfttable.Schema { return EndpointSchema(tableName) }
 
-// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection.
+// EndpointSchema returns the schema for tables with rules that choose a connection's endpoint.
 func EndpointSchema(table string) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
 	return Schema(Options{Table: table, Learn: []nfttable.Chain{

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source creates values from random bytes, and then from zeros.
+// source creates values from random bytes, and from zeros once the bytes are used up.
 type source []byte
 
 func (s *source) take(n int) []byte {
