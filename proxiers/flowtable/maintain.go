@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// settle is the delay between an event and the check that follows, because events often arrive in groups.
+	// settle is the delay between an event and the check that follows, because events often occur in groups.
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks.
 	pause = time.Second
@@ -35,7 +35,7 @@ func (f *follower) Maintain(ctx context.Context) error {
 	return err
 }
 
-// outdated returns the reason for a rewrite of the table, or numReasons if no rewrite is needed.
+// outdated returns the reason to rewrite the table, or numReasons if no rewrite is needed.
 func (f *follower) outdated() (reason, error) {
 	relevant, err := f.relevant()
 	if err != nil {

@@ -10,13 +10,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// destination is the original destination of a connection.
+// destination is a connection's original destination.
 type destination struct {
 	protocol plan.Protocol
 	at       netip.AddrPort
 }
 
-// Offloading requests only offloaded connections from the kernel.
+// Offloading implements proxiers.Offloader, and requests only offloaded connections from the kernel.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
 	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}

@@ -81,7 +81,7 @@ func TestPartialSyncEqualsFullSync(t *testing.T) {
 	})
 }
 
-// A change to one of many Services rewrites only the rules of that Service.
+// A change to one of many Services rewrites only that Service's rules.
 func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Above bigChange lines, the watcher does not evaluate a notice for each line.
+	// Above bigChange lines, the watcher does not evaluate a notification for each line.
 	bigChange     = 1000
 	intactTimeout = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )

@@ -18,15 +18,15 @@ const (
 	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for this
 	// number in /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// RouteTable is the routing table that holds the routes. The local table is unsuitable, because it defines the
-	// addresses of the host.
+	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
+	// the host's addresses.
 	RouteTable = 237
-	// priority is the priority of the routing rules, which come after the rule for the local table and before most
-	// rules of other programs.
+	// priority is the priority of the routing rules, which come after the rule for the local routing table and before
+	// most other programs' rules.
 	priority = 237
 )
 
-// routes makes the addresses of virtual servers local for incoming packets.
+// routes makes virtual servers' addresses local for incoming packets.
 type routes struct {
 	*netlink.Handle
 	lo       int
@@ -41,7 +41,7 @@ func openRoutes(families []plan.Family) (*routes, error) {
 	return &routes{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
 }
 
-// rule returns a routing rule that makes all packets except the host's own use Edgeway's routing table.
+// rule returns a routing rule that selects Edgeway's routing table for all packets except the host's own.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Priority, r.Table, r.Protocol = rtnl.Family(f), priority, RouteTable, protocol
@@ -131,7 +131,7 @@ func (r *routes) remove(a netip.Addr) error {
 }
 
 // check returns an error if the address belongs to another host on a directly connected network, because this host
-// would accept packets for that address. check looks up the route first, because the list of neighbours may be long.
+// would accept packets for it. check looks up the route first, because the list of neighbours may be long.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {

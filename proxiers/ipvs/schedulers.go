@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
-// the modules.
+// schedulers lists the schedulers in Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
+// them.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
 func (p *proxier) scheduler(svc *plan.ServicePort) string {
