@@ -88,7 +88,7 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	}
 	// A function passed to context.AfterFunc starts after a short delay, even if ctx is already done.
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("open connection tracking: %w", err)
+		return fmt.Errorf("read connection tracking: %w", err)
 	}
 	if f.table == nil {
 		t, err := netlink.OpenConntrack()

@@ -22,7 +22,7 @@ func cleanup(ctx context.Context, dir string) error {
 		return fmt.Errorf("remove filters from network devices: %w", err)
 	}
 	if err := unpinAll(dir); err != nil {
-		return fmt.Errorf("remove what is pinned in %s: %w", dir, err)
+		return fmt.Errorf("remove pinned BPF objects in %s: %w", dir, err)
 	}
 	return nfttable.Cleanup(ctx, tableName)
 }

@@ -56,7 +56,7 @@ func listUDP() (sockets []*diagRequest, err error) {
 			continue // the host has no such sockets, or the kernel cannot list them
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list of UDP sockets: %w", err)
+			return nil, fmt.Errorf("list UDP sockets: %w", err)
 		}
 		for _, m := range messages {
 			if len(m) >= diagIDStart+diagIDSize {
@@ -72,7 +72,7 @@ func destroySocket(r *diagRequest) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddData(r)
 	if _, err := request.Execute(unix.NETLINK_INET_DIAG, 0); err != nil {
-		return fmt.Errorf("destruction of a UDP socket (CONFIG_INET_DIAG_DESTROY): %w", err)
+		return fmt.Errorf("destroy a UDP socket (needs CONFIG_INET_DIAG_DESTROY): %w", err)
 	}
 	return nil
 }
@@ -191,9 +191,9 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {
-		s.logger.Warn("UDP sockets keep a removed endpoint", "error", err, "retry_after", s.orphans.after)
+		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err, "retry_after", s.orphans.after)
 	}
 	if n > 0 {
-		s.logger.Debug("UDP sockets of a removed endpoint destroyed", "sockets", n)
+		s.logger.Debug("destroyed UDP sockets connected to removed endpoints", "sockets", n)
 	}
 }

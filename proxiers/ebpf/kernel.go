@@ -38,7 +38,7 @@ func lackingForTC(dir string) []fault.Fault {
 		if err := lacksFunction(f.module, f.name); err != nil {
 			return []fault.Fault{{
 				ID: downFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
-				Message: fmt.Sprintf("the tc program does not serve connections of other hosts: %s: %v", noFunctions, err),
+				Message: fmt.Sprintf("the tc program does not serve connections from other hosts: %s: %v", noFunctions, err),
 			}}
 		}
 	}
@@ -52,7 +52,7 @@ func lackingForTC(dir string) []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: downFault, Severity: fault.Warning, Fix: tcFix,
-		Message: "the tc program does not serve connections of other hosts: edgeway-bpf.service has not loaded " +
+		Message: "the tc program does not serve connections from other hosts: edgeway-bpf.service has not loaded " +
 			"it (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
@@ -78,7 +78,7 @@ const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 o
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
-	mixedUp    = "an IPv6 connection of this host that nftables translates can wait for up to a " +
+	mixedUp    = "an IPv6 connection from this host that nftables translates can wait for up to a " +
 		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint: " +
 		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
 )

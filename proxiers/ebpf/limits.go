@@ -52,7 +52,7 @@ func halfFull() (bool, error) {
 	entries, err := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_count")
 	limit, limitErr := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_max")
 	if err = errors.Join(err, limitErr); err != nil {
-		return false, fmt.Errorf("size of connection tracking: %w", err)
+		return false, fmt.Errorf("read connection-tracking sizes: %w", err)
 	}
 	return limit > 0 && entries > limit/2, nil // a maximum of 0 means that there is no limit
 }
@@ -61,7 +61,7 @@ func halfFull() (bool, error) {
 func routesByMark() (bool, error) {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {
-		return false, fmt.Errorf("list of routing rules: %w", err)
+		return false, fmt.Errorf("list routing rules: %w", err)
 	}
 	for _, r := range rules {
 		if r.Mark != 0 || r.Mask != nil {

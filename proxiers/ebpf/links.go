@@ -128,7 +128,7 @@ func (l *socketLinks) damaged() string {
 		info, err := k.Info()
 		switch {
 		case err != nil:
-			return fmt.Sprintf("cannot query the link of %s: %v", name, err)
+			return fmt.Sprintf("cannot query the BPF link of %s: %v", name, err)
 		case attachedTo(k) != group:
 			return "the program " + name + " was detached"
 		case info.Program != k.program:
@@ -159,11 +159,11 @@ func (l *socketLinks) close() {
 func groupID(root string) (uint64, error) {
 	info, err := os.Stat(root)
 	if err != nil {
-		return 0, fmt.Errorf("root of the control groups: %w", err)
+		return 0, fmt.Errorf("cgroup root: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, fmt.Errorf("root of the control groups: no number of %s", root)
+		return 0, fmt.Errorf("cgroup root: no inode number for %s", root)
 	}
 	return st.Ino, nil
 }
@@ -193,5 +193,5 @@ func findRoot(mountinfo string) (string, error) {
 			return words[4], nil
 		}
 	}
-	return "", fmt.Errorf("%w: control groups of version 2 are not mounted: mount -t cgroup2 none /sys/fs/cgroup (systemd does it)", proxiers.ErrUnsupported)
+	return "", fmt.Errorf("%w: cgroup v2 is not mounted: mount -t cgroup2 none /sys/fs/cgroup (systemd mounts it)", proxiers.ErrUnsupported)
 }

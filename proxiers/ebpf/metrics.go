@@ -18,7 +18,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	}
 	for c := range numCounters {
 		if out[c], err = sum(s.objects.Counters, uint32(c)); err != nil {
-			return out, fmt.Errorf("counters of the programs: %w", err)
+			return out, fmt.Errorf("read the programs' counters: %w", err)
 		}
 	}
 	return out, nil

@@ -123,7 +123,7 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	}
 	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want &&
 		want != (size{}) {
-		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("pinned maps have a different size: %w", fs.ErrNotExist)
 	}
 	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
 	if err = together(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
@@ -164,7 +164,7 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	used, _ := info.MapIDs()
 	for _, m := range with {
 		if !slices.Contains(used, id(m)) {
-			return fmt.Errorf("pinned programs use other maps than those that are pinned: %w", fs.ErrNotExist)
+			return fmt.Errorf("pinned programs do not use the pinned maps: %w", fs.ErrNotExist)
 		}
 	}
 	return nil
@@ -212,13 +212,13 @@ func unpinPackets(dir string) error {
 // mountBPF mounts a BPF file system at dir unless one is already mounted.
 func mountBPF(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("folder for what is pinned: %w", err)
+		return fmt.Errorf("directory for pinned BPF objects: %w", err)
 	}
 	if isBPF(dir) {
 		return nil
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount of a file system of BPF at %s (it needs CAP_SYS_ADMIN; the package's unit does it): %w", dir, err)
+		return fmt.Errorf("mount a BPF file system at %s (needs CAP_SYS_ADMIN; run-edgeway_bpf.mount does it): %w", dir, err)
 	}
 	return nil
 }
@@ -248,7 +248,7 @@ func pinSockets(dir string, want size) error {
 	}
 	var fresh socketsObjects
 	if err := spec.LoadAndAssign(&fresh, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
-		return fmt.Errorf("load of the programs: %w", err)
+		return fmt.Errorf("load the programs: %w", err)
 	}
 	defer fresh.Close()
 	o := objects{socketsMaps: fresh.socketsMaps, socketsPrograms: fresh.socketsPrograms}
@@ -276,7 +276,7 @@ func pinPackets(dir string) error {
 	}
 	var o packetsObjects
 	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
-		return fmt.Errorf("load of the tc program: %w", err)
+		return fmt.Errorf("load the tc program: %w", err)
 	}
 	defer o.Close()
 	return pinAnew(o.Packets, filepath.Join(programsDir(dir), packetsProgPackets))
@@ -287,7 +287,7 @@ func pinAnew(p *ebpf.Program, path string) error {
 		return err
 	}
 	if err := p.Pin(path); err != nil {
-		return fmt.Errorf("pin of program %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("pin program %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }

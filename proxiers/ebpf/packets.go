@@ -94,11 +94,11 @@ func (p *packets) tellPods(n *plan.Node) error {
 		}
 	}
 	if err := errors.Join(have.Err(), p.ranges.remove(gone)); err != nil {
-		return fmt.Errorf("ranges of pods: %w", err)
+		return fmt.Errorf("write pod ranges: %w", err)
 	}
 	for k := range want { // replace uses batches, which fail for this type of map on Linux 6.1
 		if err := p.ranges.Put(k, v); err != nil {
-			return fmt.Errorf("range of pods: %w", err)
+			return fmt.Errorf("write a pod range: %w", err)
 		}
 	}
 	return nil
@@ -110,7 +110,7 @@ func (p *packets) tellPods(n *plan.Node) error {
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
-		return 0, fmt.Errorf("list of addresses: %w", err)
+		return 0, fmt.Errorf("list addresses: %w", err)
 	}
 	slices.SortStableFunc(list, func(a, b netlink.Addr) int { return a.LinkIndex - b.LinkIndex })
 	want := map[uint32]uint8{}
@@ -179,7 +179,7 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 		}
 	}
 	if err := replace(p.pods, want); err != nil {
-		return fmt.Errorf("devices of pods: %w", err)
+		return fmt.Errorf("write pod devices: %w", err)
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (p *packets) attach(index int, name string) {
 	case errors.Is(err, unix.ENODEV): // the device was just removed
 	case err != nil:
 		if p.refused[index] != err.Error() {
-			p.logger.Warn("network device refuses the BPF program, nftables serves", "device",
+			p.logger.Warn("network device rejects the BPF program, using nftables", "device",
 				name, "error", err)
 		}
 		p.refused[index] = err.Error()
@@ -205,7 +205,7 @@ func (p *packets) attach(index int, name string) {
 		p.at[index] = a
 		delete(p.refused, index)
 		if before != nil {
-			p.logger.Warn("another program removed the BPF program, attached again",
+			p.logger.Warn("another program removed the BPF program, reattached it",
 				"device", name)
 		}
 	}
@@ -237,7 +237,7 @@ func (p *packets) damaged() bool {
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {
-			p.logger.Warn("BPF program not removed from a network device", "index", index, "error", err)
+			p.logger.Warn("cannot remove the BPF program from a device", "index", index, "error", err)
 		}
 	}
 	clear(p.at)

@@ -21,7 +21,7 @@ func (p *proxier) Faults() []fault.Fault {
 		err = s.problem
 	case err != nil:
 	case s.without != nil:
-		err = fmt.Errorf("connections of other hosts: %w", s.without)
+		err = fmt.Errorf("connections from other hosts: %w", s.without)
 	default:
 		return nil
 	}

@@ -67,14 +67,14 @@ func selfTest(f plan.Family) (err error) {
 	defer func() { _ = unix.Close(fd) }()
 	want := netip.AddrPortFrom(probeAddr(f), probePort)
 	if err := unix.Connect(fd, sockaddr(want)); err != nil {
-		return fmt.Errorf("self-test over %s: a socket was not sent to an endpoint: %w", f, err)
+		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint: %w", f, err)
 	}
 	local, err := unix.Getsockname(fd)
 	if err != nil {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(local); !a.Addr().IsLoopback() {
-		return fmt.Errorf("self-test over %s: a socket was not sent to an endpoint: it has the address %s", f, a.Addr())
+		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint but to %s", f, a.Addr())
 	}
 	remote, err := unix.Getpeername(fd)
 	if err != nil {

@@ -92,7 +92,7 @@ func netnsCookie() (uint64, error) {
 	defer func() { _ = unix.Close(fd) }()
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
-		return 0, fmt.Errorf("%w: name of the network namespace (Linux 5.14 or newer has one): %w",
+		return 0, fmt.Errorf("%w: network namespace cookie (needs Linux 5.14 or newer): %w",
 			proxiers.ErrUnsupported, err)
 	}
 	return cookie, nil
@@ -211,11 +211,11 @@ func (s *shortcuts) raise() error {
 		}
 	}
 	if err := removeOldVersions(s.dir); err != nil {
-		s.logger.Warn("pins of an earlier version not removed", "error", err)
+		s.logger.Warn("cannot remove an earlier version's pinned objects", "error", err)
 	}
 	if !s.tc {
 		if err := errors.Join(removeAllFilters(), unpinPackets(s.dir)); err != nil {
-			s.logger.Warn("an earlier tc program was not removed", "error", err)
+			s.logger.Warn("cannot remove an earlier tc program", "error", err)
 		}
 	}
 	s.endOrphans()
@@ -231,7 +231,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	s.config.Packets = 0
 	var now socketsSettings
 	if err := s.objects.Config.Lookup(uint32(0), &now); err != nil {
-		return fmt.Errorf("read of the programs' settings: %w", err)
+		return fmt.Errorf("read the programs' settings: %w", err)
 	}
 	if now.Packets == 0 {
 		return nil
@@ -278,13 +278,13 @@ func (s *shortcuts) follow() {
 // followDevices attaches the tc program to new devices. The caller must hold mu.
 func (s *shortcuts) followDevices() {
 	if err := s.packets.follow(); err != nil {
-		s.logger.Warn("tc program not attached to new devices", "error", err)
+		s.logger.Warn("cannot attach the tc program to new devices", "error", err)
 	}
 }
 
 func (s *shortcuts) configure(c socketsSettings) error {
 	if err := s.objects.Config.Put(uint32(0), &c); err != nil {
-		return fmt.Errorf("write of the programs' settings: %w", err)
+		return fmt.Errorf("write the programs' settings: %w", err)
 	}
 	return nil
 }
@@ -297,7 +297,7 @@ func (s *shortcuts) fail(err error) {
 	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {
 		if err := s.configure(socketsSettings{}); err != nil {
-			s.logger.Error("BPF programs not turned off", "error", err)
+			s.logger.Error("cannot turn off the BPF programs", "error", err)
 		}
 	}
 	s.retry.again()

@@ -106,7 +106,7 @@ func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, er
 	}
 	f.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: f.concerns})
 	if err != nil {
-		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	if f.links, err = links.Open(env, f.soon); err != nil {
 		_ = f.watcher.Close()

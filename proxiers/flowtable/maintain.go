@@ -39,7 +39,7 @@ func (f *follower) Maintain(ctx context.Context) error {
 func (f *follower) outdated() (reason, error) {
 	relevant, err := f.relevant()
 	if err != nil {
-		f.env.Logger.Debug("reading another program's rules failed", "error", err)
+		f.env.Logger.Debug("cannot read another program's rules", "error", err)
 	}
 	if relevant {
 		return ofRules, nil

@@ -59,7 +59,7 @@ func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*netl
 	defer release()
 	for _, family := range families {
 		if err := table.Offloaded(family, visit); err != nil {
-			return fmt.Errorf("%s connections of the flowtable: %w", family, err)
+			return fmt.Errorf("%s connections in the flowtable: %w", family, err)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ func (f *follower) relevant() (bool, error) {
 		}
 		reached := reach{conn: f.watcher.Conn, tableID: id, owns: f.owns(id)}
 		if err := reached.read(); err != nil {
-			return true, fmt.Errorf("rules of the table %s %s: %w", familyNames[id.family], id.name, err)
+			return true, fmt.Errorf("rules in the table %s %s: %w", familyNames[id.family], id.name, err)
 		}
 		for chain := range t.chains {
 			if met, exists := reached.met[chain]; met || !exists {

@@ -85,7 +85,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 		if ctx.Err() != nil || errors.Is(err, proxiers.ErrRefused) {
 			return err
 		}
-		p.env.Logger.Debug("partial sync becomes a full one", "error", err)
+		p.env.Logger.Debug("partial sync failed, running a full sync", "error", err)
 	}
 	if change.Prev != nil {
 		change = proxiers.NewChange(nil, change.Next)

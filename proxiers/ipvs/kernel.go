@@ -37,7 +37,7 @@ func openKernel() (*kernel, error) {
 		return nil, err
 	}
 	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
-		return nil, fmt.Errorf("IPVS by netlink: %w", err)
+		return nil, fmt.Errorf("IPVS through netlink: %w", err)
 	}
 	logrus.SetOutput(io.Discard)
 	h, err := ipvs.New("")
@@ -67,7 +67,7 @@ type found struct {
 func (k *kernel) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {
-		return nil, fmt.Errorf("list of virtual servers: %w", err)
+		return nil, fmt.Errorf("list virtual servers: %w", err)
 	}
 	out := make(map[key]found, len(all))
 	for _, s := range all {
@@ -118,7 +118,7 @@ func (k *kernel) addServer(at key, scheduler string) error {
 }
 
 func (k *kernel) updateServer(at key, scheduler string) error {
-	return serverError("change of virtual server", at, k.UpdateService(request(at, scheduler)))
+	return serverError("change virtual server", at, k.UpdateService(request(at, scheduler)))
 }
 
 // removeServer removes a virtual server, and succeeds if it does not exist.
@@ -127,7 +127,7 @@ func (k *kernel) removeServer(at key) error {
 	if errors.Is(err, unix.ESRCH) {
 		err = nil
 	}
-	return serverError("removal of virtual server", at, err)
+	return serverError("remove virtual server", at, err)
 }
 
 // addEndpoint adds an endpoint, or updates its weight if it exists.
@@ -147,7 +147,7 @@ func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		err = nil
 	}
-	return serverError("removal of endpoint "+e.String()+" of virtual server", at, err)
+	return serverError("remove endpoint "+e.String()+" from virtual server", at, err)
 }
 
 // errForeign means that another program has a virtual server at the address.

@@ -26,7 +26,7 @@ func available() error {
 		return fmt.Errorf("look for IPVS: %w", err)
 	}
 	if _, err := os.Stat(sysctls + "conntrack"); err != nil {
-		return fmt.Errorf("%w: IPVS of this kernel does not do connection tracking (CONFIG_IP_VS_NFCT): %w",
+		return fmt.Errorf("%w: IPVS in this kernel does not support connection tracking (CONFIG_IP_VS_NFCT): %w",
 			proxiers.ErrUnsupported, err)
 	}
 	return nil

@@ -63,7 +63,7 @@ func (r *routes) unused() (bool, error) {
 	for _, f := range r.families {
 		rules, err := r.RuleListFiltered(rtnl.Family(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
-			return false, fmt.Errorf("list of routing rules for %s: %w", f, err)
+			return false, fmt.Errorf("list routing rules for %s: %w", f, err)
 		}
 		if len(rules) > 0 {
 			return false, nil
@@ -80,7 +80,7 @@ func (r *routes) removeRules() error {
 				break
 			}
 			if err != nil {
-				return fmt.Errorf("removal of the routing rule for %s: %w", f, err)
+				return fmt.Errorf("remove the routing rule for %s: %w", f, err)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (r *routes) list() (map[netip.Addr]bool, error) {
 				return true
 			})
 		if err != nil {
-			return nil, fmt.Errorf("list of %s routes: %w", f, err)
+			return nil, fmt.Errorf("list %s routes: %w", f, err)
 		}
 	}
 	return out, nil
@@ -125,7 +125,7 @@ func (r *routes) add(a netip.Addr) error {
 
 func (r *routes) remove(a netip.Addr) error {
 	if err := r.RouteDel(r.route(a)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("removal of the local route to %s: %w", a, err)
+		return fmt.Errorf("remove the local route to %s: %w", a, err)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (r *routes) check(a netip.Addr) error {
 		errors.Is(err, unix.EACCES):
 		return nil // this host has no route to a network that could contain the address
 	case err != nil:
-		return fmt.Errorf("look-up of a route to %s: %w", a, err)
+		return fmt.Errorf("look up a route to %s: %w", a, err)
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:
 		return nil
 	}

@@ -23,6 +23,6 @@ func known(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
 	}
-	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler,
+	return fmt.Errorf("%w: unknown scheduler %q: use one of %s", proxiers.ErrRefused, scheduler,
 		strings.Join(schedulers, ", "))
 }

@@ -54,7 +54,7 @@ func (s settings) applySysctls() error {
 
 func setSysctl(path string, value int) error {
 	if err := sysctl.Set(path, value); err != nil {
-		return fmt.Errorf("setting %s to %d (the unit's drop-in for this backend allows it): %w", path, value, err)
+		return fmt.Errorf("set %s to %d (the unit needs the drop-in for this backend): %w", path, value, err)
 	}
 	return nil
 }

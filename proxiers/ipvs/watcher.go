@@ -53,7 +53,7 @@ func newWatcher(env proxiers.Env) (*watcher, error) {
 	}
 	var ctx context.Context
 	ctx, w.end = context.WithCancel(context.Background())
-	env.Contain.Go(&w.wait, "notices of routes", func() { w.network.Run(ctx) })
+	env.Contain.Go(&w.wait, "route notifications", func() { w.network.Run(ctx) })
 	env.Contain.Go(&w.wait, "watch over servers", func() {
 		w.look(ctx)
 		k.Close()

@@ -102,7 +102,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: the kernel drops packets of other hosts from or to %s before any rule", addr,
+		"martian packet: the kernel drops packets from other hosts with the source or destination %s before any rule", addr,
 	)}, true
 }
 
@@ -177,7 +177,7 @@ func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("the relay on loopback does not serve %s, because it relays only TCP", s.Name)
 	}
-	return fmt.Sprintf("%s has no endpoint for clients outside of the cluster, so the relay does not listen for "+
+	return fmt.Sprintf("%s has no endpoint for clients outside the cluster, so the relay does not listen for "+
 		"it on loopback",
 		s.Name)
 }

@@ -15,7 +15,7 @@ func CheckInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
 		strings.ContainsFunc(name, badInterfaceRune) {
-		return fmt.Errorf("interface %q is invalid: use a name of at most %d of a-z, A-Z, 0-9, '.', '_', '-' and '@', or the beginning of one and a '*', together as long",
+		return fmt.Errorf("interface %q is invalid: use a name, or a prefix and a final '*', of at most %d characters from a-z, A-Z, 0-9, '.', '_', '-' and '@'",
 			pattern, maxInterface)
 	}
 	return nil

@@ -109,7 +109,7 @@ func (w *Watcher) Open() error {
 	}
 	socket, err := w.opts.Kernel.Subscribe(of...)
 	if err != nil {
-		return fmt.Errorf("subscription to rtnetlink notices: %w", err)
+		return fmt.Errorf("subscribe to rtnetlink notifications: %w", err)
 	}
 	w.socket = socket
 	return nil
@@ -138,7 +138,7 @@ func (w *Watcher) Run(ctx context.Context) {
 			pause = minPause
 		}
 		w.lost = true
-		w.opts.Logger.Warn("watching the network failed", "error", err, "retry_in", pause)
+		w.opts.Logger.Warn("cannot watch the network, retrying", "error", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -194,7 +194,7 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 		messages, err = w.socket.Receive()
 		lost = errors.Is(err, unix.ENOBUFS)
 		if err != nil && !lost {
-			return fmt.Errorf("rtnetlink notices: %w", err)
+			return fmt.Errorf("receive rtnetlink notifications: %w", err)
 		}
 	}
 }

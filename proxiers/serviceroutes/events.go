@@ -34,7 +34,7 @@ func (f *follower) watch() error {
 	}
 	var ctx context.Context
 	ctx, f.end = context.WithCancel(context.Background())
-	f.env.Contain.Go(&f.watching, "notices of routes", func() { f.network.Run(ctx) })
+	f.env.Contain.Go(&f.watching, "route notifications", func() { f.network.Run(ctx) })
 	return nil
 }
 

@@ -117,7 +117,7 @@ func (k *kernel) list(family plan.Family, mask uint64,
 		return out, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list of %s routes: %w", family, err)
+		return nil, fmt.Errorf("list %s routes: %w", family, err)
 	}
 	return out, nil
 }
@@ -135,7 +135,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // a route that rejects: unreachable, blackhole, prohibit
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look-up of a route to %s: %w", at, err)
+		return false, fmt.Errorf("look up a route to %s: %w", at, err)
 	}
 	return slices.ContainsFunc(found, func(r netlink.Route) bool {
 		return r.Protocol != Protocol && leads(&r) && rtnl.Prefix(r.Dst).Bits() <= to.Bits()
@@ -159,7 +159,7 @@ func (k *kernel) put(r route, replace bool) error {
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("removal of the route to %s: %w", r.Dst, err)
+		return fmt.Errorf("remove the route to %s: %w", r.Dst, err)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (f *follower) refresh(ctx context.Context) error {
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
-		f.env.Logger.Warn("too many Service addresses for routes, some unreachable",
+		f.env.Logger.Warn("too many Service addresses, some have no route",
 			"message_id", messageid.TooManyServiceRoutes, "routes", len(f.places.singles))
 	}
 	f.warned = over

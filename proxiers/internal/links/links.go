@@ -70,7 +70,7 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 		return err
 	}
 	l.watching = true
-	l.contain.Go(group, "notices of devices", func() { l.watcher.Run(l.ctx) })
+	l.contain.Go(group, "device notifications", func() { l.watcher.Run(l.ctx) })
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (l *Links) List() (map[int]Device, error) {
 func (l *Links) ask() error {
 	all, err := rtnl.Retry(l.kernel.LinkList)
 	if err != nil {
-		return fmt.Errorf("list of network devices: %w", err)
+		return fmt.Errorf("list network devices: %w", err)
 	}
 	l.seen = map[int]Device{}
 	for _, link := range all {

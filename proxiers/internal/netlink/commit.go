@@ -17,7 +17,7 @@ const writeBuffer = 32 << 20
 var ErrStale = errors.New("another transaction came first")
 
 // ErrTooBig means that Commit did not send a batch because it is larger than the socket's buffer.
-var ErrTooBig = errors.New("the batch is more than the socket takes")
+var ErrTooBig = errors.New("the batch is larger than the socket's buffer")
 
 // Refused means that the kernel rejected a batch and applied none of its changes.
 type Refused struct {
@@ -117,7 +117,7 @@ func outcome(first *Refused, done bool) error {
 	case first != nil:
 		return first
 	case !done:
-		return errors.New("the kernel did not answer")
+		return errors.New("the kernel did not respond")
 	}
 	return nil
 }

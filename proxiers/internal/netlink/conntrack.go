@@ -79,7 +79,7 @@ func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
 
 func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	if _, err := t.conn.Send(s.message(msgGet, netlink.Request|netlink.Dump, filter)); err != nil {
-		return fmt.Errorf("ask for flows: %w", err)
+		return fmt.Errorf("request flows: %w", err)
 	}
 	for m, err := range t.conn.ReceiveIter() {
 		if err != nil {

@@ -87,7 +87,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	}
 	if err != nil {
 		_ = m.Close()
-		return nil, fmt.Errorf("nftables notices: %w", err)
+		return nil, fmt.Errorf("nftables notifications: %w", err)
 	}
 	return m, nil
 }
@@ -189,7 +189,7 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 		return "", err
 	}
 	if err := m.sock.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		return "", fmt.Errorf("nftables notices: %w", err)
+		return "", fmt.Errorf("nftables notifications: %w", err)
 	}
 	failed := contain.Call(commit)
 	foreign, m.generation = m.join(), 0

@@ -46,7 +46,7 @@ func (p *Program) checkVersion(ctx context.Context) error {
 	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
 	case program.Transient(err):
-		return fmt.Errorf("nft does not answer: %w", err)
+		return fmt.Errorf("nft does not respond: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):

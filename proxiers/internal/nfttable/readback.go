@@ -119,7 +119,7 @@ func parseRaw(b []byte) (e rawElement) {
 
 // errUnreadable means that Edgeway does not write elements of this form, because another version created the set or
 // another program added the element.
-var errUnreadable = errors.New("not an element of ours")
+var errUnreadable = errors.New("not an element that Edgeway writes")
 
 // decode returns the entry for an element of a fixed set. Chain names and comments are interned in names, so that
 // equal strings share memory.

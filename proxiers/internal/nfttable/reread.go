@@ -39,7 +39,7 @@ func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before 
 		}
 		before = sum
 	}
-	return nil, fmt.Errorf("elements of %s: a different list in each of %d readings", set.Name, readings)
+	return nil, fmt.Errorf("elements of %s: each of %d readings returned a different list", set.Name, readings)
 }
 
 // count returns the number of elements in a set. known is false if the kernel does not report the number.

@@ -27,7 +27,7 @@ type step struct {
 
 // errMoves means that a change that spans several transactions moves elements between ServicePorts. The transaction
 // that adds an element for the new owner might then precede the one that deletes it for the old owner.
-var errMoves = errors.New("elements move between ServicePorts of several transactions")
+var errMoves = errors.New("elements move between ServicePorts in different transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }

@@ -45,7 +45,7 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
 	t.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: t.concerns})
 	if err != nil {
-		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	t.kernel = &reader{t.watcher.Conn}
 	t.chunk = min(t.chunk, t.kernel.Room/elementRoom)
@@ -117,7 +117,7 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("unused chains and maps: %w", err)
+		return fmt.Errorf("delete unused chains and maps: %w", err)
 	}
 	return nil
 }

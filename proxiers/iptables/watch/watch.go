@@ -76,7 +76,7 @@ const (
 func newEvents(o Options) (*netlink.Watcher, error) {
 	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
 	if err != nil {
-		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	return m, nil
 }

@@ -35,7 +35,7 @@ func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), 
 
 // pass acquires the lock and releases it.
 func (l *lock) pass(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another program of iptables holds it"))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds it"))
 	defer cancel()
 	start := time.Now()
 	err := l.take(ctx)

@@ -72,7 +72,7 @@ func nftTables(f plan.Family) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list of nftables' tables: %w", err)
+		return nil, fmt.Errorf("list nftables tables: %w", err)
 	}
 	return names, nil
 }

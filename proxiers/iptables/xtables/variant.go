@@ -84,7 +84,7 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 		return p, fmt.Errorf("%w: the program %s is missing, and %s is %s: install the package iptables, 1.8 or newer (Fedora, RHEL: iptables-%s)",
 			proxiers.ErrUnsupported, name, main, is, v)
 	case slices.Compare(number[:], oldest[:]) < 0:
-		return p, fmt.Errorf("%w: %s is of version %s: upgrade the package iptables to %s or newer",
+		return p, fmt.Errorf("%w: %s has version %s: upgrade the package iptables to %s or newer",
 			proxiers.ErrUnsupported, main, number, oldest)
 	}
 	return p, nil

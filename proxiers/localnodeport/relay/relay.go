@@ -52,7 +52,7 @@ var (
 	// error passed to Paused also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
 	// ErrLimit means that the limit on open connections has been reached.
-	ErrLimit = errors.New("limit of connections reached")
+	ErrLimit = errors.New("connection limit reached")
 	// ErrClosed is the error that Serve returns after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
 )
