@@ -48,7 +48,7 @@ func (c Change) Empty() bool {
 //
 // Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error, the
 // caller's next Change has a nil Prev. If Prev is not nil, the cost of Apply depends on the number of changes, not on
-// the size of the plan. Prev is the plan of the last successful Apply, or an equal plan.
+// the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
@@ -82,7 +82,7 @@ type Offloading struct {
 }
 
 // OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count the traffic since
-// these connections started, and are zero if the kernel does not count traffic.
+// the connections started, and are zero if the kernel does not count traffic.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -150,7 +150,7 @@ type Explainer interface {
 	Summary() []string
 }
 
-// Component describes a backend or a follower. Any function of a Component may be nil.
+// Component describes a backend or a follower. Any of a Component's functions may be nil.
 type Component struct {
 	// If the Component is a backend, Name is one of the values of `proxy.backend` in the configuration.
 	Name string
@@ -267,11 +267,12 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 //
 // For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
 // The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
-// 23, and Calico uses bits 16 to 31. Cilium claims bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for packets of
-// the host, and bits 12 to 15 only for IPsec.
+// 23, and Calico uses bits 16 to 31. Cilium claims bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the host's
+// packets, and bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
-// ErrUnsupported means that the host lacks a feature that the Component needs. The wrapping error names the feature.
+// ErrUnsupported means that the host lacks a feature that the Component needs. The error that wraps ErrUnsupported
+// names the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
 // ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport

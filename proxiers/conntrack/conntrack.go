@@ -8,9 +8,9 @@
 //
 // The follower keeps the entries for TCP connections. If the endpoint no longer exists, its kernel or a router resets
 // the connection, and the client's next attempt uses another source port and therefore another entry. Without its
-// entry, a draining connection would break. The exception is a connection that a client opened while the kernel had no
-// rules, at boot or after another program removed them. An unanswered SYN from that time leaves an entry that prevents
-// the translation of retransmissions for two minutes.
+// entry, a draining connection would break. The follower deletes the entry only for a TCP connection that a client
+// opened while the kernel had no rules, at boot or after another program removed them. An unanswered SYN from before
+// the rules existed leaves an entry that prevents the translation of retransmissions for two minutes.
 //
 // A flow's original and real destinations determine whether it is stale. The original destination selects a frontend in
 // the plan by address and port, so the follower ignores flows to the same port on other addresses. The real destination
@@ -29,7 +29,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "conntrack"
 
 // Component describes the follower, which must run after the backend. If the follower deleted an entry before the rules
@@ -46,9 +46,9 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the last plan for which all stale entries were deleted. A full sync compares the next plan with done to
-	// find the removed frontends. After a daemon restart, done is nil, and the follower cannot find frontends that were
-	// removed earlier.
+	// done is the last plan that the follower has deleted all stale entries for. A full sync compares the next plan
+	// with done to find the removed frontends. After a daemon restart, done is nil, and the follower cannot find
+	// frontends that were removed earlier.
 	done *plan.Plan
 	// table is a socket that stays open after the first check. Closing a netfilter socket would block until the kernel
 	// (6.18) has freed the objects that nftables transactions deleted, which takes 16 ms after a transaction. table is

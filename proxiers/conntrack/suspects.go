@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned lists the protocols with stale flows that the follower deletes after a change. The package comment explains
+// cleaned lists the protocols that the follower deletes stale flows for after a change. The package comment explains
 // why TCP is missing.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 

@@ -44,8 +44,7 @@ func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicked returns the source line that panicked, which is in the first stack frame below panic and outside package
-// runtime.
+// panicked returns the source line of the first stack frame below panic that is outside package runtime.
 func panicked(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -132,7 +131,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, but for work without a context. Before each restart, Loop calls the function again.
+// Loop is like Run, but for work without a context. Before each restart, Loop calls its function parameter again.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// Run has already sent the error to the channel that Failed returns.
@@ -179,7 +178,7 @@ func (p *Parts) Failed() <-chan error { return p.failed }
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. All faults are only
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. Faults returns only
 // warnings, because each part is running again and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
 	after := time.Now().Add(-window)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the backend.
+// Name is the backend's name.
 const Name = "ebpf"
 
 // Component describes the backend.
@@ -63,5 +63,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes nft tables with the same rules as the nftables backend.
+// schema describes nft tables with the same rules as the nftables backend's.
 func schema() nfttable.Schema { return nftables.EndpointSchema(tableName) }

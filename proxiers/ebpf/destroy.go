@@ -88,8 +88,8 @@ func (r *retry) again() {
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys UDP sockets that are connected to an endpoint that no longer serves connections. An orphaned socket
-// would receive no response, and UDP has no message that reports this to the application.
+// orphans destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket would
+// receive no response, and UDP has no message that reports this to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
@@ -141,7 +141,8 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted removes the connections whose sockets were missing from the kernel's list in two consecutive attempts.
+// forgetUnlisted removes the connections of sockets that were missing from the kernel's list in two consecutive
+// attempts.
 func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
 	unlisted map[uint64]bool,
 ) {

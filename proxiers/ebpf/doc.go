@@ -9,7 +9,7 @@
 //	release                   a closed socket ─► its endpoint is forgotten
 //	tc: a first packet        the connection ─► an entry of connection tracking, with an endpoint
 //
-// The nft tables implement the whole plan, and forward all connections that the BPF programs choose no endpoint for. If
+// The nft tables implement the whole plan, and forward all connections that get no endpoint from the BPF programs. If
 // the BPF programs fail or are removed, connections still work, but are slower.
 //
 // # Which connections use the shortcut
@@ -22,11 +22,10 @@
 // # State
 //
 // Programs, maps and links are pinned, so a daemon restart interrupts no connection. The next daemon compares the maps
-// with its plan and corrects the differences. bpf/maps.h documents the contents of the maps. Prepare loads the programs
-// and needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon only opens the pinned objects, and needs only
-// CAP_NET_ADMIN (tested on Linux 6.1 and 7.2). If nf_nat is a module, Prepare also needs CAP_SYS_ADMIN to load the tc
-// program. The tc program is attached to devices only while the daemon is running. Edgeway unpins the tc program if
-// ebpf.tc is false.
+// with its plan and corrects the differences. bpf/maps.h documents the maps' contents. Prepare loads the programs and
+// needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon only opens the pinned objects, and needs only CAP_NET_ADMIN
+// (tested on Linux 6.1 and 7.2). If nf_nat is a module, Prepare also needs CAP_SYS_ADMIN to load the tc program. The tc
+// program is attached to devices only while the daemon is running. Edgeway unpins the tc program if ebpf.tc is false.
 //
 // # Order
 //

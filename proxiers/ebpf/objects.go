@@ -28,8 +28,8 @@ type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// sizes returns the map sizes for each value of ebpf.size. The maps need 8 MB with "normal", and 70 MB with "large",
-// which is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
+// sizes returns the map sizes for each value of ebpf.size. The maps need 8 MB with "normal" and 70 MB with "large". The
+// size "large" is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }

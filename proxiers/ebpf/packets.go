@@ -41,7 +41,7 @@ type packets struct {
 }
 
 type attachment interface {
-	// there reports whether the program with the ID is still attached.
+	// there reports whether the program with the given ID is still attached.
 	there(ebpf.ProgramID) bool
 	detach() error
 }

@@ -231,7 +231,7 @@ func TestPacketsFromPods(t *testing.T) {
 }
 
 // Without nftables rules, connections to frontends in the maps still reach an endpoint, because the tc program chooses
-// the endpoint.
+// it.
 func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

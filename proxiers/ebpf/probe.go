@@ -68,7 +68,7 @@ func loadable(dir string) error {
 // tcFix is the command that grants the loader the privileges to load the tc program.
 const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
-// remedy describes for the administrator how to load the programs.
+// remedy explains to the administrator how to load the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
 
 func lacks(capability int) (bool, error) {

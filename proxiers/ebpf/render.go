@@ -24,7 +24,7 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the data of a ServicePort's map elements that the plan does not determine.
+// record holds the data in a ServicePort's map elements that the plan does not determine.
 type record struct {
 	service uint32
 	// sets holds the set number of each pool, or 0 if a pool is unused.
@@ -66,7 +66,7 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft returns the counter for the reason why the programs leave a frontend to nftables, or false if they serve it.
+// whyLeft returns the counter for the reason that the programs leave a frontend to nftables, or false if they serve it.
 func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {

@@ -31,7 +31,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary returns the number of connections that used the shortcut, and the reasons why the others did not.
+// Summary returns the number of connections that used the shortcut, and explains why the others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -95,7 +95,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
 
-// whyNotByTC returns the reason why the tc program does not translate a connection, or "" if it does.
+// whyNotByTC explains why the tc program does not translate a connection, or returns "" if it does.
 func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	switch {
 	case !s.tc:

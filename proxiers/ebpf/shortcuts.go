@@ -57,7 +57,7 @@ type shortcuts struct {
 	// up reports whether the socket programs are attached and passed the last self-test.
 	up      bool
 	problem error
-	// without is the reason why the tc program is not active although tc is set, or nil.
+	// without is the error that keeps the tc program inactive although tc is set, or nil.
 	without error
 }
 

@@ -142,7 +142,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// apply syncs the Services in list. The first call after a start runs a full sync.
+// apply syncs the Services in list. The first call to apply after a start runs a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Severity describes the effect of a fault on the host.
+// Severity describes a fault's effect on the host.
 type Severity uint8
 
 // The severities are listed from mildest to worst. No fault has the severity OK: edgeway doctor uses it for a check

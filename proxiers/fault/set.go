@@ -12,11 +12,11 @@ type Set struct {
 	ignored []string
 }
 
-// Include adds a function that returns a component's faults. Include must not be called after the first call of All or
+// Include adds a function that returns a component's faults. Include must not be called after the first call to All or
 // IDs.
 func (s *Set) Include(faults func() []Fault) { s.parts = append(s.parts, faults) }
 
-// Ignore sets the IDs of the notices that All omits. Ignore must not be called after the first call of All or IDs.
+// Ignore sets the IDs of the notices that All omits. Ignore must not be called after the first call to All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
 // All returns the faults of all components except ignored notices, worst first.
@@ -32,8 +32,8 @@ func (s *Set) All() (out []Fault) {
 // maxAlike is the maximum number of faults with the same ID and severity that Bounded returns.
 const maxAlike = 10
 
-// Bounded returns the first ten faults of each ID and severity. If Bounded omits faults, the message of the tenth fault
-// says how many.
+// Bounded returns the first ten faults for each combination of ID and severity. If Bounded omits faults, the message of
+// the tenth fault says how many.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string

@@ -49,7 +49,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "flowtable"
 
 // Component describes the follower. shared lists the tables that a backend shares with other programs.
@@ -89,7 +89,7 @@ type follower struct {
 	written time.Time
 	// touched holds the changes by other programs since written.
 	touched map[tableID]*touched
-	// unavailable is the reason why this host has no fast path, or nil if the fast path works.
+	// unavailable explains why this host has no fast path, or is nil if the fast path works.
 	unavailable error
 	plan        *plan.Plan
 	// offloads holds the names of the flowtable's devices.
@@ -136,7 +136,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// full rewrites the table, whatever its current contents are.
+// full rewrites the table, regardless of its current contents.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
 	f.watcher.Forget()
@@ -177,13 +177,13 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
-// attempts limits the attempts to write the table, because the kernel rejects a transaction that names a device that
-// was just removed.
+// attempts limits the number of attempts to write the table, because the kernel rejects a transaction that names a
+// device that was just removed.
 const attempts = 5
 
-// rewrite replaces the table with one that contains the current devices, so that all connections return to the rules.
-// If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last attempt,
-// so that constantly changing devices do not prevent offloading on stable devices.
+// rewrite replaces the table with one that contains the current devices, and thereby returns all connections to the
+// rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last
+// attempt, so that constantly changing devices do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
 	if wanted.idle() {

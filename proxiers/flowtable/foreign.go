@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// familyNames lists the families whose rules may process a forwarded packet, with their names in nft.
+// familyNames lists the families whose rules may process a forwarded packet, with their nft names.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
 type tableID struct {
@@ -92,8 +92,8 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 }
 
 // ownRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps to
-// the backend's chain. If another program changes the backend's chains or jumps, the backend detects and repairs the
-// damage.
+// the backend's chain. If another program changes the backend's chains or the jumps to them, the backend detects and
+// repairs the damage.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

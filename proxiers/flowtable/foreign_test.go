@@ -195,7 +195,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// The next rule makes every chain reachable from the forward hook through a map.
+		// After the next rule, every chain can be reached from the forward hook through a map.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},

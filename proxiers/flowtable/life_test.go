@@ -241,7 +241,7 @@ func TestLifeCycle(t *testing.T) {
 	}, w.wantFast)
 }
 
-// A new firewall rule drops the packets of an offloaded connection. The connection recovers when the rule is removed.
+// A new firewall rule drops an offloaded connection's packets. The connection recovers when the rule is removed.
 func TestForeignDrop(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)

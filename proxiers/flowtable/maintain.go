@@ -51,7 +51,7 @@ func (f *follower) outdated() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether a check is due. If so, isDue clears the due time.
+// isDue reports whether a check is due, and clears the due time if so.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

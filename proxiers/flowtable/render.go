@@ -46,7 +46,7 @@ func whole(c *contents, devices []string) string {
 	return b.String()
 }
 
-// noTable removes the table if it exists. The first command prevents an error if it does not.
+// noTable removes the table if it exists. The first command in noTable prevents an error if the table does not exist.
 const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
 func flowtable(devices []string) string {

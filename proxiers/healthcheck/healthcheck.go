@@ -26,7 +26,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "healthcheck"
 
 // Options configures a Proxier. Healthy is never nil.

@@ -70,7 +70,7 @@ func Components() []proxiers.Component {
 
 // cost lies between the memory use of the two programs. For an endpoint with a chain and three rules,
 // iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). A port needs one
-// or two chains with a rule each, and an address needs a rule.
+// or two chains with one rule each, and an address needs one rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // shared returns the nftables tables that iptables-nft uses.

@@ -177,7 +177,7 @@ func (t *tree) newKid(n *node, sample place) *node {
 	return kid
 }
 
-// reshape makes a node a leaf or an inner node, depending on its size.
+// reshape turns a node into a leaf or an inner node, depending on its size.
 func (t *tree) reshape(n *node) {
 	items := n.items
 	if n.kids != nil {

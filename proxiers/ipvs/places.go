@@ -25,7 +25,7 @@ func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, 
 type places struct {
 	// moved holds the port of each server whose usual port belongs to another server or anchor.
 	moved map[pool]uint16
-	// crowded holds the addresses of the servers whose ports are in moved.
+	// crowded holds the addresses of the servers that moved contains.
 	crowded map[netip.Addr]bool
 	// anchors holds the result of anchor for each ServicePort.
 	anchors map[key]bool

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for this
-	// number in /etc/iproute2/rt_protos.d.
+	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for it in
+	// /etc/iproute2/rt_protos.d.
 	protocol = 237
 	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
 	// the host's addresses.
@@ -26,7 +26,7 @@ const (
 	priority = 237
 )
 
-// routes makes virtual servers' addresses local for incoming packets.
+// routes manages the routes to virtual servers' addresses, which are local for incoming packets.
 type routes struct {
 	*netlink.Handle
 	lo       int

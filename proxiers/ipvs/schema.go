@@ -29,8 +29,8 @@ const (
 func schema(p *places) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
-		// The kernel routed the host's own packets before IPVS chose an endpoint on the host itself. Changing the mark
-		// causes the kernel to look up the route again, and the next chain restores the mark.
+		// When IPVS chooses an endpoint on the host itself, the kernel has already routed the host's own packets.
+		// Changing the mark causes the kernel to look up the route again, and the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
 		// After IPVS, a packet passes the output hooks again, where other programs may set their own mark. The rules
 		// therefore also store the need to masquerade in the packet's priority, which the kernel keeps on this path but
@@ -55,11 +55,11 @@ func schema(p *places) nfttable.Schema {
 		}},
 		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{
-			// If IPVS did not translate a packet, for example because another program deleted the virtual server, the
-			// packet must not reach the host's own programs.
+			// If IPVS did not translate a packet, for example because another program deleted the virtual server, it
+			// must not reach the host's own programs.
 			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
-			// During a takeover, the host has no route to the virtual server yet, and forwards its packets to the other
-			// backend's rules, which would reject them. After a drop, TCP retransmits.
+			// During a takeover, the host has no route to the virtual server yet, and forwards packets for the virtual
+			// server to the other backend's rules, which would reject them. After a drop, TCP retransmits.
 			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
 			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",

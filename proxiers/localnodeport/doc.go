@@ -1,4 +1,4 @@
-// Package localnodeport serves TCP NodePorts on the loopback addresses of the host, 127.0.0.1 and ::1 (KEP-6032). The
+// Package localnodeport serves TCP NodePorts on the host's loopback addresses, 127.0.0.1 and ::1 (KEP-6032). The
 // backends' kernel rules do not cover loopback addresses, because a packet to 127.0.0.0/8 must not leave the host. The
 // package listens on each loopback address and relays connections in user space to the plan's endpoints.
 //

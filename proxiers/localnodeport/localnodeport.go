@@ -16,17 +16,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "localnodeport"
 
 // Options configures a Proxier.
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Contain runs the goroutines of the relay that accept connections. Contain may be nil.
+	// Contain runs the relay's goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with a panic from a connection's goroutine. A panic in this goroutine ends only the one
-	// connection.
+	// The relay calls Panicked with a panic from a connection's goroutine. A panic in a connection's goroutine ends
+	// only that connection.
 	Panicked func(err error)
 }
 

@@ -34,7 +34,7 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to an address of this host and returns the error from the ICMP response. If a rule in the
+// knock sends a datagram to one of this host's addresses and returns the error from the ICMP response. If a rule in the
 // output hook rejects the packet, the kernel returns EPERM immediately, and later also delivers the ICMP message.
 func knock(t *testing.T, at string) error {
 	t.Helper()

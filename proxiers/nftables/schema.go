@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The SetIDs of the fixed sets and maps.
+// The constants are the SetIDs of the fixed sets and maps.
 const (
 	services nfttable.SetID = iota
 	nodePorts
@@ -49,7 +49,7 @@ type Options struct {
 	// pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
 	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
-	// that masquerades these packets. Remember and Masquerade are empty if the mark alone is enough.
+	// that masquerades a packet after Remember. Remember and Masquerade are empty if the mark alone is enough.
 	Remember, Masquerade string
 	// Learn holds chains that jump to the learn chain. The chains in Learn process a new connection after its endpoint
 	// has been chosen.
@@ -61,7 +61,7 @@ type Options struct {
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
-// LearnNew is the rule in the chains in Options.Learn.
+// LearnNew is the rule for the chains in Options.Learn.
 const LearnNew = "ct state new jump learn"
 
 // Schema returns the schema of a backend's tables.

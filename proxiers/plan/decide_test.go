@@ -15,7 +15,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// The Routes of the test plan are indexed by Origin.
+// The test plan's Routes are indexed by Origin.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}

@@ -10,8 +10,7 @@ import (
 const (
 	// OtherPort applies to packets to a ClusterIP's unused ports.
 	OtherPort = Reject
-	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor an address of
-	// the host.
+	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host address.
 	Unallocated = Drop
 	// NotRelayed applies to packets to a NodePort on Node.LoopbackAddrs that use one of the NotRelayedProtocols.
 	NotRelayed = Reject
@@ -21,7 +20,7 @@ const (
 func NotRelayedProtocols() []Protocol { return []Protocol{UDP, SCTP} }
 
 // Destinations iterates over the non-loopback addresses and ports where this host serves the ServicePort, each with its
-// frontend. A NodePort has one destination for each address in Node.NodePortAddrs of the ServicePort's family.
+// frontend. A NodePort has one destination for each address of the ServicePort's family in Node.NodePortAddrs.
 func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend] {
 	return func(yield func(netip.AddrPort, *Frontend) bool) {
 		for i := range s.Frontends {

@@ -37,7 +37,7 @@ type Node struct {
 	HostAddrs []netip.Addr `json:"addresses,omitempty"`
 	// NodePortAddrs holds the non-loopback addresses that accept NodePorts.
 	NodePortAddrs []netip.Addr `json:"nodePortAddresses,omitempty"`
-	// LoopbackAddrs holds the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1. On these addresses,
+	// LoopbackAddrs holds the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1. On LoopbackAddrs,
 	// Edgeway relays TCP in user space (proxiers/localnodeport, KEP-6032) and rejects the other protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
 	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
@@ -45,23 +45,22 @@ type Node struct {
 	// Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
-	// ServiceCIDRs holds the ranges that ClusterIPs are allocated from. Packets to an address in these ranges are
-	// dropped unless the address is an active ClusterIP. ServiceCIDRs and PodSources have the form that Minimal
-	// returns.
+	// ServiceCIDRs holds the ranges that ClusterIPs are allocated from. Packets to an address in ServiceCIDRs are
+	// dropped unless it is an active ClusterIP. ServiceCIDRs and PodSources have the form that Minimal returns.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
-	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with these source addresses for
-	// Services that the host has no route to. If Uplinks is empty, Edgeway adds no routes for Services.
+	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with the uplinks' source
+	// addresses for Services that the host has no route to. If Uplinks is empty, Edgeway adds no routes for Services.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
 }
 
-// Uplink is an interface (other than lo) that is up, with a source address. The address may belong to another
+// Uplink is an interface (other than lo) that is up, with a source address. An Uplink's address may belong to another
 // interface.
 type Uplink struct {
 	Addr      netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
 }
 
-// ServicePort is a port of a Service in one address family.
+// ServicePort is a Service port in one address family.
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
@@ -109,6 +108,7 @@ type HealthCheck struct {
 	Name      string `json:"name"`
 	Port      uint16 `json:"port"`
 	// LocalReady is the number of distinct addresses of ready endpoints on this host in one address family. For a
-	// dual-stack Service, LocalReady is the larger number, because each pod has an address in both families.
+	// dual-stack Service, LocalReady is the larger of the two families' numbers, because each pod has an address in
+	// both families.
 	LocalReady int `json:"localEndpoints"`
 }

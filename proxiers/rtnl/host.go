@@ -21,7 +21,7 @@ func subscribe(buffer int, groups ...uint) (Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A buffer size above net.core.rmem_max needs CAP_NET_ADMIN. Without this capability, the socket keeps the default
+	// A buffer size above net.core.rmem_max needs CAP_NET_ADMIN. Without CAP_NET_ADMIN, the socket keeps the default
 	// buffer size.
 	_ = s.SetReceiveBufferSize(buffer, true)
 	return socket{s}, nil

@@ -1,5 +1,5 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
-// reports these changes in rtnetlink notifications.
+// reports the changes in rtnetlink notifications.
 //
 // Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss,
 // any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and continues.

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// Protocol is the routing protocol number of Edgeway's routes. No other known program uses this number. Edgeway's
-// packages define a name for this number in /etc/iproute2/rt_protos.d.
+// Protocol is the routing protocol number of Edgeway's routes. No other known program uses protocol number 119.
+// Edgeway's packages define a name for the number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
 // metric is higher than the metrics of other programs' routes. If a destination has two routes, the kernel uses the one
@@ -49,7 +49,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes with Edgeway's protocol number, from all routing tables.
+// own returns the routes with Edgeway's protocol number from all routing tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -142,7 +142,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route. With replace, it replaces Edgeway's route to the same destination, but not another program's route
+// put adds a route. With replace, put replaces Edgeway's route to the same destination, but not another program's route
 // with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd

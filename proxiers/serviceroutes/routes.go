@@ -147,8 +147,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted returns the routes that must exist. A family has none while its uplink is down, because the next plan will
-// have another uplink.
+// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the next
+// plan will have another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {

@@ -5,11 +5,11 @@
 // (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter, because
 // the kernel translates the packet and then looks up the route again.
 //
-// Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of these routes
-// is so high that any other route to the same destination takes precedence. The routes use an interface that is up and
-// is not lo, for three reasons: IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject), TCP would announce
-// a maximum segment size of 65,495 bytes, and a forwarded packet that no rule translates would loop on lo until its hop
-// limit reaches zero.
+// Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of Edgeway's
+// routes is so high that any other route to the same destination takes precedence. The routes use an interface that is
+// up and is not lo, for three reasons: IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject), TCP would
+// announce a maximum segment size of 65,495 bytes, and a forwarded packet that no rule translates would loop on lo
+// until its hop limit reaches zero.
 package serviceroutes
 
 import (
@@ -24,7 +24,7 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "serviceroutes"
 
 // Component describes the follower. The follower maintains routes to Service ranges and addresses that the kernel has
@@ -57,7 +57,7 @@ type follower struct {
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end stops the watcher, and is nil before the first call of watch.
+	// end stops the watcher, and is nil before the first call to watch.
 	end context.CancelFunc
 
 	mu      sync.Mutex

@@ -21,7 +21,7 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit of most open connections.
+// NewLimit returns a Limit that allows at most the given number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
 // Listener wraps a listener so that its connections count towards the limit.
@@ -50,8 +50,8 @@ type client struct {
 	user    uint32
 }
 
-// clientOf returns the client of a connection. Addresses in the same IPv6 network count as one client, because a host
-// can use any number of addresses in its network.
+// clientOf returns the client that opened a connection. Addresses in the same IPv6 network count as one client, because
+// a host can use any number of addresses in its network.
 func clientOf(c net.Conn) client {
 	if local, ok := c.(*net.UnixConn); ok {
 		peer, err := Peer(local)

@@ -59,7 +59,7 @@ func (l *Links) Close() {
 	l.kernel.Close()
 }
 
-// Watch starts the watcher in a goroutine that belongs to group, unless it is already running.
+// Watch starts the watcher in a goroutine that belongs to group, unless the watcher is already running.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -147,7 +147,7 @@ func (c *Conn) ask(how netlink.HeaderFlags, kind uint16, body []byte, visit func
 	}
 }
 
-// Generation returns the kernel's count of transactions in the network namespace, modulo 2^32.
+// Generation returns the kernel's transaction count for the network namespace, modulo 2^32.
 func (c *Conn) Generation() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The message types of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
+// The ctnetlink message types are defined in linux/netfilter/nfnetlink_conntrack.h.
 const (
 	subsystem = 1 << 8 // NFNL_SUBSYS_CTNETLINK
 	msgGet    = subsystem | 1

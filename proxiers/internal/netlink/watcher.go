@@ -29,9 +29,9 @@ type WatcherOptions struct {
 	// Concerns. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
 	// transaction's other notifications.
 	Concerns func(Message) (what string)
-	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. The goroutine that
-	// calls Notify is in Run or Own and does not hold the lock. After the Watcher has called Notify, it does not call
-	// Notify again before the next Forget.
+	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and Own call
+	// Notify without holding the lock. After the Watcher has called Notify, it does not call Notify again before the
+	// next Forget.
 	Notify func(reason string)
 }
 
@@ -66,7 +66,7 @@ type Watcher struct {
 	dirty string
 	// reported is set from the report of drift until the full sync that repairs it.
 	reported bool
-	// outside reports whether an attempt to rejoin the group failed. Run retries at the read deadline.
+	// outside reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
 	outside bool
 }
 

@@ -52,8 +52,8 @@ func Cleanup(ctx context.Context, table string) error {
 		}
 	}
 	// A packet traverses the rules of the generation that was current when it arrived, but each map or set lookup uses
-	// the current generation (Linux 6.18). During the deletion, the rules might therefore not match a packet to its
-	// Service and reject it, although another backend now serves the Service.
+	// the current generation (Linux 6.18). During the deletion, the rules might therefore reject a packet because they
+	// no longer match it to its Service, although another backend now serves the Service.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}

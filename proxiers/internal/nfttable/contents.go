@@ -33,7 +33,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// ClientMap is an nft map from client addresses to other addresses. Rules in the packet path add the elements.
+// ClientMap is an nft map from client addresses to other addresses. Rules in the packet path add elements to a
+// ClientMap.
 type ClientMap struct {
 	Family plan.Family
 	Name   string
@@ -47,7 +48,7 @@ const pruneAttempts = 5
 
 // sureClients is the number of clients that are certain to fit into one datagram. A list that spans several datagrams
 // may be incomplete, because the map changes while it is read, or for the reason explained at reread. Prune therefore
-// reads such a list twice.
+// reads lists that span several datagrams twice.
 const sureClients = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that

@@ -13,9 +13,9 @@
 // transaction replaces a whole table.
 //
 // The kernel accepts a netlink batch only if it contains the generation number of the last transaction. If another
-// program's transaction came first, netlink notifications show the package what it changed. If the other transaction
-// did not change Edgeway's tables, the package sends the batch again. If it did, a full sync compares the tables with
-// the plan.
+// program's transaction came first, netlink notifications show what the other transaction changed. If the other
+// transaction did not change Edgeway's tables, the package sends the batch again. If the other transaction changed
+// Edgeway's tables, a full sync compares them with the plan.
 //
 // If the kernel's state is unknown, for example after a restart, the package reads its own tables through netlink, and
 // then rewrites all rules and the elements that differ. The package keeps map elements that rules in the packet path

@@ -37,7 +37,7 @@ type Object struct {
 	numbered bool
 }
 
-// Rules returns the templates of a chain's rules for a host.
+// Rules returns the templates for a chain's rules on a host.
 type Rules interface {
 	Rules(n *plan.Node) []string
 }
@@ -80,7 +80,8 @@ func (n *Needs) Shared(set SetID, e Element) {
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object. The caller must first add the objects that it refers to. Adding an object twice has no effect.
+// Object adds an object. The caller must first add the objects that the object refers to. Adding an object twice has no
+// effect.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)

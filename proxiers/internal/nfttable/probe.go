@@ -34,8 +34,8 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 }
 
 // checked interprets the error from a check. If the kernel killed nft, or nft ran out of memory, the check is
-// inconclusive. The error must then not wrap ErrUnsupported, because Edgeway would use another backend until the next
-// reload.
+// inconclusive. After an inconclusive check, the error must not wrap ErrUnsupported, because Edgeway would otherwise
+// use another backend until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {

@@ -117,8 +117,8 @@ func parseRaw(b []byte) (e rawElement) {
 	return e
 }
 
-// errUnreadable means that Edgeway does not write elements of this form, because another version created the set or
-// another program added the element.
+// errUnreadable means that an element does not have the form that Edgeway writes, because another version created the
+// set or another program added the element.
 var errUnreadable = errors.New("not an element that Edgeway writes")
 
 // decode returns the entry for an element of a fixed set. Chain names and comments are interned in names, so that

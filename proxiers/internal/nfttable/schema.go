@@ -59,7 +59,7 @@ type Set struct {
 // Field is a component of an element's key.
 type Field uint8
 
-// The fields of an Element.
+// An element's key can have these fields.
 const (
 	Addr Field = iota
 	Proto

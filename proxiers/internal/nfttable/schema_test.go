@@ -95,7 +95,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions for a change, which contain about chunk elements each.
+// transactions returns the transactions for a change, with about chunk elements each.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()

@@ -210,7 +210,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	}
 }
 
-// Apply returns even if a child process of nft never closes the pipes.
+// Apply returns even if nft's child process never closes the pipes.
 func TestNFTWithHungChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()

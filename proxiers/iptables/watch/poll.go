@@ -35,11 +35,10 @@ type observation struct {
 	settled bool
 }
 
-// poll is the Watcher for iptables-legacy, because the kernel sends no notifications about its tables. For each table,
-// poll compares the size, the number of entries and the offsets of the built-in chains with the values after Edgeway's
-// last restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12
-// µs of CPU time per second (Linux 6.18). poll reads a table (0.11 s of CPU time for nat) only if one of the values
-// differs.
+// poll is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table, poll
+// compares the size, the number of entries and the offsets of the built-in chains with the values after Edgeway's last
+// restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of
+// CPU time per second (Linux 6.18). poll reads a table (0.11 s of CPU time for nat) only if one of the values differs.
 //
 // While a restore waits for the iptables programs' lock, another program may change the table. poll therefore also
 // compares the change in the number of entries with the number of entries that Edgeway wrote.

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Edgeway uses these iptables tables. An Input contains nat before filter, because a new Service works as soon as the
-// nat table contains its rules.
+// NAT and Filter are the iptables tables that Edgeway uses. An Input contains nat before filter, because a new Service
+// works as soon as the nat table contains its rules.
 const (
 	NAT    = "nat"
 	Filter = "filter"

@@ -147,7 +147,7 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset sends a TCP reset to both peers and discards unsent data. A second call of reset does nothing.
+// reset sends a TCP reset to both peers and discards unsent data. Calling reset again does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

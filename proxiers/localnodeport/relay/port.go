@@ -35,8 +35,8 @@ func (p *Port) Stop() {
 	p.accepting.Wait()
 }
 
-// accept accepts connections until Stop. At the connection limit, it holds one accepted connection until another one
-// ends.
+// accept accepts connections until Stop. At the connection limit, accept holds one accepted connection until another
+// one ends.
 func (p *Port) accept() {
 	r := p.relay
 	for {

@@ -1,4 +1,4 @@
-// Package relay copies data between clients on this host and endpoints over TCP, and forwards half-closes and resets. A
+// Package relay copies data over TCP between clients on this host and endpoints, and forwards half-closes and resets. A
 // Target chooses the endpoints.
 //
 // Each connection has two goroutines, one for each direction, that call io.Copy. io.Copy uses splice(2) in Go 1.26, so
@@ -73,8 +73,8 @@ type Options struct {
 	Paused func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with a panic from a connection's goroutine. A panic in this goroutine ends only the one
-	// connection.
+	// The relay calls Panicked with a panic from a connection's goroutine. A panic in a connection's goroutine ends
+	// only that connection.
 	Panicked func(err error)
 }
 
