@@ -125,7 +125,7 @@ type Path struct {
 	// Shortcut names the shortcut that the connection uses, or explains why the connection traverses the rules.
 	// Shortcut is "" if the backend has no shortcuts.
 	Shortcut string
-	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose the endpoint.
+	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose it.
 	Scheduler string
 	// Server is the address of the scheduler's virtual server.
 	Server netip.AddrPort

@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace moves the test to a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test. The endpoints' addresses are on lo. Packets to other addresses leave the host through a
-// default route and create connection-tracking entries.
+// enterNamespace moves the test to a new network namespace. The thread stays locked, so it and the namespace disappear
+// after the test. The endpoints' addresses are on lo. Packets to other addresses leave the host through a default route
+// and create connection-tracking entries.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {

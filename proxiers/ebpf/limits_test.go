@@ -161,8 +161,8 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(1, "one")
 }
 
-// If the connection-tracking table is more than half full, the tc program adds no entry, and nftables serves the
-// connection.
+// If the connection-tracking table is more than half full, the tc program adds no entry and nftables serves new
+// connections.
 func TestHalfFullTracking(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

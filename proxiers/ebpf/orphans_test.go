@@ -78,8 +78,7 @@ func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	}
 }
 
-// If an application reconnects a Service connection's socket to another address, the socket no longer belongs to the
-// Service.
+// If an application reconnects a Service connection's socket to another address, it no longer belongs to the Service.
 func TestSocketsThatConnectElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

@@ -185,7 +185,7 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 }
 
 // attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
-// forwards the device's connections.
+// forwards its connections.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {

@@ -18,8 +18,8 @@ import (
 
 const (
 	// staleFor is the delay before a set that no frontend uses any more is deleted. A program that has just read a
-	// frontend still needs the frontend's old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes
-	// per second (Linux 6.18).
+	// frontend still needs its old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes per second
+	// (Linux 6.18).
 	staleFor = time.Second
 	// retryFirst and retryMost are the shortest and longest delays between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute

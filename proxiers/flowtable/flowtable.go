@@ -89,7 +89,7 @@ type follower struct {
 	written time.Time
 	// touched holds the changes by other programs since written.
 	touched map[tableID]*touched
-	// unavailable explains why this host has no fast path, or is nil if the fast path works.
+	// unavailable explains why this host has no fast path, or is nil if it works.
 	unavailable error
 	plan        *plan.Plan
 	// offloads holds the names of the flowtable's devices.

@@ -81,7 +81,7 @@ func (f *follower) touch(m netlink.Message) {
 	}
 }
 
-// owns returns the function that recognizes the backend's chains in a table, or nil if the table is not shared.
+// owns returns the function that recognizes the backend's chains in a table, or nil if it is not shared.
 func (f *follower) owns(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
@@ -92,8 +92,7 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 }
 
 // ownRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps to
-// the backend's chain. If another program changes the backend's chains or the jumps to them, the backend detects and
-// repairs the damage.
+// it. If another program changes the backend's chains or the jumps to them, the backend detects and repairs the damage.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

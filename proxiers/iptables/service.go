@@ -199,7 +199,7 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// endpoints adds chains for the endpoints that need a chain.
+// endpoints adds chains for the endpoints that need one.
 func (s *service) endpoints() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {

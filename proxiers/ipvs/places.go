@@ -44,7 +44,7 @@ var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort returns the port that a pool's server uses if the port is free.
+// usualPort returns the port that a pool's server uses if it is free.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
 // anchor returns the address and port that the servers' addresses and ports are derived from, or an invalid AddrPort if

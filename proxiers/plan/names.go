@@ -11,7 +11,7 @@ import (
 // ServicePortName identifies a Service port.
 type ServicePortName struct {
 	Namespace, Name string
-	// Port is the port's name in the Service, or "" if the port has no name.
+	// Port is the port's name in the Service, or "" if it has none.
 	Port     string
 	Protocol Protocol
 }

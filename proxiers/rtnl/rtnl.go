@@ -147,7 +147,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.Close()
 }
 
-// follow reads from the socket until the socket fails or ctx is done.
+// follow reads from the socket until it fails or ctx is done.
 func (w *Watcher) follow(ctx context.Context) error {
 	matters, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup

@@ -34,7 +34,7 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// link returns the index of an interface, or 0 if the interface does not exist or is down.
+// link returns the index of an interface, or 0 if it does not exist or is down.
 func (k *kernel) link(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -155,7 +155,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove removes a route, and succeeds if the route no longer exists.
+// remove removes a route, and succeeds if it no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {

@@ -76,7 +76,7 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use adds a frontend to an address and reports whether the address had no frontend before.
+// use adds a frontend to an address and reports whether it had none before.
 func (p *places) use(a netip.Addr) (first bool) {
 	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
 		p.left++

@@ -58,11 +58,11 @@ type Watcher struct {
 
 	mu  sync.Mutex
 	buf []byte
-	// generation is the number of the last transaction that the watcher has read the notifications about, or 0 if
-	// notifications were lost.
+	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if notifications
+	// were lost.
 	generation uint32
-	// While the watcher reads the notifications about a transaction, dirty describes the Edgeway object that the
-	// transaction changed.
+	// While the watcher reads the notifications about a transaction, dirty describes the Edgeway object that it
+	// changed.
 	dirty string
 	// reported is set from the report of drift until the full sync that repairs it.
 	reported bool
@@ -256,8 +256,8 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes a notification. At the end of a transaction, note returns a description of the Edgeway object that the
-// transaction changed. Notifications with the port own are about transactions that Commit sent.
+// note processes a notification. At the end of a transaction, note returns a description of the Edgeway object that it
+// changed. Notifications with the port own are about transactions that Commit sent.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

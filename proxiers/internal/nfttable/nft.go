@@ -115,7 +115,7 @@ func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
 // short returns the text after "Error: " in the first line of nft's message that contains it. The position in the input
-// is omitted, because the operator does not see the input.
+// is omitted, because the operator does not see it.
 func short(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
@@ -154,7 +154,7 @@ func refused(err error) bool {
 	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
 }
 
-// undelivered reports whether nft failed to send a transaction to the kernel, or the kernel had no memory for it.
+// undelivered reports whether nft failed to send a transaction to the kernel, or the kernel ran out of memory for it.
 func undelivered(err error) bool {
 	said := func(what string) bool { return strings.Contains(saying(err), what) }
 	return slices.ContainsFunc([]string{

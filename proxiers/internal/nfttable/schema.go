@@ -47,7 +47,7 @@ type Set struct {
 	Name string
 	Key  []Field
 	Data Data
-	// If the set's key has no protocol field, Proto is the protocol of all elements.
+	// If the set's key has no protocol field, Proto applies to all elements.
 	Proto plan.Protocol
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool

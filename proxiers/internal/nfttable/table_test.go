@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newTable returns a table in a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test.
+// newTable returns a table in a new network namespace. The thread stays locked, so it and the namespace disappear after
+// the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	runtime.LockOSThread()

@@ -20,7 +20,7 @@ type span struct {
 	remove bool
 }
 
-// resetWire empties a batch. The batch keeps its buffer unless the buffer is larger than 1 MiB.
+// resetWire empties a batch, and also frees its buffer if it is larger than 1 MiB.
 func resetWire(w *netlink.Batch) {
 	if w.Size() > 1<<20 {
 		*w = netlink.Batch{}

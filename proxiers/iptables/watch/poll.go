@@ -135,8 +135,8 @@ func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
 }
 
-// observe records a table's state after a restore, unless the restore alone cannot explain the state. A table that
-// Edgeway never wrote may be missing.
+// observe records a table's state after a restore, unless the restore alone cannot explain it. A table that Edgeway
+// never wrote may be missing.
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
@@ -164,9 +164,8 @@ func (p *poll) changed() (suspects []Table) {
 	return suspects
 }
 
-// inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the
-// read, so that poll detects a change during the read. inspect skips a table that is not settled, which remains
-// suspect.
+// inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the read
+// so that poll detects a change during it. inspect skips a table that is not settled, which remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)

@@ -69,7 +69,7 @@ func TestPollCreatesNoTable(t *testing.T) {
 	}
 }
 
-// poll evaluates changes during a full sync only after the full sync.
+// poll evaluates changes made during a full sync only after the sync has finished.
 func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false

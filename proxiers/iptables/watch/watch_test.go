@@ -198,7 +198,7 @@ func (w *watched) wantReport(t *testing.T, what string) {
 	}
 }
 
-// wantSilence waits long enough for the watcher to detect a change, and fails the test if the watcher reports drift.
+// wantSilence waits long enough for the watcher to detect a change, and fails the test if it reports drift.
 func (w *watched) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
@@ -365,7 +365,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	}
 }
 
-// Own reports a change that another program made before the restore, even if Run has not detected the change yet.
+// Own reports a change that another program made before the restore, even if Run has not detected it yet.
 func TestDamageBeforeRestoreIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {

@@ -23,7 +23,7 @@ const (
 )
 
 // lock waits until the programs' lock is free, and measures the waiting time. The program then acquires the lock
-// itself, because a process cannot pass the lock to another process.
+// itself, because a process cannot pass it to another process.
 type lock struct {
 	path  string
 	taken atomic.Uint64

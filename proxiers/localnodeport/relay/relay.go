@@ -180,7 +180,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain starts a connection's goroutine and does not restart it after a panic, because a panic ends the connection.
+// contain starts a connection's goroutine and does not restart it after a panic, because a panic ends it.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
