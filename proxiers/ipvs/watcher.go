@@ -104,7 +104,7 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.move(nil, want)
 }
 
-// made reports whether Edgeway wrote the server. The server may have lost Edgeway's mark since then.
+// made reports whether Edgeway wrote the server. The server may have lost Edgeway's mark since Edgeway wrote it.
 func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
