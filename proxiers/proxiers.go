@@ -1,5 +1,5 @@
-// Package proxiers defines the contract between the daemon, which computes the plan, and the proxiers, which apply the
-// plan to the host: one backend, and the followers that run after the backend.
+// Package proxiers defines the contract between the daemon, which computes the plan, and the proxiers, which apply it
+// to the host. The proxiers are one backend and the followers that run after it.
 //
 // A Component describes a backend or a follower. Component.New returns a running Proxier. A Proxier may implement
 // further interfaces: a Proxier with deferred work is a Maintainer, and a Proxier with metrics is a
@@ -23,9 +23,9 @@ import (
 
 // Change is the difference between the last applied plan and the next plan.
 type Change struct {
-	// A nil Prev means that the host's state is unknown: Apply must read and correct the state (a full sync).
+	// A nil Prev means that the host's state is unknown, so Apply must read and correct it (a full sync).
 	Prev, Next *plan.Plan
-	// Changed lists the ServicePorts of Next that are new or differ from Prev. Removed lists the ServicePorts of Prev
+	// Changed lists the ServicePorts in Next that are new or differ from Prev. Removed lists the ServicePorts in Prev
 	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts.
 	Changed, Removed []*plan.ServicePort
 }
@@ -37,7 +37,7 @@ func NewChange(prev, next *plan.Plan) Change {
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty reports whether the plans are equal, so that a partial sync would do nothing.
+// Empty reports whether a partial sync would do nothing because the plans are equal.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -46,15 +46,15 @@ func (c Change) Empty() bool {
 
 // Applier applies a plan to the host.
 //
-// Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error the
+// Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error, the
 // caller's next Change has a nil Prev. If Prev is not nil, the cost of Apply depends on the number of changes, not on
-// the size of the plan. Prev is the plan of the last successful Apply, or an equal plan.
+// the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
 
-// Proxier is a running backend or follower. Close releases the resources of the process but leaves the kernel's state,
-// so that the kernel keeps forwarding.
+// Proxier is a running backend or follower. Close releases the process's resources but leaves the kernel state in
+// place, so the kernel keeps forwarding.
 type Proxier interface {
 	Applier
 	Close() error
@@ -63,10 +63,10 @@ type Proxier interface {
 // Maintainer is a Proxier with deferred work, such as deleting idle entries or retrying a port that was in use. The
 // daemon calls Due and Maintain on the goroutine that calls Apply.
 type Maintainer interface {
-	// Due returns the time at which Maintain next has work to do, or the zero time if no work is left.
+	// Due returns the time when Maintain next has work to do, or the zero time if no work is left.
 	Due() time.Time
-	// Maintain does the work that is due. Failed work becomes due again later. The caller logs the error of Maintain,
-	// but does not repeat Apply.
+	// Maintain does the work that is due. Failed work becomes due again later. The caller logs Maintain's error but
+	// does not repeat Apply.
 	Maintain(ctx context.Context) error
 }
 
@@ -89,14 +89,14 @@ type Frontends struct {
 
 // Offloading describes the connections that currently bypass the nftables rules.
 type Offloading struct {
-	// Devices are the network devices, sorted, between which the Proxier offloads connections.
+	// Devices lists the network devices that take part in offloading, in sorted order.
 	Devices []string `json:"devices,omitempty"`
 	// Services holds the ServicePorts that opted in, in plan order.
 	Services []OffloadedService `json:"services,omitempty"`
 }
 
 // OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count the traffic since
-// the start of these connections, and are zero if the kernel does not count traffic.
+// the connections started, and are zero if the kernel does not count traffic.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -105,14 +105,14 @@ type OffloadedService struct {
 	Bytes   uint64               `json:"bytes,omitempty"`
 }
 
-// Offloader is a Proxier that offloads connections from the nftables rules. If this host cannot offload connections,
-// the Offloader reports a fault with the ID FastPathFault.
+// Offloader is a Proxier that lets connections bypass the nftables rules. If this host cannot offload connections, the
+// Offloader reports a fault with the ID FastPathFault.
 type Offloader interface {
-	// Offloading is slow, because the kernel visits all connections. Offloading may be called from any goroutine.
+	// Offloading is slow because the kernel visits all connections. Offloading may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
-// IDs of faults that several packages use.
+// The following fault IDs are used by several packages.
 const (
 	// FastPathFault means that no connection can bypass the rules.
 	FastPathFault = "fast-path"
@@ -120,8 +120,8 @@ const (
 	PortFault = "ports"
 )
 
-// Unserved returns the fault for a port on which Edgeway cannot listen. object is the Service or configuration key to
-// which the port belongs. The scope of the fault is the address of at.
+// Unserved returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key that
+// the port belongs to. The fault's scope is the address in at.
 func Unserved(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
@@ -134,16 +134,16 @@ func Unserved(severity fault.Severity, at netip.AddrPort, object string, err err
 	}
 }
 
-// Path holds details of a connection's path to its endpoint that only the backend can report.
+// Path holds details of a connection's path that only the backend can report.
 type Path struct {
 	// Shortcut names the shortcut that the connection uses, or explains why the connection traverses the rules.
 	// Shortcut is "" if the backend has no shortcuts.
 	Shortcut string
-	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose the endpoint.
+	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose it.
 	Scheduler string
 	// Server is the address of the scheduler's virtual server.
 	Server netip.AddrPort
-	// Endpoints holds the endpoints from which the scheduler chooses.
+	// Endpoints holds the endpoints that the scheduler chooses from.
 	Endpoints map[netip.AddrPort]Chosen
 }
 
@@ -155,58 +155,59 @@ type Chosen struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. The methods of an Explainer may be called from any goroutine.
+// Explainer is a backend that can report a Path. An Explainer's methods may be called from any goroutine.
 type Explainer interface {
-	// Explain queries the kernel about a connection for which the plan's verdict is Forward. bound reports whether the
-	// connection's socket is bound to an address.
+	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
+	// socket is bound to an address.
 	Explain(d plan.Decision, bound bool) (Path, error)
-	// Summary returns lines of text about the connections that the backend has forwarded so far, or none.
+	// Summary returns lines of text about the connections that the backend has forwarded so far.
 	Summary() []string
 }
 
-// Component describes a backend or a follower. Any function of a Component may be nil.
+// Component describes a backend or a follower. Any of a Component's functions may be nil.
 type Component struct {
-	// If the Component is a backend, Name is a value of `proxy.backend` in the configuration.
+	// If the Component is a backend, Name is one of the values of `proxy.backend` in the configuration.
 	Name string
 	// Doc is a short description of a backend for the configuration reference.
 	Doc string
-	// A Component with Resolve is an alias and has no other function. Resolve returns the Name of the Component that
-	// the host should use, for example because a program has two implementations.
+	// A Component with Resolve is an alias and has no other function. Resolve returns the Name of the Component to use
+	// on this host, for example if a program has two implementations.
 	Resolve func(ctx context.Context) (string, error)
 	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported if a kernel feature or a
 	// program is missing. Probe changes nothing on the host.
 	Probe func(ctx context.Context) error
-	// Faults returns a fault for each feature that the host lacks and without which the Component runs with
-	// restrictions. Faults changes nothing on the host.
+	// Faults returns a fault for each missing host feature that restricts the Component. Faults changes nothing on the
+	// host.
 	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
-	// New has no side effect on the host.
+	// New has no side effects on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
-	// Cleanup removes the state that any version of the Component left on the host, but no state of another Component.
-	// Cleanup needs no running Proxier. If the Component left no state, Cleanup changes nothing (for example, loads no
-	// kernel module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot check this host,
-	// because a program or a privilege is missing. After the first successful Apply of the backend, the daemon runs
-	// Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing behind.
+	// Cleanup removes the state that any version of the Component left on the host, but not the state of other
+	// Components. Cleanup does not need a running Proxier. If the Component left no state, Cleanup changes nothing (for
+	// example, it loads no kernel module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot
+	// check this host, because a program or a privilege is missing. After the backend's first successful Apply, the
+	// daemon runs Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing
+	// behind.
 	Cleanup func(ctx context.Context, env Env) error
 	// Gaps returns the features of a ServicePort that the Component omits or implements differently. The result depends
 	// only on the ServicePort. A nil Gaps means that the Component has no gaps.
 	Gaps func(svc *plan.ServicePort) []Gap
-	// Settings are the keys of the configuration section named after the Component.
+	// Settings lists the keys of the configuration section named after the Component.
 	Settings []Setting
-	// Traits are facts about the Component that packages of the daemon need.
+	// Traits holds facts about the Component that the daemon's packages need.
 	Traits Traits
 }
 
-// Setting is a key of the configuration.
+// Setting describes a configuration key.
 type Setting struct {
 	Name string
 	Doc  string
 	// Default is a string or a bool.
 	Default any
-	// Values are the allowed values of a string. A setting with nil Values is a bool.
+	// Values lists the allowed values of a string. A setting with nil Values is a bool.
 	Values []string
 }
 
-// Gap is a documented difference between a Component and the plan.
+// Gap is a documented difference between a Component's behaviour and the plan.
 type Gap struct {
 	// Feature is the usual technical term for the feature, such as "session affinity".
 	Feature string
@@ -216,27 +217,26 @@ type Gap struct {
 
 // Traits are facts about a Component.
 type Traits struct {
-	// DropIn names the packaged example of a systemd drop-in that the Component needs, or is "" if the Component needs
-	// none.
+	// DropIn names the packaged example of the systemd drop-in that the Component needs, or is "" if it needs none.
 	DropIn string
-	// SharedTables lists the tables in which the Component and other programs have chains. OwnTable covers the tables
+	// SharedTables lists the nftables tables that the Component shares with other programs. OwnTable covers the tables
 	// that belong to Edgeway alone.
 	SharedTables []SharedTable
-	// Cost is the memory that a backend needs to write all Services, including the memory of the kernel and of the
-	// programs that the backend runs. Cost is zero for a backend that writes by netlink.
+	// Cost is the memory that a backend needs to write all Services, including memory in the kernel and in the programs
+	// that the backend runs. Cost is zero for a backend that uses netlink.
 	Cost Cost
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
 	// NoFastPath is a sentence that explains why the backend's connections must not bypass the rules, or "" if
-	// bypassing is allowed. A backend whose connections netfilter's connection tracking does not translate needs
-	// NoFastPath.
+	// bypassing is allowed. A backend needs NoFastPath if netfilter's connection tracking does not translate its
+	// connections.
 	NoFastPath string
 }
 
-// Cost is the memory in bytes for a ServicePort, and for each of its addresses and endpoints.
+// Cost is the memory, in bytes, for a ServicePort and for each of its addresses and endpoints.
 type Cost struct{ Port, Address, Endpoint int64 }
 
-// Env holds the parameters of a Component's New and Cleanup.
+// Env holds the parameters for a Component's New and Cleanup functions.
 type Env struct {
 	Logger *slog.Logger
 	// Families are the address families that the kernel supports, IPv4 first.
@@ -244,17 +244,17 @@ type Env struct {
 	// MasqueradeBit is the bit (0 to 31) of the packet mark that requests masquerading. OwnMark derives the mark of the
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
-	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Before
-	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, which the other backend
-	// still forwards.
+	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Until
+	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
+	// forwards them.
 	Takeover bool
-	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
-	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.
+	// The Component calls Drift, from any goroutine, if another program changed or removed its state in the kernel. The
+	// daemon then runs a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
 	// A Maintainer calls Wake, from any goroutine, if work becomes due before the time that Due last returned. The
 	// daemon then calls Due again. Wake is never nil.
 	Wake func()
-	// Settings are the values of Component.Settings by name. A missing setting has its default value.
+	// Settings maps the names in Component.Settings to their values. A missing setting has its default value.
 	Settings map[string]any
 	// During a long Apply, the Component calls Progress with the number of ServicePorts written so far and the total
 	// number. Progress is never nil.
@@ -265,7 +265,7 @@ type Env struct {
 	Contain Contain
 }
 
-// Contain calls run, and calls run again after a panic. With a nil Contain, a panic ends the process.
+// Contain calls run, and calls it again after a panic. With a nil Contain, a panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a function in a goroutine that belongs to group. part names the function in logs.
@@ -285,21 +285,22 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 //
 // For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
 // The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
-// 23, and Calico uses bits 16 to 31. Cilium claims bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for packets of
-// the host, and bits 12 to 15 only for IPsec.
+// 23, and Calico uses bits 16 to 31. Cilium claims bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the host's
+// packets, and bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
-// ErrUnsupported means that the host lacks a feature that the Component needs. The wrapping error names the feature.
+// ErrUnsupported means that the host lacks a feature that the Component needs. The error that wraps ErrUnsupported
+// names the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
-// ErrRefused means that the kernel rejected the content of a transaction, and would reject the same content again. A
-// transport failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller searches for
-// the faulty ServicePort by bisection and leaves it out.
+// ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport
+// failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the faulty
+// ServicePort by bisection and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
 
-// Refusal is an ErrRefused for which the kernel reports the cause.
+// Refusal is an ErrRefused with a cause reported by the kernel.
 type Refusal struct {
-	// Services are the ServicePorts that contain the rejected element.
+	// Services lists the ServicePorts that contain the rejected element.
 	Services []*plan.ServicePort
 	Err      error
 }

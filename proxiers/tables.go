@@ -2,7 +2,7 @@ package proxiers
 
 import "slices"
 
-// The names of Edgeway's own nftables tables. A newer version of Edgeway finds the tables of an older version by these
+// Edgeway's own nftables tables have these names. A newer version of Edgeway finds an older version's tables by these
 // names.
 const (
 	NFTablesTable = "edgeway"
@@ -10,11 +10,11 @@ const (
 	EBPFTable     = "edgeway-ebpf"
 	// FlowtableTable is the name that KEP-4963 specifies.
 	FlowtableTable = "kube-proxy-flowtable"
-	// TraceTable exists while `edgeway doctor --trace` runs.
+	// TraceTable exists while `edgeway doctor --trace` is running.
 	TraceTable = "edgeway-trace"
 )
 
-// ownTables lists Edgeway's own tables by nft family.
+// ownTables lists Edgeway's own nftables tables by family.
 var ownTables = map[string][]string{
 	"ip":   {NFTablesTable, IPVSTable, EBPFTable},
 	"ip6":  {NFTablesTable, IPVSTable, EBPFTable},
@@ -24,7 +24,7 @@ var ownTables = map[string][]string{
 // OwnTable reports whether an nftables table belongs to Edgeway alone. The family is "ip", "ip6" or "inet".
 func OwnTable(family, name string) bool { return slices.Contains(ownTables[family], name) }
 
-// SharedTable is an nftables table in which both a Component and other programs have chains.
+// SharedTable is an nftables table that a Component shares with other programs.
 type SharedTable struct {
 	Family, Name string
 	// Owns reports whether the chain with this name belongs to the Component.

@@ -39,7 +39,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 }
 
-// connecting starts to open a TCP connection, and returns the socket without waiting for the connection.
+// connecting starts opening a TCP connection and returns the socket without waiting for the handshake.
 func connecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -1,21 +1,21 @@
 // Package conntrack deletes the connection-tracking entries that became stale because Services changed.
 //
 // The kernel translates the first packet of a flow according to the rules, and all later packets according to the
-// flow's entry in the connection-tracking table. A UDP flow never ends as long as its client keeps sending. So a client
-// whose endpoint was removed would never receive a response again, and a client that started before the Service existed
-// would never reach the Service. An SCTP association does end, but SCTP clients (S1AP, NGAP, Diameter) commonly keep
-// their source port, so that a new association matches the old entry.
+// flow's entry in the connection-tracking table. A UDP flow never ends as long as its client keeps sending. Without
+// this package, a client of a removed endpoint would never receive another response, and a client that started before
+// the Service existed would never reach it. An SCTP association does end, but SCTP clients (S1AP, NGAP, Diameter)
+// commonly keep their source port, so a new association matches the old entry.
 //
-// The follower keeps the entries of TCP connections. If the endpoint no longer exists, its kernel or a router resets
+// The follower keeps the entries for TCP connections. If the endpoint no longer exists, its kernel or a router resets
 // the connection, and the client's next attempt uses another source port and therefore another entry. Without its
-// entry, a draining connection would break. The exception is a connection that a client opened while the kernel had no
-// rules, at boot or after another program removed the rules. The unanswered SYN of such a connection leaves an entry
-// that prevents the translation of retransmissions for two minutes.
+// entry, a draining connection would break. The follower deletes the entry only for a TCP connection that a client
+// opened while the kernel had no rules, at boot or after another program removed them. An unanswered SYN from before
+// the rules existed leaves an entry that prevents the translation of retransmissions for two minutes.
 //
-// A flow's original and real destination decide whether the flow is stale. The original destination selects a frontend
-// of the plan by address and port, so the follower ignores flows to the same port of other addresses. The real
-// destination is the source address in the reply direction. The flow is stale unless this address belongs to an
-// endpoint that still serves connections.
+// A flow's original and real destinations determine whether it is stale. The original destination selects a frontend in
+// the plan by address and port, so the follower ignores flows to the same port on other addresses. The real destination
+// is the source address in the reply direction. A flow is stale unless its real destination is an endpoint that still
+// serves connections.
 package conntrack
 
 import (
@@ -29,11 +29,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "conntrack"
 
-// Component describes the follower, which must run after the backend: if the follower deleted an entry before the rules
-// change, the next packet would create the stale entry again. The Proxier is a prometheus.Collector.
+// Component describes the follower, which must run after the backend. If the follower deleted an entry before the rules
+// changed, the next packet would create the stale entry again. The Proxier is a prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -46,17 +46,18 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the last plan after which the table contained no stale entries. A full sync compares with done to find
-	// the removed frontends. After a restart of the daemon, done is nil, and the follower cannot know the removed
-	// frontends.
+	// done is the last plan that the follower has deleted all stale entries for. A full sync compares the next plan
+	// with done to find the removed frontends. After a daemon restart, done is nil, and the follower cannot find
+	// frontends that were removed earlier.
 	done *plan.Plan
 	// table is a socket that stays open after the first check. Closing a netfilter socket would block until the kernel
-	// (6.18) has freed the objects that nftables transactions deleted, 16 ms after a transaction. If the follower did
-	// not read a response completely, table is nil.
+	// (6.18) has freed the objects that nftables transactions deleted, which takes 16 ms after a transaction. table is
+	// nil if the follower did not read a response completely.
 	table *netlink.Conntrack
 }
 
-// Apply does not read the kernel's table if the change cannot have made flows stale.
+// Apply deletes stale flows. Apply does not read the kernel's connection-tracking table if no flow can have become
+// stale.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	full := change.Prev == nil
 	if full && f.done != nil {
@@ -85,9 +86,9 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// A function of context.AfterFunc starts after a short delay, even if ctx is already done.
+	// A function passed to context.AfterFunc starts after a short delay, even if ctx is already done.
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("open connection tracking: %w", err)
+		return fmt.Errorf("read connection tracking: %w", err)
 	}
 	if f.table == nil {
 		t, err := netlink.OpenConntrack()

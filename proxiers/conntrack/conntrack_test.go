@@ -19,7 +19,7 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// to applies the plan next, and fails the test unless the follower deletes the given number of flows.
+// to applies the plan next and checks how many flows the follower deletes.
 func (s *step) to(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
@@ -345,7 +345,7 @@ func TestKernelFiltersFlows(t *testing.T) {
 	}
 }
 
-// The netlink socket stays open between two checks, unless the socket may contain unread responses.
+// The netlink socket stays open between two checks, unless it may contain unread responses.
 func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
@@ -362,8 +362,8 @@ func TestSocketIsReused(t *testing.T) {
 	s.to(one, 0)
 }
 
-// With a cancelled context, every attempt to read the kernel's table fails, so a nil error proves that the follower did
-// not read the table.
+// With a cancelled context, every attempt to read the kernel's connection-tracking table fails, so a nil error proves
+// that the follower did not read it.
 func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

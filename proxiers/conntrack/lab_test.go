@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace moves the test to a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test. The endpoints' addresses are on lo. Packets to other addresses leave the host over a
-// default route and create entries in the table.
+// enterNamespace moves the test to a new network namespace. The thread stays locked, so it and the namespace disappear
+// after the test. The endpoints' addresses are on lo. Packets to other addresses leave the host through a default route
+// and create connection-tracking entries.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -60,7 +60,7 @@ func enterNamespace(t testing.TB) {
 }
 
 // awaitRoutes waits until the host accepts packets to the new IPv6 addresses. The kernel (6.18) creates the local route
-// of an address shortly after it acknowledges the request, even with "nodad".
+// for an address shortly after it acknowledges the request, even with "nodad".
 func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
@@ -235,7 +235,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// counted reads the follower's metrics for deleted flows and for checks of the table.
+// counted reads the follower's metrics for deleted flows and for connection-tracking checks.
 func (s *step) counted() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

@@ -9,15 +9,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned lists the protocols whose stale flows the follower deletes after a change. The package comment explains why
-// TCP is missing.
+// cleaned lists the protocols that the follower deletes stale flows for after a change. The package comment explains
+// why TCP is missing.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
 	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
 	// destination is in endpoints. If owned is false, endpoints holds the former endpoints, and a flow is stale if its
-	// real destination is in endpoints.
+	// real destination is one of them.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
 	// unanswered restricts the rule to flows without a reply packet.
@@ -35,7 +35,7 @@ func (r rule) stale(f *netlink.Flow) bool {
 	return known && f.Reply.Src != f.Orig.Dst
 }
 
-// suspects holds the destinations whose flows the follower must check.
+// suspects holds, for each destination with flows to check, the rule that decides which flows are stale.
 type suspects map[netlink.Scope]map[netip.AddrPort]rule
 
 // disown does not replace an existing rule, because the destination may now belong to another ServicePort.
@@ -52,8 +52,8 @@ func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll adds every frontend of p. TCP connections can be stale only if they are unanswered: clients opened such
-// connections while the kernel had no rules.
+// addAll adds every frontend in p. A TCP connection can be stale only if it is unanswered, because the client opened it
+// while the kernel had no rules.
 func (s suspects) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
@@ -65,8 +65,8 @@ func (s suspects) addAll(p *plan.Plan) {
 }
 
 // suspectsOf returns the destinations that may have stale flows after a change: new frontends, removed frontends, and
-// all frontends of a ServicePort that lost an endpoint or got its first endpoint. If c.Prev is nil, suspectsOf returns
-// none.
+// all frontends of a ServicePort that lost an endpoint or gained its first one. If c.Prev is nil, suspectsOf returns no
+// destinations.
 func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
 	if c.Prev == nil {
@@ -85,7 +85,7 @@ func suspectsOf(c proxiers.Change) suspects {
 	return s
 }
 
-// compare adds the suspects of one ServicePort. before is nil if the ServicePort is new, and after is nil if the
+// compare adds one ServicePort's suspect destinations. before is nil if the ServicePort is new, and after is nil if the
 // ServicePort was removed.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
@@ -110,8 +110,8 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether an endpoint was removed, or whether after contains the first endpoints. While the ServicePort
-// had no endpoint, a backend may have accepted flows without translation.
+// lost reports whether an endpoint was removed or the ServicePort gained its first endpoint. While a ServicePort has no
+// endpoint, a backend may accept flows without translation.
 func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0

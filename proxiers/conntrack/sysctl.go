@@ -12,21 +12,21 @@ import (
 const (
 	// minEntries and maxEntries are kube-proxy's bounds for the computed limit.
 	minEntries, maxEntries = 1 << 17, 1 << 20
-	// entriesPerBucket is the ratio of the limit to the number of hash buckets in kube-proxy and in the kernel's
-	// documentation (nf_conntrack-sysctl).
+	// entriesPerBucket is the ratio of entries to hash buckets that kube-proxy and the kernel's documentation
+	// (nf_conntrack-sysctl) use.
 	entriesPerBucket = 4
 )
 
 // The paths are relative to the root directory. A process with CAP_NET_ADMIN may write both network sysctls without
-// being root. (The size of the hash table is also a module parameter, which only root may read.)
+// being root. (The hash table size is also a module parameter, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// RaiseMax raises the kernel's limit of connection-tracking entries to maxPerCore for each processor, at least 131,072
-// and at most 1,048,576. RaiseMax never lowers the limit, and does nothing if maxPerCore is 0. An error is not fatal,
-// because Services also work with the kernel's limit (a container may not be allowed to write the sysctls).
+// RaiseMax raises the kernel's limit on connection-tracking entries to maxPerCore for each CPU, but at least 131,072
+// and at most 1,048,576. RaiseMax never lowers the limit, and does nothing if maxPerCore is 0. An error (for example in
+// a container that may not write the sysctls) is not fatal, because Services also work with the kernel's limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }
@@ -40,7 +40,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	if now, err := sysctl.Int(limit); err != nil || now >= want {
 		return err
 	}
-	// The hash table is resized first, because a higher limit with the old size causes long hash chains.
+	// The hash table is resized first, because a higher limit with the old table size causes long hash chains.
 	return errors.Join(raise(buckets, want/entriesPerBucket, logger), raise(limit, want, logger))
 }
 

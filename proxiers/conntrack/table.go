@@ -7,14 +7,14 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// flowsPerWalk is the number of flows that the kernel can dump in about 10 ms, the time of a walk over the hash table
-// (Linux 6.18, 262,144 buckets). Every dump walks over the whole hash table, even with a filter.
+// flowsPerWalk is the number of flows that the kernel can dump in about 10 ms, which is how long a walk over the hash
+// table takes (Linux 6.18, 262,144 buckets). Every dump walks the whole hash table, even with a filter.
 const flowsPerWalk = 2000
 
-// countFile contains the number of flows in the network namespace of the process that opens the file.
+// countFile contains the number of flows in the network namespace of the process that opens it.
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
-// deleteStale returns the number of deleted flows.
+// deleteStale deletes stale flows and returns how many it deleted.
 func deleteStale(t *netlink.Conntrack, s netlink.Scope, rules map[netip.AddrPort]rule) (int, error) {
 	var stale []*netlink.Flow
 	collect := func(f *netlink.Flow) {

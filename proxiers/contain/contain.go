@@ -1,8 +1,8 @@
-// Package contain keeps a panic from ending the process. Call converts the panic of a function to an error. Type Parts
-// restarts a component of the daemon after a panic, and counts the panics.
+// Package contain keeps panics from ending the process. Call converts a function's panic to an error. Type Parts
+// restarts a daemon component after a panic and counts its panics.
 //
-// Concurrent map writes, stack overflow and lack of memory still end the process, because Go code cannot recover from
-// these errors.
+// Concurrent map writes, stack overflows and memory exhaustion still end the process, because Go code cannot recover
+// from them.
 package contain
 
 import (
@@ -21,14 +21,14 @@ import (
 )
 
 const (
-	// Pause is the time between a panic and the restart of the part that panicked.
+	// Pause is the delay before a part that panicked is restarted.
 	Pause = 10 * time.Second
-	// If a part panics limit times within window, the daemon exits, and systemd restarts the daemon in a known state.
+	// If a part panics limit times within window, the daemon exits and systemd restarts it in a known state.
 	limit  = 3
 	window = 10 * time.Minute
-	// maxTimes limits the number of panics that are remembered for each part.
+	// maxTimes is the maximum number of panics recorded for each part.
 	maxTimes = 100
-	// maxStack limits the size of the stack in the log, because journald (systemd 252) truncates a field at 48 kB.
+	// maxStack limits the size of a logged stack trace, because journald (systemd 252) truncates fields at 48 kB.
 	maxStack = 16 << 10
 )
 
@@ -39,12 +39,12 @@ type Panic struct {
 	Stack string
 }
 
-// Error returns the value and the line that panicked, without the stack.
+// Error returns the panic's value and source line, without the stack trace.
 func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicked returns the line that panicked: the first stack frame below panic that is outside package runtime.
+// panicked returns the source line of the first stack frame below panic that is outside package runtime.
 func panicked(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -80,7 +80,7 @@ func Rethrow(err error) {
 	}
 }
 
-// Stack returns the stack of the panic that err wraps, or "" if err wraps no panic.
+// Stack returns the stack trace of the panic that err wraps, or "" if err wraps no panic.
 func Stack(err error) string {
 	if p, ok := errors.AsType[*Panic](err); ok {
 		return p.Stack
@@ -104,7 +104,7 @@ type Parts struct {
 	last   map[string]error
 }
 
-// New returns a Parts with no recorded panic.
+// New returns a Parts with no recorded panics.
 func New(logger *slog.Logger) *Parts {
 	return &Parts{
 		logger: logger, failed: make(chan error, 1), panics: map[string][]time.Time{},
@@ -112,8 +112,8 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run calls run, and calls run again after a panic unless ctx is done. Run returns the error of run, or an error if the
-// part panicked too often.
+// Run calls run, and calls it again after a panic unless ctx is done. Run returns run's error, or an error if the part
+// panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	for {
 		err := Call(func() error { return run(ctx) })
@@ -131,10 +131,10 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run for work without a context. Before each restart, Loop calls again.
+// Loop is like Run, but for work without a context. Before each restart, Loop calls its function parameter again.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
-	// Run has already sent the error to the channel of Failed.
+	// Run has already sent the error to the channel that Failed returns.
 	_ = p.Run(context.Background(), part, func(context.Context) error {
 		if !first {
 			again()
@@ -159,7 +159,7 @@ func (p *Parts) Note(part string, err error) error {
 	return err
 }
 
-// Record is like Note, but for panics in a request handler. Such a panic never makes the daemon exit, because a client
+// Record is like Note, but for panics in a request handler. A handler's panic never ends the daemon, because a client
 // could repeat the request. Record returns the number of panics within the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
@@ -178,8 +178,8 @@ func (p *Parts) Failed() <-chan error { return p.failed }
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. The part is running
-// again, and the kernel still forwards traffic.
+// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. Faults returns only
+// warnings, because each part is running again and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
 	after := time.Now().Add(-window)
 	p.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state of all versions of the backend. Open sockets keep working, because the sockets exchange
+// cleanup removes the state that any version of the backend left. Open sockets keep working, because they exchange
 // packets with their endpoints directly. After cleanup, however, getpeername and recvmsg return the endpoint's address
 // to the application.
 func cleanup(ctx context.Context, dir string) error {
@@ -22,13 +22,13 @@ func cleanup(ctx context.Context, dir string) error {
 		return fmt.Errorf("remove filters from network devices: %w", err)
 	}
 	if err := unpinAll(dir); err != nil {
-		return fmt.Errorf("remove what is pinned in %s: %w", dir, err)
+		return fmt.Errorf("remove pinned BPF objects in %s: %w", dir, err)
 	}
 	return nfttable.Cleanup(ctx, tableName)
 }
 
-// unpinAll removes links before the programs and maps to which the links refer. The kernel detaches and frees objects
-// without references.
+// unpinAll removes links before the programs and maps that they refer to. The kernel detaches and frees unreferenced
+// objects.
 func unpinAll(dir string) error {
 	if !isBPF(dir) {
 		return nil
@@ -45,15 +45,14 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// Either the systemd unit or this program mounted the file system. The unmount fails without the privilege to
-	// mount.
+	// Either the systemd unit or this program mounted the file system. Unmounting fails without the privilege to mount.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}
 	return nil
 }
 
-// unpinLinks removes the links in the reverse order of attachment, and then the links of other versions.
+// unpinLinks removes the links in reverse attachment order, and then the links left by other versions.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

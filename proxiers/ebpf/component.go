@@ -10,13 +10,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the backend.
+// Name is the backend's name.
 const Name = "ebpf"
 
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
 
-// ComponentIn describes the backend with dir as the directory for the pins. Two daemons on one host need separate
+// ComponentIn describes the backend with dir as the directory for pinned objects. Two daemons on one host need separate
 // directories.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{

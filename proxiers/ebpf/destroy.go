@@ -53,10 +53,10 @@ func listUDP() (sockets []*diagRequest, err error) {
 		request.AddData(&diagRequest{family: family})
 		messages, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EAFNOSUPPORT) {
-			continue // the host has no such sockets, or the kernel cannot list such sockets
+			continue // the host has no such sockets, or the kernel cannot list them
 		}
 		if err != nil {
-			return nil, fmt.Errorf("list of UDP sockets: %w", err)
+			return nil, fmt.Errorf("list UDP sockets: %w", err)
 		}
 		for _, m := range messages {
 			if len(m) >= diagIDStart+diagIDSize {
@@ -67,12 +67,12 @@ func listUDP() (sockets []*diagRequest, err error) {
 	return sockets, nil
 }
 
-// destroySocket makes the kernel disconnect a socket and return ECONNABORTED to the application.
+// destroySocket asks the kernel to disconnect a socket and return ECONNABORTED to the application.
 func destroySocket(r *diagRequest) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddData(r)
 	if _, err := request.Execute(unix.NETLINK_INET_DIAG, 0); err != nil {
-		return fmt.Errorf("destruction of a UDP socket (CONFIG_INET_DIAG_DESTROY): %w", err)
+		return fmt.Errorf("destroy a UDP socket (needs CONFIG_INET_DIAG_DESTROY): %w", err)
 	}
 	return nil
 }
@@ -82,24 +82,24 @@ type retry struct {
 	after time.Duration
 }
 
-// again schedules the next attempt, and doubles the delay each time.
+// again schedules the next attempt and doubles the delay each time.
 func (r *retry) again() {
 	r.after = min(max(2*r.after, retryFirst), retryMost)
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys connected UDP sockets whose endpoint no longer serves connections. These sockets would receive no
-// response, and UDP has no message that reports this to the application.
+// orphans destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket would
+// receive no response, and UDP has no message that reports this to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted holds the cookies of sockets that the kernel did not list at the last attempt. Either connect has not
-	// returned yet, or the socket was closed while the release program was detached.
+	// unlisted holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted socket,
+	// either connect has not returned yet or the socket was closed while the release program was detached.
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphaned sockets in connections and returns the number of destroyed sockets. A connection stays in
-// the map until its socket is destroyed, so that a later call retries after a failure.
+// end destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in the map
+// until its socket is destroyed, so a later call retries after a failure.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {
@@ -141,7 +141,8 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted removes the connections whose sockets were missing from the kernel's list in two consecutive attempts.
+// forgetUnlisted removes the connections of sockets that were missing from the kernel's list in two consecutive
+// attempts.
 func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
 	unlisted map[uint64]bool,
 ) {
@@ -166,7 +167,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns, by socket cookie, the connections to an endpoint that is no longer a member of the Service.
+// orphans returns, by socket cookie, the connections to endpoints that are no longer members of the Service.
 func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
@@ -187,13 +188,13 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 	return out, errors.Join(err, lookup)
 }
 
-// The caller of endOrphans must hold mu.
+// endOrphans destroys orphaned UDP sockets. The caller must hold mu.
 func (s *shortcuts) endOrphans() {
 	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {
-		s.logger.Warn("UDP sockets keep a removed endpoint", "error", err, "retry_after", s.orphans.after)
+		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err, "retry_after", s.orphans.after)
 	}
 	if n > 0 {
-		s.logger.Debug("UDP sockets of a removed endpoint destroyed", "sockets", n)
+		s.logger.Debug("destroyed UDP sockets connected to removed endpoints", "sockets", n)
 	}
 }

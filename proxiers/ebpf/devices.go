@@ -13,13 +13,13 @@ import (
 const (
 	// filterName distinguishes Edgeway's filter from other filters.
 	filterName = "edgeway"
-	// filterPriority makes the filter run after other filters, because a packet that another filter drops must not
-	// start a connection.
+	// filterPriority places the filter after other filters, because a packet that another filter drops must not start a
+	// connection.
 	filterPriority = 50000
 )
 
-// deviceLink attaches a program to a device by a BPF link (Linux 6.6). The link is not pinned, so that nftables
-// forwards all connections while no daemon runs.
+// deviceLink attaches a program to a device with a BPF link (Linux 6.6). The link is not pinned, so nftables forwards
+// all connections while the daemon is not running.
 type deviceLink struct {
 	link.Link
 	device uint32
@@ -40,7 +40,7 @@ func (l *deviceLink) there(program ebpf.ProgramID) bool {
 
 func (l *deviceLink) detach() error { return l.Close() }
 
-// deviceFilter attaches a program to a device as a filter of the clsact queueing discipline. detach keeps the queueing
+// deviceFilter attaches a program to a device as a filter on the clsact queueing discipline. detach keeps the queueing
 // discipline, because other programs may use it.
 type deviceFilter struct{ device int }
 

@@ -1,41 +1,41 @@
 // Package ebpf implements Services with the nft tables of package nftables, and adds BPF programs as shortcuts. When a
-// socket of the host connects or sends to a Service, the socket programs replace the Service's address with an
-// endpoint's address. The kernel then neither translates nor tracks the packets of the connection. The tc program is
-// optional (ebpf.tc). For each new TCP connection that arrives at a network device, the tc program adds an entry with
-// an endpoint to connection tracking. The kernel then translates the connection without evaluating a rule.
+// socket on the host connects or sends to a Service, the socket programs replace the Service's address with an
+// endpoint's address. The kernel then neither translates nor tracks the connection's packets. The tc program is
+// optional (ebpf.tc). For each new TCP connection that a network device receives, the tc program adds a
+// connection-tracking entry with an endpoint. The kernel then translates the connection without evaluating a rule.
 //
 //	connect, sendmsg          the Service's address ─► an endpoint
 //	recvmsg, getpeername      the endpoint ─► the Service's address
 //	release                   a closed socket ─► its endpoint is forgotten
 //	tc: a first packet        the connection ─► an entry of connection tracking, with an endpoint
 //
-// The nft tables implement the whole plan, and forward all connections for which the BPF programs choose no endpoint.
-// If the BPF programs fail or are removed, connections still work, but are slower.
+// The nft tables implement the whole plan, and forward all connections that get no endpoint from the BPF programs. If
+// the BPF programs fail or are removed, connections still work, but are slower.
 //
 // # Which connections use the shortcut
 //
-// TCP and UDP sockets of the host's own network namespace use the shortcut to a frontend that forwards connections from
+// TCP and UDP sockets in the host's own network namespace use the shortcut to a frontend that forwards connections from
 // the host and has neither source ranges nor session affinity. The shortcut excludes the daemon's own sockets
-// (proxiers.OwnMark), sockets that are bound to a device, and sockets that are bound to an address that nftables would
-// masquerade. The maps never contain loopback addresses. render.go determines which frontends have a shortcut.
+// (proxiers.OwnMark), sockets bound to a device, and sockets bound to an address that nftables would masquerade. The
+// maps never contain loopback addresses. render.go determines which frontends have a shortcut.
 //
 // # State
 //
-// Programs, maps and links are pinned, so that a restart of the daemon interrupts no connection. The next daemon
-// compares the maps with its plan and corrects the differences. bpf/maps.h documents the contents of the maps. Prepare
-// loads the programs and needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon only opens the pinned objects, and
-// needs CAP_NET_ADMIN (tested on Linux 6.1 and 7.2). If nf_nat is a module, Prepare also needs CAP_SYS_ADMIN to load
-// the tc program. The tc program is attached to devices only while the daemon runs. Edgeway unpins the tc program if
-// ebpf.tc is false.
+// Programs, maps and links are pinned, so a daemon restart interrupts no connection. The next daemon compares the maps
+// with its plan and corrects the differences. bpf/maps.h documents the maps' contents. Prepare loads the programs and
+// needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. The daemon only opens the pinned objects, and needs only CAP_NET_ADMIN
+// (tested on Linux 6.1 and 7.2). If nf_nat is a module, Prepare also needs CAP_SYS_ADMIN to load the tc program. The tc
+// program is attached to devices only while the daemon is running. Edgeway unpins the tc program if ebpf.tc is false.
 //
 // # Order
 //
-// Edgeway removes frontends from the maps before nftables changes, and adds frontends afterwards. Edgeway never
-// modifies a set of endpoints: one write to a map switches a frontend to another set. Edgeway deletes the old set after
-// a delay, when no program can still be reading the set.
+// Edgeway removes frontends from the maps before it changes the nft tables, and adds frontends afterwards. Edgeway
+// never modifies a set of endpoints: a single map write switches a frontend to another set. Edgeway deletes the old set
+// after a delay, when no program can still be reading it.
 //
 // # Licence
 //
-// The C sources in bpf and the objects compiled from them are under the GPL, version 2, because the code calls kernel
-// functions that require this licence. The kernel runs the objects, which are not part of the program that loads them.
+// The C sources in bpf and the objects compiled from them are licensed under the GPL, version 2, because they call
+// kernel functions that require this licence. The kernel runs the objects, which are not part of the program that loads
+// them.
 package ebpf

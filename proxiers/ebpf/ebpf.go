@@ -19,7 +19,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// devices wakes look after network devices were added or changed.
+	// devices wakes look when network devices have been added or changed.
 	devices chan struct{}
 	wait    sync.WaitGroup
 }

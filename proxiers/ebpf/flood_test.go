@@ -99,7 +99,7 @@ func (w *world) tracked() (n int) {
 	return n
 }
 
-// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns the number of SYNs. The
+// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns how many it sent. The
 // CPU that sends a SYN also runs the tc program for that SYN.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
@@ -139,7 +139,7 @@ func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	return n
 }
 
-// syn omits the IPv4 header checksum, which the kernel adds.
+// syn returns a SYN without the IPv4 header checksum, which the kernel adds.
 func syn(n int, to [4]byte, port uint16) []byte {
 	from := [4]byte{198, 18, byte(n >> 8), byte(n)}
 	b := []byte{0x45, 0, 0, 40, 0, 0, 0, 0, 64, unix.IPPROTO_TCP, 0, 0}

@@ -77,8 +77,8 @@ func TestPacketsEqualDecide(t *testing.T) {
 	}
 }
 
-// framesServices returns frontends of each kind, a frontend for each reason to leave a frontend to nftables, and a
-// frontend without an endpoint.
+// framesServices returns Services with and without a NodePort, with session affinity, with source ranges, and with a
+// Drop verdict.
 func (w *world) framesServices() (list []*plan.ServicePort) {
 	for n := 1; n <= 4; n++ {
 		for _, svc := range w.service(n, w.endpoints...) {
@@ -158,7 +158,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// begins reports whether the packet may start a connection.
+// readFrame parses a frame and reports whether its packet may start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking returns a fault for each feature that the shortcuts need and the host lacks.
+// lacking returns a fault for each feature that the shortcuts need but the host lacks.
 func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = lackingForTC(dir)
@@ -29,7 +29,7 @@ func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	return out
 }
 
-// lackingForTC returns a fault for each feature that the tc program needs and the host lacks.
+// lackingForTC returns a fault for each feature that the tc program needs but the host lacks.
 func lackingForTC(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},
@@ -38,7 +38,7 @@ func lackingForTC(dir string) []fault.Fault {
 		if err := lacksFunction(f.module, f.name); err != nil {
 			return []fault.Fault{{
 				ID: downFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
-				Message: fmt.Sprintf("the tc program does not serve connections of other hosts: %s: %v", noFunctions, err),
+				Message: fmt.Sprintf("the tc program does not serve connections from other hosts: %s: %v", noFunctions, err),
 			}}
 		}
 	}
@@ -52,7 +52,7 @@ func lackingForTC(dir string) []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: downFault, Severity: fault.Warning, Fix: tcFix,
-		Message: "the tc program does not serve connections of other hosts: edgeway-bpf.service has not loaded " +
+		Message: "the tc program does not serve connections from other hosts: edgeway-bpf.service has not loaded " +
 			"it (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
@@ -78,7 +78,7 @@ const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 o
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
-	mixedUp    = "an IPv6 connection of this host that nftables translates can wait for up to a " +
+	mixedUp    = "an IPv6 connection from this host that nftables translates can wait for up to a " +
 		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint: " +
 		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
 )

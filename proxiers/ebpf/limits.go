@@ -9,13 +9,13 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// tcRate is the number of connections that the tc program may start per second on each processor. If a firewall drops a
-// SYN after the program has added the entry, the entry stays for 120 s. So at most 24,000 such entries exist for each
-// processor. nftables forwards the connections above the limit.
+// tcRate is the number of connections that the tc program may start per second on each CPU. If a firewall drops a SYN
+// after the tc program has added its connection-tracking entry, the entry stays for 120 s, so there can be at most
+// 24,000 such entries per CPU. Connections above the limit are forwarded by nftables.
 const tcRate = 200
 
-// limitPackets updates the flags of the tc program. After an error, limitPackets stops the tc program, and a later call
-// of damage starts the program again.
+// limitPackets updates the tc program's flags. After an error, limitPackets stops the tc program, and a later call to
+// damage starts it again.
 func (s *shortcuts) limitPackets() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {
@@ -27,7 +27,7 @@ func (s *shortcuts) limitPackets() {
 	s.doWithout(errors.Join(err, s.configure(s.config)))
 }
 
-// tcFlags returns the flags of the tc program that depend on the state of the host.
+// tcFlags returns the tc program's flags that depend on the host's state.
 func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	full, err := trackingFull()
 	if err != nil {
@@ -52,7 +52,7 @@ func halfFull() (bool, error) {
 	entries, err := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_count")
 	limit, limitErr := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_max")
 	if err = errors.Join(err, limitErr); err != nil {
-		return false, fmt.Errorf("size of connection tracking: %w", err)
+		return false, fmt.Errorf("read connection-tracking sizes: %w", err)
 	}
 	return limit > 0 && entries > limit/2, nil // a maximum of 0 means that there is no limit
 }
@@ -61,7 +61,7 @@ func halfFull() (bool, error) {
 func routesByMark() (bool, error) {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {
-		return false, fmt.Errorf("list of routing rules: %w", err)
+		return false, fmt.Errorf("list routing rules: %w", err)
 	}
 	for _, r := range rules {
 		if r.Mark != 0 || r.Mask != nil {

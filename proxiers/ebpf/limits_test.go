@@ -29,9 +29,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath also adds the first endpoint's addresses to the second endpoint's host. For the first endpoint's
-// addresses, the main routing table has routes to the first host, and routing table 77 has routes to the second host.
-// secondPath returns the addresses with which the node masquerades on each device.
+// secondPath adds the first endpoint's addresses to the second endpoint's host. The main routing table routes the first
+// endpoint's addresses to the first host, and routing table 77 routes them to the second host. secondPath returns the
+// addresses that the node masquerades with on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -96,7 +96,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service, with one endpoint. Edgeway masquerades all clients of the first Service.
+// masquerading returns the first Service with one endpoint and masquerading for all clients.
 func (w *world) masquerading() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -161,8 +161,8 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(1, "one")
 }
 
-// If the connection-tracking table is more than half full, the tc program adds no entry, and nftables serves the
-// connection.
+// If the connection-tracking table is more than half full, the tc program adds no entry and nftables serves new
+// connections.
 func TestHalfFullTracking(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

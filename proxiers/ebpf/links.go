@@ -23,7 +23,7 @@ type hook struct {
 	at      ebpf.AttachType
 }
 
-// hooks returns the hooks in the order of attachment. The hooks that reverse a translation come first.
+// hooks returns the hooks in attachment order. The hooks that reverse a translation come first.
 func hooks() []hook {
 	return []hook{
 		{socketsProgRelease, ebpf.AttachCgroupInetSockRelease},
@@ -107,7 +107,7 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	return link.LoadPinnedLink(path, nil) // a link of this type reports its cgroup
 }
 
-// attachedTo returns the cgroup ID of a link, or 0 if the link is detached.
+// attachedTo returns a link's cgroup ID, or 0 if it is detached.
 func attachedTo(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {
@@ -128,7 +128,7 @@ func (l *socketLinks) damaged() string {
 		info, err := k.Info()
 		switch {
 		case err != nil:
-			return fmt.Sprintf("cannot query the link of %s: %v", name, err)
+			return fmt.Sprintf("cannot query the BPF link of %s: %v", name, err)
 		case attachedTo(k) != group:
 			return "the program " + name + " was detached"
 		case info.Program != k.program:
@@ -155,15 +155,15 @@ func (l *socketLinks) close() {
 	l.closeAll()
 }
 
-// groupID returns the ID of a cgroup, which is the inode number of its directory.
+// groupID returns a cgroup's ID, which is the inode number of its directory.
 func groupID(root string) (uint64, error) {
 	info, err := os.Stat(root)
 	if err != nil {
-		return 0, fmt.Errorf("root of the control groups: %w", err)
+		return 0, fmt.Errorf("cgroup root: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return 0, fmt.Errorf("root of the control groups: no number of %s", root)
+		return 0, fmt.Errorf("cgroup root: no inode number for %s", root)
 	}
 	return st.Ino, nil
 }
@@ -184,7 +184,7 @@ func findRoot(mountinfo string) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	// The format in proc_pid_mountinfo(5): ID parent major:minor root mountpoint options [fields…] - type source
+	// proc_pid_mountinfo(5) describes the format: ID parent major:minor root mountpoint options [fields…] - type source
 	// options
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		before, after, _ := strings.Cut(lines.Text(), " - ")
@@ -193,5 +193,5 @@ func findRoot(mountinfo string) (string, error) {
 			return words[4], nil
 		}
 	}
-	return "", fmt.Errorf("%w: control groups of version 2 are not mounted: mount -t cgroup2 none /sys/fs/cgroup (systemd does it)", proxiers.ErrUnsupported)
+	return "", fmt.Errorf("%w: cgroup v2 is not mounted: mount -t cgroup2 none /sys/fs/cgroup (systemd mounts it)", proxiers.ErrUnsupported)
 }

@@ -56,7 +56,7 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// leastConnections returns the value of the environment variable EBPF_CONNECTIONS, or n if the variable is not set.
+// leastConnections returns the value of the environment variable EBPF_CONNECTIONS, or n if it is not set.
 func (w *world) leastConnections(n int64) int64 {
 	w.Helper()
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
@@ -67,8 +67,8 @@ func (w *world) leastConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce exchanges one request and one response. connectOnce does not verify the peer address, because the address
-// changes when the programs are removed.
+// connectOnce exchanges one request and one response. connectOnce does not verify the peer address, because it changes
+// when the programs are removed.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -137,15 +137,15 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// The daemon restarts while the maps hold many Services. Every second restart simulates another version, whose programs
-// replace the current ones.
+// The daemon restarts while the maps hold many Services. Every second restart simulates another version with programs
+// that replace the current ones.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	// The removed Service has the address of the first Service.
+	// The removed Service has the first Service's address.
 	beside := slices.Delete(plantest.Many(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()

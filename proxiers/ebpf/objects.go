@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is the mount point of the BPF file system in which the backend pins programs, maps and links.
+// Dir is the mount point of the BPF file system where the backend pins programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. Every change of these types needs a new version.
+// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h needs a new version.
 const layout = "v2"
 
 const programsPrefix = "programs-"
@@ -28,8 +28,8 @@ type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// sizes returns the map sizes by the value of the setting. The maps need 8 MB with "normal", and 70 MB with "large",
-// which is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
+// sizes returns the map sizes for each value of ebpf.size. The maps need 8 MB with "normal" and 70 MB with "large". The
+// size "large" is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -50,7 +50,7 @@ func tcOf(settings map[string]any) bool {
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// packets is the tc program. packets and its maps are nil if the tc program is not loaded.
+	// packets is the tc program. packets and its maps are nil if it is not loaded.
 	packets               *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
@@ -95,14 +95,14 @@ func (o *objects) packetsMaps() map[string]**ebpf.Map {
 	}
 }
 
-// programsDir returns the directory for the programs of this version of the BPF objects.
+// programsDir returns the directory for the programs in this version of the BPF objects.
 func programsDir(dir string) string {
 	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
 // openPinned opens the pinned maps and programs and, with tc, the pinned tc program and its maps. The error wraps
-// fs.ErrNotExist if an object is missing (except the tc program), or if a map has another size. The zero size matches
+// fs.ErrNotExist if an object other than the tc program is missing, or if a map has another size. The zero size matches
 // any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
@@ -123,7 +123,7 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	}
 	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want &&
 		want != (size{}) {
-		return nil, fmt.Errorf("pinned maps are of another size: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("pinned maps have a different size: %w", fs.ErrNotExist)
 	}
 	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
 	if err = together(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
@@ -146,8 +146,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// together returns an error unless a program uses exactly these maps. A difference is possible if another program
-// removed the pin of a map.
+// together returns an error unless a program uses exactly the maps in with. The program can use different maps if
+// another program has removed a map's pin.
 func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -164,7 +164,7 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 	used, _ := info.MapIDs()
 	for _, m := range with {
 		if !slices.Contains(used, id(m)) {
-			return fmt.Errorf("pinned programs use other maps than those that are pinned: %w", fs.ErrNotExist)
+			return fmt.Errorf("pinned programs do not use the pinned maps: %w", fs.ErrNotExist)
 		}
 	}
 	return nil
@@ -172,8 +172,8 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 
 // load loads and pins the programs and maps that are not pinned below dir and, with tc, also the tc program. load
 // mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs privileges that the
-// daemon does not have. The result without is the error of loading the tc program, without which the socket programs
-// still work.
+// daemon does not have. The result without is the error from loading the tc program, because the socket programs work
+// without it.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -195,7 +195,7 @@ func load(dir string, want size, tc bool) (without, err error) {
 	return explainPackets(pinPackets(dir)), nil
 }
 
-// unpinPackets removes the pins of the tc program and of the maps that only the tc program uses.
+// unpinPackets unpins the tc program and the maps that only it uses.
 func unpinPackets(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
 	for name := range (&objects{}).packetsMaps() {
@@ -209,16 +209,16 @@ func unpinPackets(dir string) error {
 	return nil
 }
 
-// mountBPF mounts a BPF file system at dir unless one is mounted.
+// mountBPF mounts a BPF file system at dir unless one is already mounted.
 func mountBPF(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("folder for what is pinned: %w", err)
+		return fmt.Errorf("directory for pinned BPF objects: %w", err)
 	}
 	if isBPF(dir) {
 		return nil
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount of a file system of BPF at %s (it needs CAP_SYS_ADMIN; the package's unit does it): %w", dir, err)
+		return fmt.Errorf("mount a BPF file system at %s (needs CAP_SYS_ADMIN; run-edgeway_bpf.mount does it): %w", dir, err)
 	}
 	return nil
 }
@@ -228,8 +228,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs. A program cannot use maps other than those with which it
-// was loaded.
+// pinSockets loads and pins the missing maps and all programs. A program can use only the maps that it was loaded with.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {
@@ -249,7 +248,7 @@ func pinSockets(dir string, want size) error {
 	}
 	var fresh socketsObjects
 	if err := spec.LoadAndAssign(&fresh, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
-		return fmt.Errorf("load of the programs: %w", err)
+		return fmt.Errorf("load the programs: %w", err)
 	}
 	defer fresh.Close()
 	o := objects{socketsMaps: fresh.socketsMaps, socketsPrograms: fresh.socketsPrograms}
@@ -277,7 +276,7 @@ func pinPackets(dir string) error {
 	}
 	var o packetsObjects
 	if err := spec.LoadAndAssign(&o, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: at}}); err != nil {
-		return fmt.Errorf("load of the tc program: %w", err)
+		return fmt.Errorf("load the tc program: %w", err)
 	}
 	defer o.Close()
 	return pinAnew(o.Packets, filepath.Join(programsDir(dir), packetsProgPackets))
@@ -288,13 +287,12 @@ func pinAnew(p *ebpf.Program, path string) error {
 		return err
 	}
 	if err := p.Pin(path); err != nil {
-		return fmt.Errorf("pin of program %s: %w", filepath.Base(path), err)
+		return fmt.Errorf("pin program %s: %w", filepath.Base(path), err)
 	}
 	return nil
 }
 
-// unpinOther removes the pin of a map whose size is not n. Attached programs use the unpinned map until new programs
-// replace them.
+// unpinOther unpins a map unless its size is n. Attached programs use the unpinned map until new programs replace them.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -310,8 +308,8 @@ func unpinOther(path string, n uint32) error {
 	return os.Remove(path)
 }
 
-// removeOldVersions removes the pins of other versions of the daemon. The caller must first attach the programs of this
-// version.
+// removeOldVersions removes the pins left by other versions of the daemon. The caller must first attach this version's
+// programs.
 func removeOldVersions(dir string) error {
 	list, err := os.ReadDir(filepath.Join(dir, layout))
 	if err != nil {

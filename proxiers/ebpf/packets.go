@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the network devices on which connections arrive. Bridge ports, bond members
-// and VRF members do not need the program, because the bridge, bond or VRF device has the program. On a VRF member, the
-// program would also look up the wrong routes.
+// packets keeps the tc program attached to the network devices that receive connections. Bridge ports, bond members and
+// VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the program
+// would also look up the wrong routes.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -41,7 +41,7 @@ type packets struct {
 }
 
 type attachment interface {
-	// there reports whether the program with the ID is still attached.
+	// there reports whether the program with the given ID is still attached.
 	there(ebpf.ProgramID) bool
 	detach() error
 }
@@ -78,7 +78,7 @@ func (p *packets) knows(n *plan.Node) bool {
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
 }
 
-// tellPods writes the address ranges of pods to a map. The caller must stop the program first.
+// tellPods writes the pods' address ranges to a map. The caller must stop the program first.
 func (p *packets) tellPods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
@@ -94,23 +94,23 @@ func (p *packets) tellPods(n *plan.Node) error {
 		}
 	}
 	if err := errors.Join(have.Err(), p.ranges.remove(gone)); err != nil {
-		return fmt.Errorf("ranges of pods: %w", err)
+		return fmt.Errorf("write pod ranges: %w", err)
 	}
 	for k := range want { // replace uses batches, which fail for this type of map on Linux 6.1
 		if err := p.ranges.Put(k, v); err != nil {
-			return fmt.Errorf("range of pods: %w", err)
+			return fmt.Errorf("write a pod range: %w", err)
 		}
 	}
 	return nil
 }
 
-// tellSources writes to a map the addresses with which the kernel masquerades: the first address of each subnet, except
+// tellSources writes the addresses that the kernel masquerades with to a map: the first address of each subnet, except
 // link-local addresses. tellSources returns the address that the kernel uses for a device without an address
 // (inet_select_addr in Linux 6.1 to 7.2).
 func (p *packets) tellSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
-		return 0, fmt.Errorf("list of addresses: %w", err)
+		return 0, fmt.Errorf("list addresses: %w", err)
 	}
 	slices.SortStableFunc(list, func(a, b netlink.Addr) int { return a.LinkIndex - b.LinkIndex })
 	want := map[uint32]uint8{}
@@ -127,7 +127,7 @@ func (p *packets) tellSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace makes a map hold exactly the elements of want.
+// replace changes a map to hold exactly the elements in want.
 func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
@@ -179,12 +179,13 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 		}
 	}
 	if err := replace(p.pods, want); err != nil {
-		return fmt.Errorf("devices of pods: %w", err)
+		return fmt.Errorf("write pod devices: %w", err)
 	}
 	return nil
 }
 
-// If a device rejects the program, attach logs one warning, and nftables forwards the device's connections.
+// attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
+// forwards its connections.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {
@@ -196,7 +197,7 @@ func (p *packets) attach(index int, name string) {
 	case errors.Is(err, unix.ENODEV): // the device was just removed
 	case err != nil:
 		if p.refused[index] != err.Error() {
-			p.logger.Warn("network device refuses the BPF program, nftables serves", "device",
+			p.logger.Warn("network device rejects the BPF program, using nftables", "device",
 				name, "error", err)
 		}
 		p.refused[index] = err.Error()
@@ -204,7 +205,7 @@ func (p *packets) attach(index int, name string) {
 		p.at[index] = a
 		delete(p.refused, index)
 		if before != nil {
-			p.logger.Warn("another program removed the BPF program, attached again",
+			p.logger.Warn("another program removed the BPF program, reattached it",
 				"device", name)
 		}
 	}
@@ -236,22 +237,22 @@ func (p *packets) damaged() bool {
 func (p *packets) leave() {
 	for index, a := range p.at {
 		if err := a.detach(); err != nil {
-			p.logger.Warn("BPF program not removed from a network device", "index", index, "error", err)
+			p.logger.Warn("cannot remove the BPF program from a device", "index", index, "error", err)
 		}
 	}
 	clear(p.at)
 	clear(p.refused)
 }
 
-// close detaches the program from the devices. When the process exits, the kernel would remove links, but not the
-// filters that kernels before Linux 6.6 need.
+// close detaches the program from the devices. When the process exits, the kernel removes links, but not the filters
+// that kernels before Linux 6.6 need.
 func (p *packets) close() {
 	p.links.Close()
 	p.wait.Wait()
 	p.leave()
 }
 
-// newPackets opens a socket in the network namespace of the calling thread.
+// newPackets returns a packets that watches the calling thread's network namespace.
 func newPackets(env proxiers.Env, changed func()) (*packets, error) {
 	l, err := links.Open(env, changed)
 	if err != nil {

@@ -101,7 +101,7 @@ func TestPacketsFromOtherHosts(t *testing.T) {
 	}
 }
 
-// The tc program masquerades connections to a frontend that requires masquerading, and connections of an endpoint to
+// The tc program masquerades connections to a frontend that requires masquerading, and an endpoint's connections to
 // itself.
 func TestPacketsAreMasqueraded(t *testing.T) {
 	w := newWorld(t)
@@ -128,7 +128,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 	}
 }
 
-// Two Services share an endpoint, and a client connects to both Services from the same port concurrently (pitfall P3).
+// Two Services share an endpoint, and a client connects to both concurrently from the same port (pitfall P3).
 func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
@@ -201,7 +201,7 @@ func TestPacketsLeftToNftables(t *testing.T) {
 	}
 }
 
-// The tc program identifies pods by their address range, or by the device on which their packets arrive.
+// The tc program identifies pods by their address range, or by the device that receives their packets.
 func TestPacketsFromPods(t *testing.T) {
 	for name, where := range map[string]func(w *world, n *plan.Node){
 		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },
@@ -231,7 +231,7 @@ func TestPacketsFromPods(t *testing.T) {
 }
 
 // Without nftables rules, connections to frontends in the maps still reach an endpoint, because the tc program chooses
-// the endpoint.
+// it.
 func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -244,7 +244,7 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	}
 }
 
-// Another program's filter on the same device still runs, both before and after the removal of Edgeway's filter.
+// Another program's filter on the same device runs both before and after Edgeway's filter is removed.
 func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// The environment variable halfVariable selects the half of the test that an unprivileged process runs. The environment
-// variable folderVariable is the path of the BPF file system.
+// The environment variable named by halfVariable selects the half of the test that an unprivileged process runs. The
+// environment variable named by folderVariable holds the path of the BPF file system.
 const (
 	halfVariable   = "EBPF_TEST_HALF"
 	folderVariable = "EBPF_TEST_FOLDER"

@@ -65,10 +65,10 @@ func loadable(dir string) error {
 		proxiers.ErrUnsupported, remedy)
 }
 
-// tcFix is the command that gives the loader the privileges to load the tc program.
+// tcFix is the command that grants the loader the privileges to load the tc program.
 const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
-// remedy tells the administrator how to load the programs.
+// remedy explains to the administrator how to load the programs.
 const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
 
 func lacks(capability int) (bool, error) {
@@ -94,8 +94,8 @@ func explain(err error) error {
 }
 
 // explainPackets adds the fix to an error from loading the tc program. The tc program calls kernel functions that are
-// usually in modules. Only a process with CAP_SYS_ADMIN may look up the types of a module (Linux 6.1, 7.2). Without
-// CAP_SYS_ADMIN, cilium/ebpf v0.22.0 therefore reports these functions as missing.
+// usually in modules. Only a process with CAP_SYS_ADMIN may look up a module's types (Linux 6.1, 7.2). Without
+// CAP_SYS_ADMIN, cilium/ebpf v0.22.0 therefore reports the kernel functions as missing.
 func explainPackets(err error) error {
 	if err == nil {
 		return nil
@@ -108,7 +108,7 @@ func explainPackets(err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("edgeway-bpf.service has not loaded the tc program since ebpf.tc became true; fix: systemctl restart edgeway (%w)", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:
-		return fmt.Errorf("%s, see if modprobe nf_nat helps: %w", noFunctions, err)
+		return fmt.Errorf("%s; check whether modprobe nf_nat helps: %w", noFunctions, err)
 	}
 	return explain(err)
 }

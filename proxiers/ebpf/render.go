@@ -25,7 +25,7 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the data of a ServicePort's map elements that the plan does not determine.
+// record holds the data in a ServicePort's map elements that the plan does not determine.
 type record struct {
 	service uint32
 	// sets holds the set number of each pool, or 0 if a pool is unused.
@@ -64,11 +64,10 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// origins returns the origins for which a frontend has a map element.
+// origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft returns the counter for the reason why the programs leave a frontend to nftables, or false if the programs
-// use the frontend.
+// whyLeft returns the counter for the reason that the programs leave a frontend to nftables, or false if they serve it.
 func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
@@ -82,7 +81,7 @@ func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter
 	return 0, false
 }
 
-// usedPools reports for each pool of a ServicePort whether the pool needs a set.
+// usedPools reports for each of a ServicePort's pools whether it needs a set.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -161,7 +160,7 @@ func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	return out
 }
 
-// members calls add for the endpoints to which UDP sockets may stay connected, including endpoints that receive no new
+// members calls add for the endpoints that UDP sockets may stay connected to, including endpoints that receive no new
 // connections.
 func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
 	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
@@ -176,7 +175,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// For each address of the host, addresses returns the purposes for which the programs may use the address.
+// addresses maps each host address to the purposes that the programs may use it for.
 func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {
@@ -195,7 +194,7 @@ func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	return out
 }
 
-// counter is an index in the programs' map of counters.
+// counter is an index in the programs' counter map.
 type counter uint8
 
 const (

@@ -21,7 +21,7 @@ func (p *proxier) Faults() []fault.Fault {
 		err = s.problem
 	case err != nil:
 	case s.without != nil:
-		err = fmt.Errorf("connections of other hosts: %w", s.without)
+		err = fmt.Errorf("connections from other hosts: %w", s.without)
 	default:
 		return nil
 	}
@@ -31,7 +31,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary returns the number of connections that used the shortcut, and the reasons why the others did not.
+// Summary returns the number of connections that used the shortcut, and explains why the others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -95,8 +95,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
 }
 
-// whyNotByTC returns the reason why the tc program does not translate a connection, or "" if the tc program translates
-// the connection.
+// whyNotByTC explains why the tc program does not translate a connection, or returns "" if it does.
 func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	switch {
 	case !s.tc:
@@ -129,7 +128,7 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	return fmt.Sprintf("; %d connections to this port of the Service so far", sum)
 }
 
-// tellNoRoom logs the ServicePorts for which the maps have no space.
+// tellNoRoom logs the ServicePorts that the maps have no space for.
 func (s *shortcuts) tellNoRoom(st *step) {
 	const named = 10
 	if len(st.noRoom) == 0 {

@@ -9,7 +9,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// The counter of a ServicePort survives a restart and a change of its endpoints. The backend deletes the counter with
+// A ServicePort's counter survives a restart and a change of endpoints. The backend deletes the counter together with
 // the ServicePort.
 func TestServiceConnectionCounter(t *testing.T) {
 	w := newWorld(t)

@@ -18,8 +18,8 @@ const probePort = 237
 // probes is the number of elements that the self-test adds to each map.
 const probes = 2
 
-// probeAddr returns the address of the self-test's frontend, which no host uses (RFC 1112, RFC 6666). The endpoint is a
-// loopback address. Connecting a datagram socket sends no packet.
+// probeAddr returns an address that no host uses (RFC 1112, RFC 6666) for the self-test's frontend. The self-test's
+// endpoint is a loopback address. Connecting a datagram socket sends no packet.
 func probeAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")
@@ -54,7 +54,7 @@ func probe(st *step) {
 	}
 }
 
-// selfTest connects a socket like an application, and checks the addresses that the kernel returns.
+// selfTest connects a socket as an application would and checks the addresses that the kernel returns.
 func selfTest(f plan.Family) (err error) {
 	domain := unix.AF_INET
 	if f == plan.IPv6 {
@@ -67,14 +67,14 @@ func selfTest(f plan.Family) (err error) {
 	defer func() { _ = unix.Close(fd) }()
 	want := netip.AddrPortFrom(probeAddr(f), probePort)
 	if err := unix.Connect(fd, sockaddr(want)); err != nil {
-		return fmt.Errorf("self-test over %s: a socket was not sent to an endpoint: %w", f, err)
+		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint: %w", f, err)
 	}
 	local, err := unix.Getsockname(fd)
 	if err != nil {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(local); !a.Addr().IsLoopback() {
-		return fmt.Errorf("self-test over %s: a socket was not sent to an endpoint: it has the address %s", f, a.Addr())
+		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint but to %s", f, a.Addr())
 	}
 	remote, err := unix.Getpeername(fd)
 	if err != nil {
@@ -103,8 +103,7 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// selfTest does not use all maps. present returns an error if one of the other maps lacks the elements of the
-// self-test.
+// present returns an error if a map that selfTest does not use lacks the self-test's elements.
 func (t *tables) present(families []plan.Family) error {
 	for _, f := range families {
 		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// staleFor is the delay before the deletion of a set that no frontend uses any more. A program that has just read a
-	// frontend still needs the frontend's old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes
-	// per second (Linux 6.18).
+	// staleFor is the delay before a set that no frontend uses any more is deleted. A program that has just read a
+	// frontend still needs its old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes per second
+	// (Linux 6.18).
 	staleFor = time.Second
-	// retryFirst and retryMost are the shortest and the longest delay between a failure and the next attempt.
+	// retryFirst and retryMost are the shortest and longest delays between a failure and the next attempt.
 	retryFirst, retryMost = time.Second, time.Minute
 )
 
@@ -32,7 +32,8 @@ type shortcuts struct {
 	families []plan.Family
 	size     size
 	tc       bool
-	// Tests replace tcRate and trackingFull, which otherwise are the constant tcRate and halfFull.
+	// Tests replace the default values of tcRate and trackingFull, which are the constant tcRate and the function
+	// halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
@@ -56,7 +57,7 @@ type shortcuts struct {
 	// up reports whether the socket programs are attached and passed the last self-test.
 	up      bool
 	problem error
-	// without is the reason why the tc program is not active although tc is set, or nil.
+	// without is the error that keeps the tc program inactive although tc is set, or nil.
 	without error
 }
 
@@ -91,14 +92,13 @@ func netnsCookie() (uint64, error) {
 	defer func() { _ = unix.Close(fd) }()
 	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 	if err != nil {
-		return 0, fmt.Errorf("%w: name of the network namespace (Linux 5.14 or newer has one): %w",
+		return 0, fmt.Errorf("%w: network namespace cookie (needs Linux 5.14 or newer): %w",
 			proxiers.ErrUnsupported, err)
 	}
 	return cookie, nil
 }
 
-// begin makes the changes to the maps that must precede the change of the nft tables. If a write fails, begin returns
-// nil.
+// begin applies the map changes that must precede the nft table changes. If a write fails, begin returns nil.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,7 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	return openPinned(s.dir, s.size, s.tc)
 }
 
-// finish makes frontends refer to the sets that begin wrote. The nft tables must already implement the plan.
+// finish switches frontends to the sets that begin wrote. The nft tables must already implement the plan.
 func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,19 +211,19 @@ func (s *shortcuts) raise() error {
 		}
 	}
 	if err := removeOldVersions(s.dir); err != nil {
-		s.logger.Warn("pins of an earlier version not removed", "error", err)
+		s.logger.Warn("cannot remove an earlier version's pinned objects", "error", err)
 	}
 	if !s.tc {
 		if err := errors.Join(removeAllFilters(), unpinPackets(s.dir)); err != nil {
-			s.logger.Warn("an earlier tc program was not removed", "error", err)
+			s.logger.Warn("cannot remove an earlier tc program", "error", err)
 		}
 	}
 	s.endOrphans()
 	return nil
 }
 
-// pausePackets stops the tc program, because raisePackets must not change the pod ranges while the program runs. The
-// other programs keep running.
+// pausePackets stops the tc program, because raisePackets must not change the pod ranges while the tc program is
+// running. The other programs keep running.
 func (s *shortcuts) pausePackets(n *plan.Node) error {
 	if !s.tc || s.packets.knows(n) {
 		return nil
@@ -231,7 +231,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	s.config.Packets = 0
 	var now socketsSettings
 	if err := s.objects.Config.Lookup(uint32(0), &now); err != nil {
-		return fmt.Errorf("read of the programs' settings: %w", err)
+		return fmt.Errorf("read the programs' settings: %w", err)
 	}
 	if now.Packets == 0 {
 		return nil
@@ -240,7 +240,7 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets attaches the tc program if the program is loaded. The socket programs work without the tc program.
+// raisePackets attaches the tc program if it is loaded. The socket programs work without the tc program.
 func (s *shortcuts) raisePackets(n *plan.Node) {
 	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
 		return
@@ -275,16 +275,16 @@ func (s *shortcuts) follow() {
 	}
 }
 
-// The caller of followDevices must hold mu.
+// followDevices attaches the tc program to new devices. The caller must hold mu.
 func (s *shortcuts) followDevices() {
 	if err := s.packets.follow(); err != nil {
-		s.logger.Warn("tc program not attached to new devices", "error", err)
+		s.logger.Warn("cannot attach the tc program to new devices", "error", err)
 	}
 }
 
 func (s *shortcuts) configure(c socketsSettings) error {
 	if err := s.objects.Config.Put(uint32(0), &c); err != nil {
-		return fmt.Errorf("write of the programs' settings: %w", err)
+		return fmt.Errorf("write the programs' settings: %w", err)
 	}
 	return nil
 }
@@ -297,21 +297,21 @@ func (s *shortcuts) fail(err error) {
 	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {
 		if err := s.configure(socketsSettings{}); err != nil {
-			s.logger.Error("BPF programs not turned off", "error", err)
+			s.logger.Error("cannot turn off the BPF programs", "error", err)
 		}
 	}
 	s.retry.again()
 }
 
-// unsure records that the contents of the nft tables are unknown, so that the next step is a full step.
+// unsure records that the contents of the nft tables are unknown, so the next step must be a full step.
 func (s *shortcuts) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// due returns the time at which tend has work to do, or the zero time if no work is left. While the contents of the
-// maps are unknown, tend leaves stale sets and orphans to the next full step.
+// due returns the time when tend has work to do, or the zero time if no work is left. While the maps' contents are
+// unknown, tend leaves stale sets and orphans to the next full step.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,8 +351,8 @@ func (s *shortcuts) tend(context.Context) error {
 	return nil
 }
 
-// damage describes a change by another program since finish, or returns "" if no change is detected. damage reports
-// each change once. The caller then starts a full sync.
+// damage describes a change that another program made since finish, or returns "" if it detects none. damage reports
+// each change once, and the caller then starts a full sync.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

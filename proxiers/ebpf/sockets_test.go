@@ -96,8 +96,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// An unconnected socket keeps using the same endpoint for each Service. The source address of a response is the address
-// to which the socket sent.
+// An unconnected socket keeps using the same endpoint for each Service. A response's source address is the address that
+// the socket sent to.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -152,7 +152,7 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// When an endpoint is removed, a UDP socket that is connected to the endpoint returns an error. The removal does not
+// When an endpoint is removed, a UDP socket that is connected to it returns an error. Removing an endpoint does not
 // affect TCP sockets or UDP sockets that are not connected to a Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
@@ -216,7 +216,8 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// nftables forwards connections of sockets that are bound to an address or a device, and the daemon's own connections.
+// nftables forwards connections from sockets that are bound to an address or a device, and the daemon's own
+// connections.
 func TestSocketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -24,7 +24,7 @@ type way struct {
 	settings socketsSettings
 }
 
-// measurement describes how to measure the time of a connection with one request.
+// measurement describes how to time a connection with one request.
 type measurement struct {
 	name string
 	port uint16
@@ -119,8 +119,7 @@ func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (me
 	return medians
 }
 
-// askProgram sends a request to another process. Most of the measured time is the time that the kernel needs to wake
-// the two processes.
+// askProgram sends a request to another process. The kernel needs most of the measured time to wake the two processes.
 func askProgram(to netip.AddrPort) (time.Duration, error) {
 	start := time.Now()
 	err := connectOnce("tcp", to)
@@ -150,7 +149,7 @@ func tcpSocket(of netip.Addr) (int, error) {
 }
 
 // askThrough connects, accepts, and sends a request and a response. One thread runs the client and the server and never
-// blocks, so that the time depends only on the kernel. At the end, both sockets reset the connection.
+// blocks, so the time depends only on the kernel. At the end, both sockets reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {

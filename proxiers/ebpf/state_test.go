@@ -30,8 +30,8 @@ func equal(a, b *held) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
-// After a failed sync, Maintain deletes no stale set while the contents of the maps are unknown, and Due does not cause
-// a busy loop.
+// After a failed sync, Maintain deletes no stale sets while the maps' contents are unknown, and Due does not cause a
+// busy loop.
 func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.due().IsZero() {
@@ -43,8 +43,7 @@ func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	}
 }
 
-// A restart of the daemon does not change the maps, and getpeername on existing sockets still returns the Service's
-// address.
+// A daemon restart does not change the maps, and getpeername on existing sockets still returns the Service's address.
 func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints[0]))
@@ -84,7 +83,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// The restarted daemon applies a change to the plan that occurred while the daemon was stopped.
+	// The restarted daemon applies a plan change that occurred while it was stopped.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -144,7 +143,7 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// The maps contain one endpoint for each family and protocol, and two endpoints of the self-test.
+	// The maps contain one endpoint for each family and protocol, and the self-test's two endpoints.
 	if n := len(w.read().slots); n != 4+probes {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
@@ -195,7 +194,7 @@ func keys[K comparable, V any](m map[K]V) (list []K) {
 	return list
 }
 
-// nftables forwards connections to Services for which the maps have no space.
+// nftables forwards connections to Services that the maps have no space for.
 func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
@@ -226,7 +225,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
-// A change to one of 10,000 Services writes only the elements of that Service.
+// A change to one of 10,000 Services writes only that Service's elements.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()

@@ -7,18 +7,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// step holds the changes to the maps for one change of the plan.
+// step holds the map changes for one plan change.
 type step struct {
 	// old holds the frontends in the maps that may change. next holds the frontends that replace old.
 	old, next map[socketsFrontendKey]socketsFrontend
-	// fresh holds the slots of new sets. stale holds the slots of sets to which no frontend refers any more.
+	// fresh holds the slots of new sets. stale holds the slots of sets that no frontend refers to any more.
 	fresh                   elements[socketsSlotKey, socketsEndpoint]
 	stale                   []socketsSlotKey
 	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
 	// ended holds the keys of removed ServicePorts in the map taken.
 	ended []uint32
-	// noRoom holds the ServicePorts for which the maps have no space.
+	// noRoom holds the ServicePorts that the maps have no space for.
 	noRoom []*plan.ServicePort
 }
 
@@ -30,7 +30,7 @@ func newStep(n int) *step {
 	}
 }
 
-// book records the contents of the maps, so that a partial step does not read the maps.
+// book records the maps' contents so that a partial step need not read them.
 type book struct {
 	size    size
 	records map[portKey]record
@@ -38,16 +38,16 @@ type book struct {
 	service, set uint32
 	// frontends, slots and members count elements, including elements that tend has yet to delete.
 	frontends, slots, members int
-	// left counts the ServicePorts for which the maps have no space.
+	// left counts the ServicePorts that the maps have no space for.
 	left int
 }
 
-// newBook returns a book that already counts the elements of the self-test.
+// newBook returns a book that already counts the self-test's elements.
 func newBook(s size) *book {
 	return &book{size: s, records: map[portKey]record{}, frontends: probes, slots: probes, members: probes}
 }
 
-// partial returns the step for a change. The cost depends only on the size of the change.
+// partial returns the step for a change, at a cost that depends only on the size of the change.
 func (b *book) partial(change proxiers.Change) *step {
 	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {
@@ -62,7 +62,7 @@ func (b *book) partial(change proxiers.Change) *step {
 	return st
 }
 
-// replace replaces the ServicePort old with next, which has the same name. Either argument may be nil.
+// replace replaces the ServicePort old with next, which has the same name. Either ServicePort may be nil.
 func (b *book) replace(st *step, old, next *plan.ServicePort) {
 	var was record
 	if old != nil {
@@ -103,8 +103,7 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter adds the elements of a ServicePort to the step, assigns new sets to pools without a set, and completes the
-// record.
+// enter adds a ServicePort's elements to the step, assigns new sets to pools without a set, and completes the record.
 func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
@@ -119,7 +118,7 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 		}
 	}
 	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // a replacement of all members needs twice the space
+	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs twice the space
 	if r.full() {
 		r.sets = [2]uint32{}
 		st.noRoom = append(st.noRoom, svc)
@@ -147,7 +146,7 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 	}
 }
 
-// full returns the step from the current contents of the maps to the plan. An earlier process may have written these
+// full returns the step from the maps' current contents to the plan. An earlier process may have written the current
 // contents.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
@@ -182,7 +181,7 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 	return st
 }
 
-// resume makes new numbers follow the highest numbers in the maps.
+// resume sets the last assigned numbers to the highest numbers in the maps.
 func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
 	for set := range sets {
 		if set <= lastSet {
@@ -220,7 +219,7 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 }
 
 // adopt returns a record with the number and the sets that an earlier process assigned to a ServicePort. The maps
-// identify the ServicePort of a socket by this number. adopt keeps only sets that match the plan.
+// identify a socket's ServicePort by its number. adopt keeps only sets that match the plan.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -254,8 +253,8 @@ func (r *record) own(number uint32, taken map[uint32]bool) bool {
 	return true
 }
 
-// write makes the changes that are safe while nftables still implements the old plan. write adds elements to which no
-// frontend refers yet, removes frontends, and marks frontends that the programs must leave to nftables.
+// write applies the changes that are safe while nftables still implements the old plan. write adds elements that no
+// frontend refers to yet, removes frontends, and marks frontends that the programs must leave to nftables.
 func (st *step) write(t *tables) error {
 	if err := t.slots.put(st.fresh); err != nil {
 		return err
@@ -295,7 +294,7 @@ func (st *step) write(t *tables) error {
 	return nil
 }
 
-// lead makes frontends refer to their new sets. The nft tables must already implement the plan.
+// lead switches frontends to their new sets. The nft tables must already implement the plan.
 func (st *step) lead(t *tables) error {
 	for _, err := range []error{
 		t.addresses.put(without(st.addresses, st.oldAddresses)),

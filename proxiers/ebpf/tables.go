@@ -12,8 +12,8 @@ const perBatch = 4096
 
 type table[K comparable, V any] struct{ *ebpf.Map }
 
-// each may miss or repeat an element that is written during the call. Only the daemon writes to the maps that follow
-// from the plan.
+// each visits every element, but may miss or repeat an element that is written during the call. Only the daemon writes
+// to the maps that implement the plan.
 func (t table[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, perBatch), make([]V, perBatch)
 	var cursor ebpf.MapBatchCursor
@@ -39,7 +39,7 @@ type elements[K, V any] struct {
 
 func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
 
-// put writes elements and overwrites existing elements.
+// put writes elements, overwriting existing ones.
 func (t table[K, V]) put(e elements[K, V]) error {
 	for i := 0; i < len(e.keys); i += perBatch {
 		end := min(i+perBatch, len(e.keys))
@@ -50,7 +50,8 @@ func (t table[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove ignores missing elements. A batch deletion would stop at the first missing element.
+// remove deletes elements one by one and ignores missing ones, because a batch deletion would stop at the first missing
+// element.
 func (t table[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -60,7 +61,7 @@ func (t table[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// tables holds the maps whose contents the plan determines.
+// tables holds the maps with contents that the plan determines.
 type tables struct {
 	frontends table[socketsFrontendKey, socketsFrontend]
 	slots     table[socketsSlotKey, socketsEndpoint]

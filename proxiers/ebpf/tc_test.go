@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// set restarts the backend with a new value of the tc setting, like a reload of the configuration.
+// set restarts the backend with a new value for the tc setting, like a configuration reload.
 func (w *world) set(tc bool) {
 	w.Helper()
 	next := w.plan
@@ -27,7 +27,7 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices returns the number of devices to which the backend's tc program is attached.
+// atDevices counts the devices that the backend's tc program is attached to.
 func (w *world) atDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()
@@ -48,8 +48,8 @@ func (w *world) atDevices() (n int) {
 	return n
 }
 
-// A change to the tc setting attaches or detaches the tc program. While the setting is off, no state of the tc program
-// remains, and Faults reports no fault.
+// Changing the tc setting attaches or detaches the tc program. While the setting is off, the tc program leaves no
+// state, and Faults reports no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -80,8 +80,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes the
-// filters of a killed daemon.
+// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes a
+// killed daemon's filters.
 func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

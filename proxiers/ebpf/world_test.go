@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
-	// The previous test's connections left entries with the same ports.
+	// The previous test's connections left connection-tracking entries with the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func vip(f plan.Family, n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(n)}), servicePort)
 }
 
-// service returns the n-th Service in both families, over TCP and UDP.
+// service returns the n-th Service for both families and for TCP and UDP.
 func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServicePort) {
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
@@ -142,7 +142,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// The first call to apply after a start runs a full sync.
+// apply syncs the Services in list. The first call to apply after a start runs a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()

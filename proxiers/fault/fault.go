@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Severity describes the effect of a fault on the host.
+// Severity describes a fault's effect on the host.
 type Severity uint8
 
-// These are the severities, from the mildest to the worst. OK is not the severity of a fault: edgeway doctor uses OK
-// for a check that found no fault.
+// The severities are listed from mildest to worst. No fault has the severity OK: edgeway doctor uses it for a check
+// that found no fault.
 const (
 	OK        Severity = iota
 	Notice             // everything works, but the administrator should know
@@ -52,16 +52,16 @@ type Fault struct {
 	// section for each ID.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// Object is the thing that the fault is about. The zero Object means the host.
+	// Object is the subject of the fault. The zero Object means the host.
 	Object Object `json:"object,omitzero"`
-	// Field is the path of a field in the object, such as "spec.ports[0].port", or "" if the fault concerns the whole
-	// object.
+	// Field is the path of the affected field in the object, such as "spec.ports[0].port", or "" if the fault concerns
+	// the whole object.
 	Field string `json:"field,omitempty"`
-	// At is "file:line" of a manifest, or "" if the object is not from a manifest.
+	// At is the "file:line" of the object in a manifest, or "" if the object is not from a manifest.
 	At string `json:"at,omitempty"`
 	// Scope selects the connections that the fault concerns, for edgeway explain.
 	Scope Scope `json:"-"`
-	// Message is one sentence without advice.
+	// Message describes the fault in one sentence, without advice.
 	Message string `json:"message,omitempty"`
 	// Fix is a shell command, or a configuration key with its value, or "" if no fix is known.
 	Fix string `json:"fix,omitempty"`
@@ -87,19 +87,20 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// Of returns a copy of the fault whose Object has only a name.
+// Of returns a copy of the fault with an Object that has only a name.
 func (f Fault) Of(name string) Fault {
 	f.Object = Object{Name: name}
 	return f
 }
 
-// For returns a copy of the fault with a scope.
+// For returns a copy of the fault with the scope s.
 func (f Fault) For(s Scope) Fault {
 	f.Scope = s
 	return f
 }
 
-// Ignored reports whether the fault is a notice with one of the IDs. No other fault can be ignored.
+// Ignored reports whether the fault is a notice and ids contains its ID. Faults above notice severity cannot be
+// ignored.
 func (f Fault) Ignored(ids []string) bool { return f.Severity == Notice && slices.Contains(ids, f.ID) }
 
 // Worst returns the highest severity, or OK if there are no faults.
@@ -111,12 +112,12 @@ func Worst(faults []Fault) Severity {
 	return worst
 }
 
-// Sort sorts the faults by severity, the worst first. Sort keeps the order of faults with the same severity.
+// Sort sorts the faults by severity, worst first. Faults with the same severity keep their order.
 func Sort(faults []Fault) {
 	slices.SortStableFunc(faults, func(a, b Fault) int { return int(b.Severity) - int(a.Severity) })
 }
 
-// Object is the thing that a fault is about: an API object, a file, a configuration key, a device or an address.
+// Object is the subject of a fault: an API object, a file, a configuration key, a device or an address.
 type Object struct {
 	// Kind is the Kubernetes kind, such as "Service", or another word if the object is not an API object. Kind is ""
 	// for the host and for an object that has only a name.
@@ -141,7 +142,7 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads the text as the name.
+// UnmarshalText sets the name to the text.
 func (o *Object) UnmarshalText(text []byte) error {
 	*o = Object{Name: string(text)}
 	return nil

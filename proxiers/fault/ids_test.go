@@ -53,7 +53,7 @@ func TestIDsMatchUsedIDs(t *testing.T) {
 // usage collects the IDs that Go files assign to faults.
 type usage struct {
 	files  *token.FileSet
-	consts map[string]string // keyed by "folder name"
+	consts map[string]string // keyed by "directory name"
 	ids    map[string]bool
 	// unknown lists the positions of IDs that are neither constants nor copied from another fault or check.
 	unknown []string
@@ -159,8 +159,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note ignores empty IDs, which the doctor fills in. note also ignores IDs of the form "source-" + name, because
-// another package tests them.
+// note records the ID in e. note ignores empty IDs, which the doctor fills in, and IDs of the form "source-" + name,
+// which another package tests.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

@@ -18,12 +18,12 @@ type Scope struct {
 // Clients is a group of clients that a fault concerns.
 type Clients uint8
 
-// These are the groups of clients.
+// The groups of clients.
 const (
 	Anybody   Clients = iota
 	Host              // this host itself
 	Others            // pods and other hosts
-	Forwarded         // the clients in Others, if an endpoint is not on this host
+	Forwarded         // pods and other hosts, if an endpoint is on another host
 	Nobody            // no connection that the rules forward
 )
 

@@ -12,13 +12,14 @@ type Set struct {
 	ignored []string
 }
 
-// Include adds a component that reports faults. Include must not be called after the first call of All or IDs.
+// Include adds a function that returns a component's faults. Include must not be called after the first call to All or
+// IDs.
 func (s *Set) Include(faults func() []Fault) { s.parts = append(s.parts, faults) }
 
-// Ignore makes All omit notices with these IDs. Ignore must not be called after the first call of All or IDs.
+// Ignore sets the IDs of the notices that All omits. Ignore must not be called after the first call to All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
-// All returns the faults of all components, the worst first, without the ignored notices.
+// All returns the faults of all components except ignored notices, worst first.
 func (s *Set) All() (out []Fault) {
 	for _, faults := range s.parts {
 		out = append(out, faults()...)
@@ -28,11 +29,11 @@ func (s *Set) All() (out []Fault) {
 	return out
 }
 
-// maxAlike is the number of faults with the same ID and severity that Bounded keeps.
+// maxAlike is the maximum number of faults with the same ID and severity that Bounded returns.
 const maxAlike = 10
 
-// Bounded returns the first ten faults of each ID and severity. If Bounded omits faults, the message of the tenth fault
-// contains their number.
+// Bounded returns the first ten faults for each combination of ID and severity. If Bounded omits faults, the message of
+// the tenth fault says how many.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string
@@ -54,7 +55,7 @@ func Bounded(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs maps each ID to true if a fault with the ID is more severe than a notice.
+// IDs reports, for each fault ID, whether a fault with this ID is more severe than a notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range IDs() {

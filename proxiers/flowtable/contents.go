@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The indexes of the table's sets. KEP-4963 specifies the names of the port sets.
+// The constants are the indexes of the nftables table's sets. KEP-4963 specifies the names of the port sets.
 const (
 	nodePorts = iota
 	ports4
@@ -79,11 +79,11 @@ func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
-// idle reports whether no Service has opted in. In this case, the follower creates no table, and so adds no hook to a
-// device.
+// idle reports whether no Service has opted in. If no Service has opted in, the follower creates no table and therefore
+// adds no hooks to devices.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
-// concerned reports whether a change affects the contents of the table.
+// concerned reports whether a change affects the table's contents.
 func concerned(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true
@@ -97,8 +97,8 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts reports whether offloaded connections may be invalid after a change, even if the contents of the table are the
-// same, because a Service that opted in has lost a frontend, an endpoint or a source range.
+// cuts reports whether offloaded connections may be invalid after a change, even if the table's contents stay the same,
+// because a Service that opted in has lost a frontend, an endpoint or a source range.
 func cuts(change proxiers.Change) bool {
 	return slices.ContainsFunc(change.Removed, takes) ||
 		slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
@@ -108,7 +108,7 @@ func cuts(change proxiers.Change) bool {
 		})
 }
 
-// lost reports whether an endpoint of before is missing from after.
+// lost reports whether an endpoint in before is missing from after.
 func lost(before, after []plan.Endpoint) bool {
 	return slices.ContainsFunc(before, func(e plan.Endpoint) bool {
 		_, stays := plan.FindEndpoint(after, e.Addr)

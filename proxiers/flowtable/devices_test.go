@@ -112,7 +112,7 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// The follower adds new devices to the flowtable. If many devices appear one after another, as for new pods, the
+// The follower adds new devices to the flowtable. If many devices appear one after another, as with new pods, the
 // follower rewrites the table at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200

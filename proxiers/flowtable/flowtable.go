@@ -1,5 +1,5 @@
 // Package flowtable offloads connections to the kernel's fast path if the Service opted in (KEP-4963). The kernel then
-// forwards the packets of these connections between two devices without evaluating rules or looking up routes.
+// forwards an offloaded connection's packets between two devices without evaluating rules or looking up routes.
 //
 // # Which connections
 //
@@ -7,26 +7,26 @@
 // packets in both directions, the kernel has translated the destination, and the original destination belongs to a
 // Service that opted in. The KEP's rules mark packets before translation and offer marked packets, because the authors
 // found no way to look up the original port in a set. However, nft 1.0.6 and newer accept "ct original proto-dst" as a
-// key if the same rule matches on the protocol TCP or UDP. So this package needs no mark and does not change the marks
-// of other programs. The KEP's rules clear all but 15 bits of the mark of every forwarded packet, and offer no packet
-// whose mark has another bit set.
+// key if the same rule matches on the protocol TCP or UDP. This package therefore needs no mark and does not change
+// other programs' marks. The KEP's rules clear all but 15 bits of every forwarded packet's mark, and offer no packet
+// with another bit set in its mark.
 //
-// The rule runs last in the forward hook, so the rules do not offer a packet that a firewall drops. For the same
-// reason, the flowtable's hook runs last on each device.
+// The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. For the same reason, the
+// flowtable's hook runs last on each device.
 //
 // The flowtable contains all network devices, because the kernel offloads a connection only if the flowtable contains
 // both of its devices.
 //
 // # How offloading ends
 //
-// After the rule is removed, a connection stays in the flowtable. So the follower replaces the whole table in one
-// transaction to return all connections to the rules. The kernel loses no packet during the transaction (Linux 6.1,
-// 6.12, 7.2). The follower replaces the table in each full sync, when a Service opts in or out, and when a Service that
-// opted in gets another frontend, or loses a frontend, an endpoint or a source range. At most once a second, the
-// follower also replaces the table after a network device has appeared, or after another program has changed rules for
-// forwarded packets, because a new rule may drop an offloaded connection. A connection that may still be offloaded
-// returns to the flowtable with its next packet. The follower reads only the rules of tables that another program has
-// changed.
+// A connection stays in the flowtable even after the rule is removed. To return all connections to the rules, the
+// follower therefore replaces the whole nftables table in one transaction. The kernel loses no packets during the
+// transaction (Linux 6.1, 6.12, 7.2). The follower replaces the table in each full sync, when a Service opts in or out,
+// and when a Service that opted in gets another frontend, or loses a frontend, an endpoint or a source range. At most
+// once a second, the follower also replaces the table after a network device has appeared, or after another program has
+// changed rules for forwarded packets, because a new rule may drop an offloaded connection. A connection that may still
+// be offloaded returns to the flowtable with its next packet. The follower reads rules only from tables that another
+// program has changed.
 package flowtable
 
 import (
@@ -49,10 +49,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "flowtable"
 
-// Component describes the follower. shared lists the tables in which both a backend and other programs have chains.
+// Component describes the follower. shared lists the tables that a backend shares with other programs.
 func Component(shared []proxiers.SharedTable) proxiers.Component {
 	return proxiers.Component{
 		Name:  Name,
@@ -68,7 +68,7 @@ func Component(shared []proxiers.SharedTable) proxiers.Component {
 	}
 }
 
-// follower maintains the table. The goroutines that receive notices also use the fields below mu.
+// follower maintains the nftables table. The goroutines that receive notifications also use the fields below mu.
 type follower struct {
 	env      proxiers.Env
 	shared   []proxiers.SharedTable
@@ -77,19 +77,19 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the contents of the table, and devices holds the flowtable's devices by index. Either field is nil if
-	// its value is unknown.
+	// have holds the table's contents, and devices holds the flowtable's devices by index. Either field is nil if its
+	// value is unknown.
 	have    *contents
 	devices map[int]string
 
 	mu sync.Mutex
-	// due is the time of the next check for changes, or zero if none is scheduled. written is the time at which the
-	// follower last wrote the table or read the rules of other programs.
+	// due is the time of the next check for changes, or zero if none is scheduled. written is the time when the
+	// follower last wrote the table or read other programs' rules.
 	due     time.Time
 	written time.Time
 	// touched holds the changes by other programs since written.
 	touched map[tableID]*touched
-	// unavailable is the reason why this host has no fast path, or nil if the fast path works.
+	// unavailable explains why this host has no fast path, or is nil if it works.
 	unavailable error
 	plan        *plan.Plan
 	// offloads holds the names of the flowtable's devices.
@@ -97,7 +97,7 @@ type follower struct {
 	writes   counts
 }
 
-// newFollower opens sockets in the calling thread's network namespace, and changes nothing on the host.
+// newFollower opens sockets in the calling thread's network namespace, but changes nothing on the host.
 func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, error) {
 	f := &follower{env: env, shared: shared, touched: map[tableID]*touched{}}
 	var err error
@@ -106,7 +106,7 @@ func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, er
 	}
 	f.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: f.concerns})
 	if err != nil {
-		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	if f.links, err = links.Open(env, f.soon); err != nil {
 		_ = f.watcher.Close()
@@ -136,7 +136,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// full rewrites the table, whatever its current contents are.
+// full rewrites the table, regardless of its current contents.
 func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	f.have = nil
 	f.watcher.Forget()
@@ -177,13 +177,13 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
 }
 
-// attempts limits the attempts to write the table, because the kernel rejects a transaction that names a device that
-// was just removed.
+// attempts limits the number of attempts to write the table, because the kernel rejects a transaction that names a
+// device that was just removed.
 const attempts = 5
 
-// rewrite replaces the table with one that contains the current devices, so that all connections return to the rules.
-// If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last attempt,
-// so that constantly changing devices do not prevent the offloading on stable devices.
+// rewrite replaces the table with one that contains the current devices, and thereby returns all connections to the
+// rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last
+// attempt, so that constantly changing devices do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.settled()
 	if wanted.idle() {

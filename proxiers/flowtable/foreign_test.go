@@ -51,7 +51,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed reports whether the follower attributes the changes by do to another program.
+// noticed reports whether the follower attributes the changes that do makes to another program.
 func (l listener) noticed(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
@@ -153,8 +153,7 @@ func TestBackendsAreNotForeign(t *testing.T) {
 	}
 }
 
-// A change to a set or chain of another program counts only if forwarded packets reach a rule that uses the set or
-// chain.
+// A change to another program's set or chain counts only if forwarded packets reach a rule that uses it.
 func TestForeignRules(t *testing.T) {
 	l := newListener(t, nil)
 	script := `
@@ -196,7 +195,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// The next rule makes every chain reachable from the forward hook through a map.
+		// After the next rule, every chain can be reached from the forward hook through a map.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},

@@ -99,8 +99,7 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	}
 }
 
-// The kernel does not offload a connection to the same port of another address, even if another program translates the
-// connection.
+// The kernel does not offload a connection to the same port on another address, even if another program translates it.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
@@ -116,7 +115,7 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that iptables translates, and later returns these connections to the rules.
+// The kernel also offloads connections that iptables translates, and later returns them to the rules.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
@@ -139,7 +138,7 @@ func TestBesideIPTables(t *testing.T) {
 }
 
 // The kernel also offloads connections that the ebpf backend's tc program adds to connection tracking, and later
-// returns these connections to the rules.
+// returns them to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.web(1)...)
@@ -242,7 +241,7 @@ func TestLifeCycle(t *testing.T) {
 	}, w.wantFast)
 }
 
-// A new firewall rule drops the packets of an offloaded connection. The connection recovers when the rule is removed.
+// A new firewall rule drops an offloaded connection's packets. The connection recovers when the rule is removed.
 func TestForeignDrop(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.web(1)...)

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// settle is the delay between an event and the check that follows, because events often arrive in groups.
+	// settle is the delay between an event and the check that follows, because events often occur in groups.
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks.
 	pause = time.Second
@@ -36,11 +36,11 @@ func (f *follower) Maintain(ctx context.Context) error {
 	return err
 }
 
-// outdated returns the reason for a rewrite of the table, or numReasons if no rewrite is needed.
+// outdated returns the reason to rewrite the table, or numReasons if no rewrite is needed.
 func (f *follower) outdated() (reason, error) {
 	relevant, err := f.relevant()
 	if err != nil {
-		f.env.Logger.Debug("reading another program's rules failed", "error", err)
+		f.env.Logger.Debug("cannot read another program's rules", "error", err)
 	}
 	if relevant {
 		return ofRules, nil
@@ -52,7 +52,7 @@ func (f *follower) outdated() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether a check is due. If so, isDue clears the due time.
+// isDue reports whether a check is due, and clears the due time if so.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

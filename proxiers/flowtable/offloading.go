@@ -10,13 +10,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// destination is the original destination of a connection.
+// destination is a connection's original destination.
 type destination struct {
 	protocol plan.Protocol
 	at       netip.AddrPort
 }
 
-// Offloading requests only offloaded connections from the kernel.
+// Offloading implements proxiers.Offloader, and requests only offloaded connections from the kernel.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
 	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}
@@ -59,7 +59,7 @@ func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*netl
 	defer release()
 	for _, family := range families {
 		if err := table.Offloaded(family, visit); err != nil {
-			return fmt.Errorf("%s connections of the flowtable: %w", family, err)
+			return fmt.Errorf("%s connections in the flowtable: %w", family, err)
 		}
 	}
 	return nil

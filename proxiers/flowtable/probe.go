@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probe makes nft and the kernel validate every kind of rule, without creating the table.
+// probe has nft and the kernel validate every kind of rule, without creating the table.
 func probe(ctx context.Context) error {
 	nft, err := nfttable.FindProgram()
 	if err != nil {

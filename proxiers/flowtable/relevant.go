@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// relevant reports whether other programs, since the last write of the table, have made a change that could drop a
-// connection in the flowtable. relevant reads the rules of the changed tables from the kernel, because most changes do
-// not affect forwarded packets: for example, fail2ban adds elements to a set that only the input hook uses.
+// relevant reports whether, since the table was last written, other programs have made a change that could drop a
+// connection in the flowtable. relevant reads the rules in the changed tables from the kernel, because most changes do
+// not affect forwarded packets. For example, fail2ban adds elements to a set that only the input hook uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched
@@ -24,7 +24,7 @@ func (f *follower) relevant() (bool, error) {
 		}
 		reached := reach{conn: f.watcher.Conn, tableID: id, owns: f.owns(id)}
 		if err := reached.read(); err != nil {
-			return true, fmt.Errorf("rules of the table %s %s: %w", familyNames[id.family], id.name, err)
+			return true, fmt.Errorf("rules in the table %s %s: %w", familyNames[id.family], id.name, err)
 		}
 		for chain := range t.chains {
 			if met, exists := reached.met[chain]; met || !exists {
@@ -40,7 +40,7 @@ func (f *follower) relevant() (bool, error) {
 	return false, nil
 }
 
-// reach holds the chains and sets of a table that affect forwarded packets of established connections.
+// reach holds the chains and sets in a table that affect forwarded packets of established connections.
 type reach struct {
 	tableID
 	conn *netlink.Conn
@@ -48,8 +48,8 @@ type reach struct {
 	// met holds the chains that forwarded packets of established connections may reach.
 	met  map[string]bool
 	sets map[string]bool
-	// next holds the chains whose rules are still to be read. byMap is set if a rule looks up its target in a map, so
-	// that any chain may be the target.
+	// next holds the chains with rules still to be read. byMap is set if a rule looks up its target in a map, in which
+	// case any chain may be the target.
 	next  []string
 	byMap bool
 }
@@ -83,7 +83,7 @@ func (r *reach) read() error {
 }
 
 // hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. The result
-// is false for chains of type nat, which only the first packet of a connection traverses.
+// is false for chains of type nat, which only a connection's first packet traverses.
 func hooked(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
@@ -96,7 +96,7 @@ func hooked(chain []byte) bool {
 	return true
 }
 
-// meet adds a chain to next, except a backend's chain, whose rules use no objects of other programs.
+// meet adds a chain to next, except a backend's chain, whose rules use no other program's objects.
 func (r *reach) meet(chain string) {
 	if r.met[chain] || r.owns != nil && r.owns(chain) {
 		return
@@ -105,7 +105,7 @@ func (r *reach) meet(chain string) {
 	r.next = append(r.next, chain)
 }
 
-// rule records the chains to which a rule jumps and the sets that the rule uses.
+// rule records the chains that a rule jumps to and the sets that it uses.
 func (r *reach) rule(m netlink.Message) error {
 	if m.Family != r.family || text(m, netlink.AttrTable) != r.name || !r.met[text(m, unix.NFTA_RULE_CHAIN)] {
 		return nil // some kernels ignore the filter of the dump

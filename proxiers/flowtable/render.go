@@ -9,18 +9,18 @@ import (
 )
 
 const (
-	// tableName, fastpath and the names of the port sets are the names in KEP-4963.
+	// tableName, fastpath and the names of the port sets are specified in KEP-4963.
 	tableName = proxiers.FlowtableTable
 	fastpath  = "fastpath"
-	// offer is the chain that offers connections of opted-in Services to the flowtable.
+	// offer is the chain that offers opted-in Services' connections to the flowtable.
 	offer = "offer"
-	// last is the priority of the chain and of the flowtable, which the package comment explains. The highest known
-	// priorities in the forward hook are 10 (firewalld) and 50 (the security table of iptables).
+	// last is the priority of the chain and the flowtable. The package comment explains why both run last. The highest
+	// known priorities in the forward hook are 10 (firewalld) and 50 (iptables' security table).
 	last = 1000
 	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a command with 256 names, and Linux
 	// 7.2 a command with more than 256. A flowtable may contain more devices.
 	devicesPerCommand = 255
-	// elementsPerCommand keeps a netlink message below the size limit of the socket.
+	// elementsPerCommand keeps a netlink message below the socket's size limit.
 	elementsPerCommand = 1000
 )
 
@@ -46,7 +46,7 @@ func whole(c *contents, devices []string) string {
 	return b.String()
 }
 
-// noTable removes the table if it exists. The first command prevents an error if the table does not exist.
+// noTable removes the table if it exists. The first command in noTable prevents an error if the table does not exist.
 const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
 func flowtable(devices []string) string {
@@ -64,7 +64,7 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules of both chains. The match on the direction comes first, because half of
+// rules returns the commands that add the rules to both chains. The match on the direction comes first, because half of
 // all packets are replies. Offering one direction is enough, because the kernel offloads both directions together. A
 // connection that IPVS translates is never established in its original direction.
 func rules(six bool) string {

@@ -52,7 +52,7 @@ func TestNoTableWithoutServices(t *testing.T) {
 	}
 }
 
-// A command lists at most 255 devices, because the kernel rejects 256.
+// A command lists at most 255 devices, because Linux 6.1 rejects 256.
 func TestManyDevices(t *testing.T) {
 	var devices []string
 	for i := range 600 {

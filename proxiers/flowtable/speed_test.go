@@ -73,7 +73,7 @@ func newSpeed(t *testing.T) (*world, *exec.Cmd) {
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
 
-// The rules of firewall match no packet, so the kernel evaluates every rule for each forwarded packet.
+// firewall adds rules that match no packet, so the kernel evaluates every rule for each forwarded packet.
 func (w *world) firewall(rules int) {
 	w.Helper()
 	var b strings.Builder
@@ -116,7 +116,8 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test. One alternative was better in the number better of all pairs.
+// signTest returns the p-value of a two-sided sign test. better is the number of pairs, out of all, in which one
+// alternative was better.
 func signTest(better, all int) (p float64) {
 	most := max(better, all-better)
 	ways := 1.0 // the binomial coefficient "all choose k"

@@ -79,7 +79,7 @@ func newWorld(t *testing.T, backend proxiers.Component) *world {
 		Drift: func(string) { w.drifted.Store(true); w.poke() }, Wake: w.poke, Progress: func(int, int) {},
 		Settings: map[string]any{"tc": true}, // the setting is for the ebpf backend
 	}
-	// The previous test's connections left entries with the same ports.
+	// The previous test's connections left connection-tracking entries with the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (w *world) tend(ended chan struct{}) {
 	}
 }
 
-// The caller of sync must hold mu.
+// sync applies a change to all stages. The caller must hold mu.
 func (w *world) sync(change proxiers.Change) {
 	w.Helper()
 	for _, p := range w.stages {
@@ -196,7 +196,7 @@ func (w *world) sync(change proxiers.Change) {
 	w.poke()
 }
 
-// The first call to apply runs a full sync, and later calls run partial syncs.
+// apply runs a full sync on its first call and partial syncs on later calls.
 func (w *world) apply(list ...*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
@@ -210,7 +210,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web returns a Service that uses the fast path, in both families, over TCP and UDP.
+// web returns a Service that uses the fast path, for both families and for TCP and UDP.
 func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -261,8 +261,8 @@ func (w *world) ask(s *netlab.Session) {
 // questions is the number of requests that forwarded sends on a connection.
 const questions = 20
 
-// forwarded sends requests on a connection and returns the number of packets that traversed the rules. A request and
-// its response are at least two packets.
+// forwarded sends requests on a connection and returns how many packets traversed the rules. A request and its response
+// are at least two packets.
 func (w *world) forwarded(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()

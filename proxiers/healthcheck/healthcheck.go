@@ -1,9 +1,9 @@
-// Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services whose external traffic policy is Local.
-// A load balancer sends HTTP requests to each host to learn whether the host has an endpoint.
+// Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services with external traffic policy Local. A
+// load balancer sends HTTP requests to each host to find out whether it has an endpoint.
 //
-// The response is identical to kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers expect that
-// response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts, and closes the
-// listener when the address is removed. No listener has a wildcard address, because an address that does not accept the
+// The response is identical to kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers expect exactly
+// this response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts, and closes it
+// when the address is removed. No listener has a wildcard address, because an address that does not accept the
 // Service's NodePort must not appear healthy.
 package healthcheck
 
@@ -26,7 +26,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "healthcheck"
 
 // Options configures a Proxier. Healthy is never nil.
@@ -39,8 +39,8 @@ type Options struct {
 	Contain proxiers.Contain
 }
 
-// Proxier serves the health checks from the first Apply to Close. A process creates one Proxier, which keeps responding
-// to load balancers while the daemon reloads its configuration, even during a long full sync. Proxier is a
+// Proxier serves the health checks from the first Apply until Close. A process creates one Proxier, which keeps
+// responding to load balancers while the daemon reloads its configuration, even during a long full sync. Proxier is a
 // prometheus.Collector.
 type Proxier struct {
 	opts    Options
@@ -50,11 +50,11 @@ type Proxier struct {
 	running sync.WaitGroup // counts the servers' goroutines
 
 	mu sync.Mutex
-	// waiting holds the addresses on which the Proxier cannot listen yet.
+	// waiting holds the addresses that the Proxier cannot listen on yet.
 	waiting map[netip.AddrPort]*waiting
 }
 
-// waiting is an address on which the Proxier will try to listen again.
+// waiting is an address that the Proxier will try to listen on again.
 type waiting struct {
 	check *plan.HealthCheck
 	err   error
@@ -62,13 +62,14 @@ type waiting struct {
 	due   time.Time
 }
 
-// The delay between attempts to listen on an address that is in use starts at shortest and doubles up to longest.
+// The delay between attempts to listen on an address that is in use starts at shortest and doubles until it reaches
+// longest.
 const (
 	shortest = 250 * time.Millisecond
 	longest  = 30 * time.Second
 )
 
-// maxConns is the maximum number of connections of all servers together. A few load balancers can each have a
+// maxConns is the maximum number of connections to all servers together. A few load balancers can each have a
 // connection to each Service. 1,024 connections need 32 MB.
 const maxConns = 1024
 
@@ -84,9 +85,9 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply does not interrupt unchanged servers. A failure to bind an address (a port in use, an IPv6 address during
-// duplicate address detection) is not an error: Apply serves all other addresses, and Maintain retries until bind
-// succeeds.
+// Apply starts and stops servers without interrupting unchanged servers. A failure to bind an address (a port in use,
+// an IPv6 address during duplicate address detection) is not an error: Apply serves all other addresses, and Maintain
+// retries until bind succeeds.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -129,7 +130,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain retries the addresses that are due.
+// Maintain tries again to listen on the addresses that are due.
 func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +143,7 @@ func (p *Proxier) Maintain(ctx context.Context) error {
 	return nil
 }
 
-// Faults implements proxiers.Reporter. Faults returns a fault for each port on which the Proxier cannot listen, sorted
+// Faults implements proxiers.Reporter. Faults returns a fault for each port that the Proxier cannot listen on, sorted
 // by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
@@ -176,8 +177,8 @@ func unchanged(c proxiers.Change) bool {
 		slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs)
 }
 
-// wanted returns the health checks to serve, by address and port. If two Services use the same port, wanted chooses the
-// first Service in plan order.
+// wanted returns the health checks to serve, by address and port. If two Services use the same port, the first one in
+// plan order is used.
 func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
@@ -194,7 +195,7 @@ func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	return want
 }
 
-// open starts a server at an address, or schedules another attempt.
+// open starts a server at an address or, on failure, schedules another attempt.
 func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig

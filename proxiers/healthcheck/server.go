@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is the time that running requests get to finish.
+// closeTimeout is how long running requests may take to finish.
 const closeTimeout = time.Second
 
 type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
-	// stopped runs a function that closes the connections in another goroutine.
+	// stopped starts a goroutine that runs a function to close the connections.
 	stopped func(func())
 }
 

@@ -81,7 +81,7 @@ func TestPartialSyncEqualsFullSync(t *testing.T) {
 	})
 }
 
-// A change to one of many Services rewrites only the rules of that Service.
+// A change to one of many Services rewrites only that Service's rules.
 func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
@@ -107,8 +107,8 @@ func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 	})
 }
 
-// If another program has deleted chains that a partial sync needs, the partial sync fails and changes nothing. A full
-// sync repairs the tables.
+// If another program has deleted chains that a partial sync needs, the sync fails and changes nothing. A full sync
+// repairs the tables.
 func TestPartialSyncFailsOverLostChains(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleanup runs no program if iptables has no tables.
+// cleanup removes the backend's rules and chains, and runs no program if iptables has no tables.
 func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	for _, f := range env.Families {
 		names, err := xtables.Tables(v, f)
@@ -30,9 +30,9 @@ func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	return nil
 }
 
-// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains to which these rules jumped. If
-// the built-in chains contain no rule of Edgeway, the chains belong to kube-proxy, unless all of them are empty
-// ("iptables -F"). If rules of other programs also jump to the chains, kube-proxy has taken over the chains.
+// cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains that these rules jumped to. If
+// the built-in chains contain no Edgeway rule, the chains belong to kube-proxy, unless all of them are empty ("iptables
+// -F"). If other programs' rules also jump to the chains, kube-proxy has taken them over.
 func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
 	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {
@@ -74,8 +74,8 @@ type found struct {
 	chains []xtables.ChainID
 	// rules is the total number of rules in chains.
 	rules int
-	// jumps holds the rules of built-in chains that jump to one of chains, in order. foreign counts such rules in
-	// chains of other programs.
+	// jumps holds the rules in built-in chains that jump to one of chains, in order. foreign counts the rules in other
+	// programs' chains that jump to one of chains.
 	jumps   map[string][]string
 	foreign int
 }
@@ -99,7 +99,7 @@ func read(ctx context.Context, tools *xtables.Tools, table string) (*found, erro
 
 var ruleComment = regexp.MustCompile(`--comment ("[^"]*"|\S+)`)
 
-// ownJump reports whether a rule of a built-in chain belongs to this backend.
+// ownJump reports whether a rule in a built-in chain belongs to this backend.
 func ownJump(rule string) bool {
 	return ours(xtables.Target(rule)) && strings.Contains(ruleComment.FindString(rule), owner)
 }

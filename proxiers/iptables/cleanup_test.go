@@ -91,7 +91,7 @@ func TestCleanupKeepsOtherRules(t *testing.T) {
 	})
 }
 
-// Cleanup keeps chains with Edgeway's names if only rules of other programs jump to these chains.
+// Cleanup keeps chains with Edgeway's names if only other programs' rules jump to them.
 func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
@@ -102,7 +102,7 @@ func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		// If kube-proxy starts after Edgeway, kube-proxy uses the same chains.
+		// If kube-proxy starts after Edgeway, it uses the same chains.
 		jump := `PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, "-A "+jump)
 		cleanupBackend(t, v)

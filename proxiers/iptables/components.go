@@ -3,7 +3,7 @@
 // programs, and package watch detects changes by other programs.
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat table
-// did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the chains of ServicePorts. If there are
+// did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the ServicePorts' chains. If there are
 // many rules, the backend splits the two chains into trees (see dispatch.go), so that no packet and no change has to
 // visit all rules.
 //
@@ -18,8 +18,8 @@
 //	            times as long to write 5,000 Services of 5 endpoints, and the table of iptables-legacy has
 //	            three times as many entries, all of which every change copies.
 //
-// Cleanup removes these chains and the rules that jump to these chains. Cleanup keeps the empty tables and built-in
-// chains that iptables-nft created, like "iptables -F", because other programs may be about to use the tables.
+// Cleanup removes the backend's chains and the rules that jump to them. Cleanup keeps the empty tables and built-in
+// chains that iptables-nft created, like "iptables -F", because other programs may be about to use them.
 package iptables
 
 import (
@@ -30,7 +30,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration. With this name, Edgeway uses the host's variant. The names of the
+// Name is the backend's name in the configuration. With Name, Edgeway uses the host's variant. The names of the
 // backends with a fixed variant begin with Name.
 const Name = "iptables"
 
@@ -70,7 +70,7 @@ func Components() []proxiers.Component {
 
 // cost lies between the memory use of the two programs. For an endpoint with a chain and three rules,
 // iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). A port needs one
-// or two chains with a rule each, and an address needs a rule.
+// or two chains with one rule each, and an address needs one rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // shared returns the nftables tables that iptables-nft uses.

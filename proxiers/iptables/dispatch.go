@@ -11,14 +11,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A chain contains the rules of up to leafSize frontends, as in kube-proxy. The backend distributes more frontends over
-// sixteen chains by four bits of the address, and splits each of these chains in the same way if necessary. The lowest
-// bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000 Services, a packet that
-// belongs to no Service traverses about 70 rules instead of 10,000, and a new Service rewrites one small chain. The
-// first split of NodePorts is by protocol and the high byte of the port.
+// A chain contains the rules for up to leafSize frontends, as in kube-proxy. If there are more frontends, the backend
+// distributes them over sixteen chains by four bits of the address, and splits each of the chains in the same way if
+// necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000
+// Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service rewrites
+// one small chain. The first split of NodePorts is by protocol and the high byte of the port.
 const (
 	leafSize = 64
-	// maxDepth keeps the names of chains within the 29 bytes that iptables allows.
+	// maxDepth keeps chain names within the 29 bytes that iptables allows.
 	maxDepth = 4
 )
 
@@ -51,7 +51,7 @@ func (p place) branch(depth int) int {
 	return int(raw[len(raw)-1-depth/2]>>(depth%2*4)) & 15
 }
 
-// match returns the match of the rule that jumps from a node at the given depth to the child that contains the place.
+// match returns the match for the rule that jumps from a node at the given depth to the child that contains the place.
 func (p place) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
@@ -66,18 +66,18 @@ func (p place) match(depth int) string {
 	return fmt.Sprintf("-d %s/%s", a, m)
 }
 
-// tree is a chain with subchains whose rules jump to the chains of ServicePorts. The shape of a tree depends only on
-// the contents, not on the order of the changes.
+// tree is a chain with subchains whose rules jump to the ServicePorts' chains. The shape of a tree depends only on its
+// contents, not on the order of the changes.
 type tree struct {
 	table string
 	root  *node
-	// In the root chain, the rules in head precede the rules of the places, and the rules in tail follow.
+	// In the root chain, the rules in head precede the places' rules, and the rules in tail follow them.
 	head, tail []string
 	// dirty holds, by name, the chains that may differ from the kernel's chains. The node of a removed chain is nil.
 	dirty map[string]*node
 }
 
-// node is one chain of the tree. A leaf has items, and an inner node has kids.
+// node is one chain in the tree. A leaf has items, and an inner node has kids.
 type node struct {
 	name  string
 	depth int
@@ -88,7 +88,7 @@ type node struct {
 	size   int
 }
 
-// item holds the rules of one place. Several ServicePorts may need the same rules.
+// item holds the rules for one place. Several ServicePorts may need the same rules.
 type item struct {
 	rules []string
 	users int
@@ -136,7 +136,7 @@ func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
 	return true
 }
 
-// remove reverses one call of add.
+// remove reverses one call to add.
 func (t *tree) remove(p place) { t.removeBelow(t.root, p) }
 
 func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
@@ -177,7 +177,7 @@ func (t *tree) newKid(n *node, sample place) *node {
 	return kid
 }
 
-// reshape makes a node a leaf or an inner node, depending on its size.
+// reshape turns a node into a leaf or an inner node, depending on its size.
 func (t *tree) reshape(n *node) {
 	items := n.items
 	if n.kids != nil {
@@ -203,7 +203,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes with all descendants, and moves the items of these nodes to the map items.
+// collect removes nodes with all descendants and moves their items to the map items.
 func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)

@@ -10,11 +10,11 @@ import (
 )
 
 // chunkLines is the number of lines (about 2,000 ServicePorts) after which a full sync runs a restore. The last restore
-// adds the rules that jump to the chains. Chunks limit the time and memory of the programs, and allow Edgeway to report
-// progress.
+// adds the rules that jump to the chains. Chunks limit the time and memory that the programs need, and allow Edgeway to
+// report progress.
 const chunkLines = 50_000
 
-// applyFull makes tables with unknown contents agree with the plan, without interrupting Services.
+// applyFull brings tables with unknown contents into agreement with the plan, without interrupting Services.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	p.watcher.Forget()
 	p.dropInvalid = !liberal()

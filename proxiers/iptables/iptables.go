@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// Above bigChange lines, the watcher does not evaluate a notice for each line.
+	// Above bigChange lines, the watcher does not evaluate a notification for each line.
 	bigChange     = 1000
 	intactTimeout = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )
@@ -54,7 +54,7 @@ func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (proxi
 	}
 	var err error
 	if p.watcher, err = watch.New(v, o); err != nil {
-		return nil, fmt.Errorf("watch over the rules: %w", err)
+		return nil, fmt.Errorf("watch the rules: %w", err)
 	}
 	env.Contain.Go(&p.watching, "watch over rules", p.watcher.Run)
 	return p, nil
@@ -146,12 +146,12 @@ func (p *proxier) intact(t watch.Table) (reason string) {
 	for _, h := range hooks(p.env.MasqueradeBit) {
 		for _, r := range h.Rules {
 			if h.Table == t.Name && !slices.Contains(now.jumps[h.Name], r) {
-				return fmt.Sprintf("a rule in chain %s of %s is gone", h.Name, t)
+				return fmt.Sprintf("a rule in chain %s of %s is missing", h.Name, t)
 			}
 		}
 	}
 	if got := (total{len(now.chains), now.rules}); got != want {
-		return fmt.Sprintf("%s has %d chains with %d rules of Edgeway instead of %d chains with %d "+
+		return fmt.Sprintf("%s has %d Edgeway chains with %d rules instead of %d chains with %d "+
 			"rules", t, got.chains, got.rules,
 			want.chains, want.rules)
 	}

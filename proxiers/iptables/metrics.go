@@ -6,7 +6,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append(labels, "ip_family"), nil)
 }
 
-// kube-proxy exports the same metrics of restores (KEP-3453).
+// kube-proxy exports the same restore metrics (KEP-3453).
 var (
 	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Failed restores of "+
 		"iptables rules.")

@@ -13,11 +13,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// tables returns the tables in the order in which Edgeway writes them. A new Service works as soon as the nat table
+// tables returns the tables in the order that Edgeway writes them. A new Service works as soon as the nat table
 // contains its rules, because the filter table only rejects packets that the nat table did not redirect.
 func tables() []string { return []string{xtables.NAT, xtables.Filter} }
 
-// The chains that exist even without Services.
+// These chains exist even without Services.
 const (
 	chainServices    = "KUBE-SERVICES"
 	chainExternal    = "KUBE-EXTERNAL-SERVICES"
@@ -29,20 +29,20 @@ const (
 	chainLoopback    = "KUBE-LOOPBACK"
 )
 
-// fixedChains holds the chains that belong to Edgeway in any table. A tree adds subchains to a fixed chain. The name of
-// a subchain consists of the fixed name, a dash and hexadecimal digits.
+// fixedChains holds the chains that belong to Edgeway in any table. A tree adds subchains to a fixed chain. A
+// subchain's name consists of the fixed chain's name, a dash and hexadecimal digits.
 var fixedChains = []string{
 	chainServices, chainExternal, chainNodePorts, chainFirewall, chainForward, chainPostrouting, chainMarkMasq,
 	chainLoopback, notRelayedChain(plan.UDP), notRelayedChain(plan.SCTP),
 }
 
-// notRelayedChain returns the chain for NodePorts of a protocol that Edgeway does not relay on loopback.
+// notRelayedChain returns the chain for NodePorts with a protocol that Edgeway does not relay on loopback.
 func notRelayedChain(p plan.Protocol) string { return chainLoopback + "-" + p.String() }
 
-// servicePrefixes holds the name prefixes of the chains of ServicePorts.
+// servicePrefixes holds the prefixes of ServicePort chain names.
 var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-", "KUBE-SEP-"}
 
-// owner is part of the comment of each Edgeway rule in a built-in chain. The comment distinguishes Edgeway's rules from
+// owner is part of the comment on each Edgeway rule in a built-in chain. The comment distinguishes Edgeway's rules from
 // kube-proxy's rules, which jump to chains with the same names.
 const owner = "edgeway"
 
@@ -61,7 +61,7 @@ func ours(chain string) bool {
 	return err == nil
 }
 
-// hash returns the 16-character hash in the name of a chain. For a ServicePort, the hash is the same as kube-proxy's.
+// hash returns the 16-character hash in a chain name. For a ServicePort, the hash is the same as kube-proxy's.
 func hash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "")))
 	return base32.StdEncoding.EncodeToString(sum[:])[:16]
@@ -69,8 +69,8 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// A rule consists of addresses, numbers, Edgeway's own names, and comments from safeText. So untrusted text cannot end
-// a rule or begin another rule.
+// A rule consists of addresses, numbers, Edgeway's own names, and comments from safeText, so untrusted text cannot end
+// a rule or begin another one.
 
 func jump(to string) string { return "-j " + to }
 
@@ -84,7 +84,7 @@ func port(p plan.Protocol, number uint16) string {
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)
 }
 
-// dnat returns the DNAT target for an endpoint. iptables accepts a port in the target only with a match of the
+// dnat returns the DNAT target for an endpoint. iptables accepts a port in the target only with a match on the
 // protocol.
 func dnat(p plan.Protocol, to netip.AddrPort) string {
 	return "-p " + protocolName(p) + " -j DNAT --to-destination " + to.String()
@@ -101,7 +101,7 @@ func comment(text string) string {
 	return `-m comment --comment "` + safeText(text) + `"`
 }
 
-// safeText replaces all characters except letters, digits and some punctuation. Names in Kubernetes contain no other
+// safeText replaces all characters except letters, digits and some punctuation. Kubernetes names contain no other
 // characters.
 func safeText(s string) string {
 	s = strings.Map(func(r rune) rune {
@@ -113,7 +113,7 @@ func safeText(s string) string {
 	return s[:min(len(s), maxComment)]
 }
 
-// label returns the name of a ServicePort in rules: "namespace/name:port".
+// label returns a ServicePort's name in rules: "namespace/name:port".
 func label(n plan.ServicePortName) string {
 	return strings.TrimSuffix(n.Namespace+"/"+n.Name+":"+n.Port, ":")
 }

@@ -20,8 +20,8 @@ func chain(table, name string, rules ...string) xtables.Chain {
 const newConnection = "-m conntrack --ctstate NEW"
 
 // hooks returns the built-in chains with the rules that jump to Edgeway's chains, in order. External addresses come
-// before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses of a Service CIDR. The
-// rules in INPUT and OUTPUT do not match packets of the daemon's own connections (see proxiers.OwnMark).
+// before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses in a Service CIDR. The
+// rules in INPUT and OUTPUT do not match packets from the daemon's own connections (see proxiers.OwnMark).
 func hooks(masqueradeBit int) []xtables.Chain {
 	notOwn := fmt.Sprintf("-m mark ! --mark 0x%[1]x/0x%[1]x", proxiers.OwnMark(masqueradeBit))
 	services := comment(owner + ": Services")
@@ -105,7 +105,7 @@ func newTrees() []*tree {
 	}
 }
 
-// surround adds the rules for the node's addresses and for health checks before and after the rules of the places.
+// surround adds the rules for the node's addresses and for health checks before and after the places' rules.
 func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	jumps := func(addrs []netip.Addr, to string) (rules []string) {
 		for _, a := range addrs {

@@ -12,13 +12,13 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeChain exists only in a temporary network namespace, or only in an input that the program checks.
+// probeChain exists only in a temporary network namespace, or in an input that the program checks but does not apply.
 const probeChain = "EDGEWAY-PROBE"
 
-// feature is a required iptables extension, with a rule that uses the extension.
+// feature is a required iptables extension, with a rule that uses it.
 type feature struct{ name, table, rule string }
 
-// features omits the "recent" match, which only Services with session affinity need.
+// features returns the required features without the "recent" match, which only Services with session affinity need.
 func features(f plan.Family) []feature {
 	to, reject := "192.0.2.1:80", "icmp-port-unreachable"
 	if f == plan.IPv6 {

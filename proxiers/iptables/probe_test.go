@@ -63,7 +63,7 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// Choose succeeds even if the process may not read the rules of iptables-legacy, as in the packaged systemd service.
+// Choose succeeds even if the process may not read iptables-legacy's rules, as in the packaged systemd service.
 func TestUnreadableLegacyRules(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")

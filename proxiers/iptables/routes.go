@@ -15,7 +15,7 @@ func (r routes) forwards() bool {
 	return slices.ContainsFunc(r[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-// onePool reports whether connections of all origins have the same pool.
+// onePool reports whether connections from all origins use the same pool.
 func (r routes) onePool() bool {
 	for _, x := range r {
 		if x.Verdict != plan.Forward || x.Pool != r[0].Pool {
@@ -32,7 +32,7 @@ type guard struct {
 	to      string
 }
 
-// numbered returns the name of the i-th chain with a prefix. The name of the first chain contains the ServicePort's own
+// numbered returns the name of the i-th chain with a prefix. The first chain's name contains the ServicePort's own
 // hash.
 func (s *service) numbered(prefix string, i int) string {
 	if i == 0 {
@@ -41,8 +41,8 @@ func (s *service) numbered(prefix string, i int) string {
 	return prefix + hash(s.hash, strconv.Itoa(i))
 }
 
-// routesChain returns the name of the chain that applies the route of each origin. In the nat table, the chain forwards
-// packets, and in the filter table, it rejects or drops packets.
+// routesChain returns the name of the chain that applies the Route for each origin. In the nat table, the chain
+// forwards packets, and in the filter table, it rejects or drops packets.
 func (s *service) routesChain(table string, rt routes) string {
 	i := slices.Index(s.routes, rt)
 	if i < 0 {
@@ -71,7 +71,7 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition is a match with a route. The route applies to matching packets that match no earlier condition.
+// condition is a match with a Route. The Route applies to matching packets that match no earlier condition.
 type condition struct {
 	match string
 	route plan.Route
@@ -112,8 +112,8 @@ func (s *service) guard(g guard) string {
 	return name
 }
 
-// refusal returns the rules for packets that the nat table did not redirect. A redirected packet has the address of an
-// endpoint as its destination, and matches none of these rules.
+// refusal returns the rules for packets that the nat table did not redirect. A redirected packet has an endpoint's
+// address as its destination, and matches none of the rules.
 func refusal(match string, v plan.Verdict) []string {
 	switch v {
 	case plan.Reject:
@@ -124,7 +124,7 @@ func refusal(match string, v plan.Verdict) []string {
 	return nil
 }
 
-// refuse adds the rules of the filter table that reject or drop packets to a frontend.
+// refuse adds the filter table's rules that reject or drop packets to a frontend.
 func (s *service) refuse(f *plan.Frontend, rt routes) {
 	tree, guarded := filterExternal, f.AllowFrom != nil
 	switch {

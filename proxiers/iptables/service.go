@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The indexes of a family's trees.
+// The constants are the indexes of a family's trees.
 const (
 	natServices = iota
 	natNodePorts
@@ -33,13 +33,14 @@ type rendered struct {
 	entries []entry
 }
 
-// renderer converts ServicePorts of one family to chains. Its fields hold the facts about the node that the rules need.
+// renderer converts ServicePorts in one family to chains. The fields of a renderer hold the facts about the node that
+// the rules need.
 type renderer struct {
 	family plan.Family
-	// pods holds a match for each source range and each interface of pods. pods is empty if Edgeway cannot identify
+	// pods holds a match for each of the pods' source ranges and interfaces. pods is empty if Edgeway cannot identify
 	// pods.
 	pods []string
-	// loopback reports whether the loopback address of the family accepts NodePorts.
+	// loopback reports whether the family's loopback address accepts NodePorts.
 	loopback bool
 }
 
@@ -58,7 +59,8 @@ type service struct {
 	guards []guard
 }
 
-// The result of render is empty if the ServicePort is nil or belongs to the other family.
+// render returns a ServicePort's chains and entries. The result is empty if the ServicePort is nil or belongs to the
+// other family.
 func (r *renderer) render(sp *plan.ServicePort) rendered {
 	if sp == nil || sp.Family != r.family {
 		return rendered{}
@@ -80,7 +82,7 @@ func (s *service) add(table, name string, rules []string) {
 	s.out.chains = append(s.out.chains, chain(table, name, rules...))
 }
 
-// frontend adds the rules that forward packets to the frontend, and the rules that reject or drop such packets.
+// frontend adds the rules that forward, reject or drop packets to the frontend.
 func (s *service) frontend(f *plan.Frontend) {
 	rt := s.normal(f.Routes)
 	guarded := f.AllowFrom != nil
@@ -99,8 +101,8 @@ func (s *service) frontend(f *plan.Frontend) {
 	s.otherPackets(f)
 }
 
-// If Edgeway cannot identify pods, normal replaces the pods' route with the host's route, because no packet then has
-// the origin FromPod.
+// normal replaces the pods' Route with the host's Route if Edgeway cannot identify pods, because no packet then has the
+// origin FromPod.
 func (s *service) normal(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]
@@ -142,7 +144,7 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	return s.toPool(pool)
 }
 
-// toPool returns the name of a pool's chain, and records that a rule jumps to the chain.
+// toPool returns the name of a pool's chain and records that a rule jumps to it.
 func (s *service) toPool(p plan.Pool) string {
 	s.leadsTo[p] = true
 	return s.poolName(p)
@@ -152,7 +154,7 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// otherPackets adds the rules for packets to unused ports of a ClusterIP, and for packets to NodePorts on loopback that
+// otherPackets adds the rules for packets to a ClusterIP's unused ports, and for packets to NodePorts on loopback that
 // Edgeway does not relay.
 func (s *service) otherPackets(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
@@ -197,7 +199,7 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// endpoints adds chains for the endpoints that need a chain.
+// endpoints adds chains for the endpoints that need one.
 func (s *service) endpoints() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {

@@ -34,7 +34,7 @@ func (s *state) write(in *xtables.Input, c xtables.Chain) {
 	s.sizes[c.ChainID], s.totals[c.Table] = len(c.Rules), t
 }
 
-// remove does nothing if Edgeway never wrote the chain.
+// remove removes a chain, and does nothing if Edgeway never wrote it.
 func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	if _, known := s.sizes[id]; !known {
 		return
@@ -45,8 +45,8 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// step holds the old and the new chains and entries of a ServicePort. before is empty if the ServicePort is new, and
-// after is empty if the ServicePort was removed.
+// step holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and after is
+// empty if the ServicePort was removed.
 type step struct{ before, after rendered }
 
 // replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
@@ -82,7 +82,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the tree chains that a change of ServicePorts or of the node affects.
+// finish writes the tree chains that a change to ServicePorts or to the node affects.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	surround(s.trees, s.family, p)
 	for _, t := range s.trees {

@@ -18,14 +18,14 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-// want adds the servers of a ServicePort, and does nothing if svc is nil.
+// want adds a ServicePort's servers, and does nothing if svc is nil.
 func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
 		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
 	}
 }
 
-// blame adds the ServicePort to an error for which the ServicePort is the cause.
+// blame adds to an error the ServicePort that caused it.
 func blame(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -34,7 +34,7 @@ func blame(svc *plan.ServicePort, err error) error {
 }
 
 // partial writes only the ServicePorts in a change, and does not read the servers from the kernel. partial adds a
-// server before the rules and routes that refer to the server.
+// server before the rules and routes that refer to it.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {
@@ -93,7 +93,7 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// lower removes surplus endpoints of a server, or the whole server if the next plan lacks it.
+// lower removes a server's surplus endpoints, or the whole server if the next plan lacks it.
 func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
@@ -127,7 +127,7 @@ func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	return nil
 }
 
-// full makes the kernel agree with a plan, and assumes nothing about the kernel's current state.
+// full brings the kernel into agreement with a plan, and assumes nothing about the kernel's current state.
 func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// refuse returns an error with the ServicePort if another program or another host uses the address of a virtual server.
+// refuse returns an error with the ServicePort if another program or another host uses a virtual server's address.
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
@@ -227,9 +227,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// lead writes the table before the routes, because a route without the table would deliver packets for other ports of a
-// Service's address to the host. If no routing rule exists yet, routes have no effect. In this case lead writes the
-// routes first, so that a takeover from another backend ends with a single rule.
+// lead writes the nftables table before the routes, because a route without the table would deliver packets for other
+// ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule exists
+// yet, lead writes the routes first, so that a takeover from another backend ends with a single rule.
 func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

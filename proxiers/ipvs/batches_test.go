@@ -22,8 +22,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// Partial syncs of any size lead to the same table as a first sync. The test uses the schema of this backend, and the
-// schema of the backends nftables and ebpf, which has other sets.
+// Partial syncs of any size lead to the same nftables table as a first sync. The test uses the ipvs backend's schema,
+// and the schema of the nftables and ebpf backends, which has other sets.
 func TestBatchesOfAnySize(t *testing.T) {
 	where := &places{}
 	schemas := map[string]func(*plan.Plan) nfttable.Schema{
@@ -107,7 +107,7 @@ type service struct {
 	names int
 }
 
-// size returns the approximate number of elements of a Service.
+// size returns a Service's approximate number of elements.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
 // next removes, renames, moves or adds about as many elements as one or two chunks contain.

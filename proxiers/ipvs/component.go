@@ -31,7 +31,8 @@ func Component() proxiers.Component {
 	}
 }
 
-// probe sends no netlink request to IPVS and uses no scheduler, because either would load a kernel module.
+// probe tests the host without sending a netlink request to IPVS or using a scheduler, because either would load a
+// kernel module.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

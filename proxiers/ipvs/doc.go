@@ -1,12 +1,12 @@
-// Package ipvs implements Services with IPVS, whose schedulers choose the endpoint of a connection. An nftables table
-// (see package nftables) and connection tracking implement all other features.
+// Package ipvs implements Services with IPVS, whose schedulers choose a connection's endpoint. An nftables table (see
+// package nftables) and connection tracking implement all other features.
 //
 // # The path of a connection
 //
-// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see places). The table determines the
-// verdict for the first packet, and sends accepted packets of all frontends to the virtual server. So external clients
-// can use a different pool than pods, and all frontends share the session affinity, unlike with a virtual server at
-// each address.
+// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see places). The nftables table
+// determines the verdict for the first packet, and sends packets that it accepts for any frontend to the virtual
+// server. Unlike with a virtual server at each address, external clients can use a different pool than pods, and all
+// frontends share the session affinity.
 //
 //	nat:   frontend ─► dnat to the virtual server
 //	route: Edgeway's rule and routes make the virtual servers' addresses local for incoming packets
@@ -15,19 +15,18 @@
 //
 // From the second packet on, connection tracking alone translates the connection, because IPVS has changed the
 // destination in the connection-tracking entry (tested on Linux 6.1, 6.12 and 7.2). IPVS still sees the replies, and
-// uses them to count connections. So open connections survive the removal of an endpoint, a Service or the backend, and
-// no endpoint has to be drained. A new connection that reuses a source port traverses the rules again.
+// uses them to count connections. Open connections therefore survive the removal of an endpoint, a Service or the
+// backend, and no endpoint has to be drained. A new connection that reuses a source port traverses the rules again.
 //
 // # Session affinity
 //
-// Maps in the table store the endpoint of each client. Edgeway does not use the persistence of IPVS, which does not
-// remap ports and which lasts longer than its timeout while IPVS remembers a connection of the client, up to 15
-// minutes.
+// Maps in the nftables table store each client's endpoint. Edgeway does not use IPVS persistence, which does not remap
+// ports and which lasts longer than its timeout while IPVS remembers one of the client's connections, up to 15 minutes.
 //
 // # The host's own packets
 //
-// IPVS processes the host's own packets directly after the nat rules, without a route to the virtual server. The routes
-// apply only to incoming packets, so the host's own connections have the source address of an ordinary route.
+// IPVS processes the host's own packets directly after the nat rules, without a route to the virtual server. Edgeway's
+// routes apply only to incoming packets, so the host's own connections have the source address of an ordinary route.
 //
 // # Ownership
 //

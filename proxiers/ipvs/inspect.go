@@ -12,16 +12,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// IPVS sends no notices, so the watcher polls IPVS.
+// IPVS sends no notifications, so the watcher polls it.
 const (
-	// glance is the time between two short checks. A short check reads the endpoints of some servers, and one server of
-	// each family, which detects `ipvsadm -C`.
+	// glance is the time between two short checks. A short check reads the endpoints of some servers, and one server
+	// for each family, which detects `ipvsadm -C`.
 	glance = time.Second
 	// pause is the minimum time between two requests for the list of all servers. After a slow request, the watcher
 	// waits longer, so that requests use at most a hundredth of the time.
 	pause = 5 * time.Second
 	rarer = 100
-	// perGlance and glanceTime limit the servers whose endpoints a short check reads. Successive checks cover all
+	// perGlance and glanceTime limit how many servers' endpoints a short check reads. Successive checks cover all
 	// servers.
 	perGlance  = 32
 	glanceTime = 10 * time.Millisecond
@@ -35,8 +35,8 @@ type inspected interface {
 
 // inspection holds the state of look. Only look's goroutine uses an inspection.
 type inspection struct {
-	// listed is the time at which the watcher next lists all servers. turn holds the servers whose endpoints the
-	// watcher reads next.
+	// listed is the time when the watcher next lists all servers. turn holds the servers whose endpoints the watcher
+	// reads next.
 	listed time.Time
 	turn   []located
 }
@@ -133,7 +133,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// differs describes the removal or change of a server, or returns "" if the server matches.
+// differs describes the removal or change of a server, or returns "" if it matches.
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:

@@ -56,7 +56,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 // numServers exceeds the number of servers that one short check covers.
 const numServers = 300
 
-// inspectedHost holds a watcher and the servers that the watcher expects.
+// inspectedHost holds a watcher and the servers that it expects.
 type inspectedHost struct {
 	*testing.T
 	*fakeServers

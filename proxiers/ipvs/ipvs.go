@@ -70,7 +70,7 @@ func (p *proxier) Close() error {
 	return p.Table.Close()
 }
 
-// If a partial sync finds an unexpected state, Apply runs a full sync instead.
+// Apply runs a full sync instead of a partial sync if the kernel is in an unexpected state.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	known := p.known
 	p.known = false
@@ -85,7 +85,7 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 		if ctx.Err() != nil || errors.Is(err, proxiers.ErrRefused) {
 			return err
 		}
-		p.env.Logger.Debug("partial sync becomes a full one", "error", err)
+		p.env.Logger.Debug("partial sync failed, running a full sync", "error", err)
 	}
 	if change.Prev != nil {
 		change = proxiers.NewChange(nil, change.Next)
@@ -102,7 +102,7 @@ func (p *proxier) partly(change proxiers.Change) bool {
 		p.places.follow(change)
 }
 
-// table writes the nftables table, and deletes the clients of removed endpoints from its client maps.
+// table writes the nftables table and deletes removed endpoints' clients from its client maps.
 func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err

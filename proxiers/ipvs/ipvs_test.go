@@ -149,7 +149,7 @@ func TestPlacesAreStable(t *testing.T) {
 	}
 }
 
-// For an unknown scheduler, Edgeway returns an error with the list of schedulers, before the kernel tries to load a
+// For an unknown scheduler, Edgeway returns an error that lists the schedulers, before the kernel tries to load a
 // module.
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}

@@ -19,24 +19,25 @@ import (
 // the timeout but does not use it (Linux 6.1 to 7.2).
 const ownMark = 0xed6e
 
-// persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT of linux/ip_vs.h).
+// persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT in linux/ip_vs.h).
 const persistent = 1
 
-// weight returns at least 1, because IPVS sends no new connections to an endpoint with weight 0.
+// weight returns an endpoint's weight, but at least 1, because IPVS sends no new connections to an endpoint with weight
+// 0.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
-// kernel communicates with IPVS by netlink. Only one goroutine may use a kernel.
+// kernel communicates with IPVS through netlink. A kernel is not safe for concurrent use.
 type kernel struct{ *ipvs.Handle }
 
-// openKernel first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if IPVS is
-// missing, reports every request as successful. The library also runs modprobe, which fails in the daemon's sandbox,
-// and logs the failure.
+// openKernel first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if it is missing,
+// reports every request as successful. The library also runs modprobe, which fails in the daemon's sandbox, and logs
+// the failure.
 func openKernel() (*kernel, error) {
 	if err := available(); err != nil {
 		return nil, err
 	}
 	if _, err := netlink.GenlFamilyGet("IPVS"); err != nil {
-		return nil, fmt.Errorf("IPVS by netlink: %w", err)
+		return nil, fmt.Errorf("IPVS through netlink: %w", err)
 	}
 	logrus.SetOutput(io.Discard)
 	h, err := ipvs.New("")
@@ -66,7 +67,7 @@ type found struct {
 func (k *kernel) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {
-		return nil, fmt.Errorf("list of virtual servers: %w", err)
+		return nil, fmt.Errorf("list virtual servers: %w", err)
 	}
 	out := make(map[key]found, len(all))
 	for _, s := range all {
@@ -79,11 +80,10 @@ func (k *kernel) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
 
-// altered replaces the weight of an endpoint if another program has changed the endpoint's forwarding method or upper
-// threshold.
+// altered stands for the weight of an endpoint if another program has changed its forwarding method or upper threshold.
 const altered = -1
 
-// endpoints returns the weight of each endpoint of a server, by address.
+// endpoints returns the weights of a server's endpoints, by address.
 func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {
@@ -100,8 +100,8 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	return out, nil
 }
 
-// addServer also succeeds if Edgeway's server exists. If another program has a server at the address, addServer returns
-// errForeign.
+// addServer adds a virtual server, and succeeds if Edgeway's server already exists. If another program has a server at
+// the address, addServer returns errForeign.
 func (k *kernel) addServer(at key, scheduler string) error {
 	s := request(at, scheduler)
 	err := k.NewService(s)
@@ -118,19 +118,19 @@ func (k *kernel) addServer(at key, scheduler string) error {
 }
 
 func (k *kernel) updateServer(at key, scheduler string) error {
-	return serverError("change of virtual server", at, k.UpdateService(request(at, scheduler)))
+	return serverError("change virtual server", at, k.UpdateService(request(at, scheduler)))
 }
 
-// removeServer also succeeds if the server does not exist.
+// removeServer removes a virtual server, and succeeds if it does not exist.
 func (k *kernel) removeServer(at key) error {
 	err := k.DelService(request(at, ""))
 	if errors.Is(err, unix.ESRCH) {
 		err = nil
 	}
-	return serverError("removal of virtual server", at, err)
+	return serverError("remove virtual server", at, err)
 }
 
-// addEndpoint adds an endpoint, or updates the weight if the endpoint exists.
+// addEndpoint adds an endpoint, or updates its weight if it exists.
 func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	s, d := request(at, ""), destination(e)
 	err := k.NewDestination(s, d)
@@ -140,17 +140,17 @@ func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 	return serverError("endpoint "+e.Addr.String()+" of virtual server", at, err)
 }
 
-// removeEndpoint also succeeds if the endpoint does not exist. Connection tracking keeps translating the endpoint's
-// open connections.
+// removeEndpoint removes an endpoint, and succeeds if it does not exist. Connection tracking keeps translating the
+// endpoint's open connections.
 func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
 	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		err = nil
 	}
-	return serverError("removal of endpoint "+e.String()+" of virtual server", at, err)
+	return serverError("remove endpoint "+e.String()+" from virtual server", at, err)
 }
 
-// errForeign means that another program has a virtual server at an address.
+// errForeign means that another program has a virtual server at the address.
 var errForeign = errors.New("another program has a virtual server at this address: remove it (ipvsadm -D), or " +
 	"give the Service another address")
 

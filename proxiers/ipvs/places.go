@@ -18,13 +18,14 @@ type key struct {
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
 // places chooses the address of each virtual server: the ClusterIP, and a port derived from the Service's port and the
-// pool, such as 10080 or 20080 for port 80. The table rejects clients that connect to this port. A virtual server must
-// not use the Service's own port. When IPVS removes an entry, with the endpoint or after 15 idle minutes, IPVS also
-// deletes the connection to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// pool, such as 10080 or 20080 for port 80. The nftables table rejects clients that connect to a virtual server's port.
+// A virtual server must not use the Service's own port. When IPVS removes an entry, together with the endpoint or after
+// 15 idle minutes, it also deletes the connection to the virtual server from connection tracking (Linux,
+// ip_vs_conn_drop_conntrack).
 type places struct {
 	// moved holds the port of each server whose usual port belongs to another server or anchor.
 	moved map[pool]uint16
-	// crowded holds the addresses of the servers whose ports are in moved.
+	// crowded holds the addresses of the servers that moved contains.
 	crowded map[netip.Addr]bool
 	// anchors holds the result of anchor for each ServicePort.
 	anchors map[key]bool
@@ -36,18 +37,18 @@ type pool struct {
 	pool   plan.Pool
 }
 
-// nowhere holds the dummy addresses of RFC 7600 and RFC 9780. Virtual servers use these addresses if the ServicePort
-// has only a NodePort, for example because another ServicePort has the ClusterIP.
+// nowhere holds the dummy addresses from RFC 7600 and RFC 9780. Virtual servers use the dummy addresses if the
+// ServicePort has only a NodePort, for example because another ServicePort has the ClusterIP.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort returns the port of a pool's server if this port is free.
+// usualPort returns the port that a pool's server uses if it is free.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor returns the address and port from which the servers' addresses and ports are derived, or an invalid AddrPort
-// if the ServicePort has no frontend.
+// anchor returns the address and port that the servers' addresses and ports are derived from, or an invalid AddrPort if
+// the ServicePort has no frontend.
 func anchor(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
@@ -80,7 +81,7 @@ func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	}
 }
 
-// settle chooses a port for each server of a plan, in plan order.
+// settle chooses a port for each server in a plan, in plan order.
 func settle(p *plan.Plan) *places {
 	out := &places{
 		moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{},
@@ -115,8 +116,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow updates the anchors, and reports whether all servers keep their addresses and ports. The result is false if a
-// changed ServicePort collides, or collided, with another ServicePort.
+// follow updates the anchors and reports whether all servers keep their addresses and ports. The result is false if a
+// changed ServicePort collides, or collided, with another one.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {
@@ -136,8 +137,8 @@ func (p *places) follow(change proxiers.Change) bool {
 		!slices.ContainsFunc(now, p.meets)
 }
 
-// meets reports whether an anchor would collide with a server, or a server of the anchor with another anchor or with
-// port 0.
+// meets reports whether an anchor would collide with a server, or one of the anchor's servers with another anchor or
+// with port 0.
 func (p *places) meets(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {

@@ -26,14 +26,14 @@ func available() error {
 		return fmt.Errorf("look for IPVS: %w", err)
 	}
 	if _, err := os.Stat(sysctls + "conntrack"); err != nil {
-		return fmt.Errorf("%w: IPVS of this kernel does not do connection tracking (CONFIG_IP_VS_NFCT): %w",
+		return fmt.Errorf("%w: IPVS in this kernel does not support connection tracking (CONFIG_IP_VS_NFCT): %w",
 			proxiers.ErrUnsupported, err)
 	}
 	return nil
 }
 
-// whyNot reports whether the kernel module is missing or only not loaded. To find out, whyNot needs read access to the
-// modules directory.
+// whyNot reports whether the kernel module is missing or merely not loaded. To find out, whyNot needs read access to
+// the modules directory.
 func whyNot(modules string) string {
 	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname

@@ -15,18 +15,18 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for this
-	// number in /etc/iproute2/rt_protos.d.
+	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for it in
+	// /etc/iproute2/rt_protos.d.
 	protocol = 237
-	// RouteTable is the routing table that holds the routes. The local table is unsuitable, because it defines the
-	// addresses of the host.
+	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
+	// the host's addresses.
 	RouteTable = 237
-	// priority is the priority of the routing rules, which come after the rule for the local table and before most
-	// rules of other programs.
+	// priority is the priority of the routing rules, which come after the rule for the local routing table and before
+	// most other programs' rules.
 	priority = 237
 )
 
-// routes makes the addresses of virtual servers local for incoming packets.
+// routes manages the routes to virtual servers' addresses, which are local for incoming packets.
 type routes struct {
 	*netlink.Handle
 	lo       int
@@ -41,7 +41,7 @@ func openRoutes(families []plan.Family) (*routes, error) {
 	return &routes{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
 }
 
-// rule returns a routing rule that makes all packets except the host's own use Edgeway's routing table.
+// rule returns a routing rule that selects Edgeway's routing table for all packets except the host's own.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
 	r.Family, r.Priority, r.Table, r.Protocol = rtnl.Family(f), priority, RouteTable, protocol
@@ -63,7 +63,7 @@ func (r *routes) unused() (bool, error) {
 	for _, f := range r.families {
 		rules, err := r.RuleListFiltered(rtnl.Family(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
-			return false, fmt.Errorf("list of routing rules for %s: %w", f, err)
+			return false, fmt.Errorf("list routing rules for %s: %w", f, err)
 		}
 		if len(rules) > 0 {
 			return false, nil
@@ -80,7 +80,7 @@ func (r *routes) removeRules() error {
 				break
 			}
 			if err != nil {
-				return fmt.Errorf("removal of the routing rule for %s: %w", f, err)
+				return fmt.Errorf("remove the routing rule for %s: %w", f, err)
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (r *routes) list() (map[netip.Addr]bool, error) {
 				return true
 			})
 		if err != nil {
-			return nil, fmt.Errorf("list of %s routes: %w", f, err)
+			return nil, fmt.Errorf("list %s routes: %w", f, err)
 		}
 	}
 	return out, nil
@@ -125,13 +125,13 @@ func (r *routes) add(a netip.Addr) error {
 
 func (r *routes) remove(a netip.Addr) error {
 	if err := r.RouteDel(r.route(a)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("removal of the local route to %s: %w", a, err)
+		return fmt.Errorf("remove the local route to %s: %w", a, err)
 	}
 	return nil
 }
 
 // check returns an error if the address belongs to another host on a directly connected network, because this host
-// would accept packets for that address. check looks up the route first, because the list of neighbours may be long.
+// would accept packets for it. check looks up the route first, because the list of neighbours may be long.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
@@ -139,7 +139,7 @@ func (r *routes) check(a netip.Addr) error {
 		errors.Is(err, unix.EACCES):
 		return nil // this host has no route to a network that could contain the address
 	case err != nil:
-		return fmt.Errorf("look-up of a route to %s: %w", a, err)
+		return fmt.Errorf("look up a route to %s: %w", a, err)
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// schedulers lists the schedulers of Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
-// the modules.
+// schedulers lists the schedulers in Linux 6.1 to 7.2. Each scheduler is a kernel module, and a kernel may lack some of
+// them.
 var schedulers = []string{"rr", "wrr", "lc", "wlc", "fo", "ovf", "lblc", "lblcr", "dh", "sh", "sed", "nq", "mh", "twos"}
 
 func (p *proxier) scheduler(svc *plan.ServicePort) string {
@@ -23,6 +23,6 @@ func known(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
 	}
-	return fmt.Errorf("%w: there is no scheduler %q: there are %s", proxiers.ErrRefused, scheduler,
+	return fmt.Errorf("%w: unknown scheduler %q: use one of %s", proxiers.ErrRefused, scheduler,
 		strings.Join(schedulers, ", "))
 }

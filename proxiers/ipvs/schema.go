@@ -17,7 +17,7 @@ const tableName = proxiers.IPVSTable
 // servers is the SetID of the set that holds the addresses and ports of the virtual servers.
 const servers = nftables.OwnSets
 
-// The chains run after the hooks of IPVS (Linux, ip_vs_core.c), whose priorities are nat + 1 and nat + 2 in output, and
+// The chains run after the IPVS hooks (Linux, ip_vs_core.c), whose priorities are nat + 1 and nat + 2 in output, and
 // nat - 2 and nat - 1 in input.
 const (
 	afterOutput      = knftables.DNATPriority + "+3"
@@ -29,12 +29,12 @@ const (
 func schema(p *places, count bool) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
-		// The kernel routed the host's own packets before IPVS chose an endpoint on the host itself. A change of the
-		// mark makes the kernel look up the route again, and the next chain restores the mark.
+		// When IPVS chooses an endpoint on the host itself, the kernel has already routed the host's own packets.
+		// Changing the mark causes the kernel to look up the route again, and the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
-		// After IPVS, a packet passes the output hooks again, where other programs may set their own mark. So the rules
-		// also store the need to masquerade in the packet's priority, which the kernel keeps on this path but resets
-		// for packets that it forwards.
+		// After IPVS, a packet passes the output hooks again, where other programs may set their own mark. The rules
+		// therefore also store the need to masquerade in the packet's priority, which the kernel keeps on this path but
+		// resets for packets that it forwards.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -56,11 +56,11 @@ func schema(p *places, count bool) nfttable.Schema {
 		}},
 		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		Learn: []nfttable.Chain{
-			// If IPVS did not translate a packet, for example because another program deleted the virtual server, the
-			// packet must not reach the host's own programs.
+			// If IPVS did not translate a packet, for example because another program deleted the virtual server, it
+			// must not reach the host's own programs.
 			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
-			// During a takeover, the host has no route yet, and forwards these packets to the other backend's rules,
-			// which would reject them. After a drop, TCP retransmits.
+			// During a takeover, the host has no route to the virtual server yet, and forwards packets for the virtual
+			// server to the other backend's rules, which would reject them. After a drop, TCP retransmits.
 			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
 			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",

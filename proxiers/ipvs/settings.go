@@ -37,8 +37,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls makes IPVS use connection tracking, and choose a new endpoint for a connection whose endpoint was
-// removed. The sysctls belong to the network namespace.
+// applySysctls sets sysctls so that IPVS uses connection tracking and chooses a new endpoint for a connection when its
+// endpoint is removed. The sysctls belong to the network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]int{sysctls + "conntrack": 1, sysctls + "expire_nodest_conn": 1}
 	if s.strictARP {
@@ -54,7 +54,7 @@ func (s settings) applySysctls() error {
 
 func setSysctl(path string, value int) error {
 	if err := sysctl.Set(path, value); err != nil {
-		return fmt.Errorf("setting %s to %d (the unit's drop-in for this backend allows it): %w", path, value, err)
+		return fmt.Errorf("set %s to %d (the unit needs the drop-in for this backend): %w", path, value, err)
 	}
 	return nil
 }

@@ -30,9 +30,9 @@ type watcher struct {
 	// incremented when Apply starts and when Apply returns.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address. An address in uses has a route or is about to get a route.
+	// uses counts the servers at each address. An address in uses has a route or is about to get one.
 	uses map[netip.Addr]int
-	// canaries holds one server of each family, which each short check reads.
+	// canaries holds one server for each family, which every short check reads.
 	canaries map[bool]key
 	// removed describes an Edgeway route or rule that another program removed, or is "" if none was removed.
 	removed string
@@ -53,7 +53,7 @@ func newWatcher(env proxiers.Env) (*watcher, error) {
 	}
 	var ctx context.Context
 	ctx, w.end = context.WithCancel(context.Background())
-	env.Contain.Go(&w.wait, "notices of routes", func() { w.network.Run(ctx) })
+	env.Contain.Go(&w.wait, "route notifications", func() { w.network.Run(ctx) })
 	env.Contain.Go(&w.wait, "watch over servers", func() {
 		w.look(ctx)
 		k.Close()
@@ -82,7 +82,7 @@ func (w *watcher) begin() {
 	w.phase++
 }
 
-// complete reports whether the kernel has all servers.
+// finish records that Apply has returned. complete reports whether the kernel has all servers.
 func (w *watcher) finish(complete bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +104,7 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.move(nil, want)
 }
 
-// made reports whether Edgeway wrote the server. The server may have lost Edgeway's mark since then.
+// made reports whether Edgeway wrote the server. The server may have lost Edgeway's mark since Edgeway wrote it.
 func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -112,7 +112,7 @@ func (w *watcher) made(k key) bool {
 	return made
 }
 
-// move records the servers of the next plan before Apply removes old servers, and returns the added and the removed
+// move records the servers of the next plan before Apply removes old servers, and returns the added and removed
 // addresses.
 func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
@@ -145,7 +145,7 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-// note reports whether a notice announces the removal of an Edgeway route or rule.
+// note reports whether a notification is about the removal of an Edgeway route or rule.
 func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 	what := w.lost(m)
 	if what != "" {
@@ -170,8 +170,8 @@ func (w *watcher) report() {
 	}
 }
 
-// lost describes the Edgeway route or rule whose removal a notice announces, or returns "" if the notice is about
-// another change.
+// lost describes the Edgeway route or rule that a notification reports as removed, or returns "" if the notification is
+// about another change.
 func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:
@@ -191,7 +191,7 @@ func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 				return "the local route to " + a.String() + " was removed"
 			}
 		}
-	case unix.RTM_DELRULE: // the table has the same offset in struct fib_rule_hdr as in struct rtmsg
+	case unix.RTM_DELRULE: // the routing table has the same offset in struct fib_rule_hdr as in struct rtmsg
 		if len(m.Data) >= unix.SizeofRtMsg && m.Data[4] == RouteTable {
 			return "the routing rule was removed"
 		}

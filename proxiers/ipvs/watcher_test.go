@@ -18,14 +18,14 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// notices is a fake kernel through which a test sends route notifications.
+// notices is a fake kernel that sends a test's route notifications.
 type notices struct{ sent chan any }
 
 func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
 	return &noticeSocket{sent: n.sent, closed: make(chan struct{})}, nil
 }
 
-// After a failure, each read from a noticeSocket returns an error, except after an overrun.
+// noticeSocket is a Socket that keeps failing after an error, unless the error is an overrun.
 type noticeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -52,7 +52,7 @@ func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	}
 }
 
-// removal returns a notification about the removal of a local route from a table.
+// removal returns a notification about the removal of a local route from a routing table.
 func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	data := []byte{unix.AF_INET, 32, 0, 0, from, protocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}

@@ -141,7 +141,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// tend repeatedly does the deferred work that is due within span.
+// tend runs the deferred work that becomes due within span.
 func (w *world) tend(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -162,7 +162,7 @@ func (w *world) stats(listeners4, listeners6 int) {
 	}
 }
 
-// The endpoints must be sorted.
+// service returns a ServicePort with one NodePort. The endpoints must be in sorted order.
 func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4,
@@ -176,7 +176,7 @@ func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePor
 	return svc
 }
 
-// serve starts a server that responds to each line with the server's address.
+// serve starts a server that responds to each line with its own address.
 func serve(t *testing.T, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)

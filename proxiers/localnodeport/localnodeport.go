@@ -16,24 +16,24 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "localnodeport"
 
 // Options configures a Proxier.
 type Options struct {
 	Logger  *slog.Logger
 	Sockets Sockets
-	// Contain runs the goroutines of the relay that accept connections. Contain may be nil.
+	// Contain runs the relay's goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with a panic that occurred in a connection's goroutine. The panic ends only that
-	// connection.
+	// The relay calls Panicked with a panic from a connection's goroutine. A panic in a connection's goroutine ends
+	// only that connection.
 	Panicked func(err error)
 }
 
 // Proxier listens on the plan's loopback addresses for each TCP NodePort that has an endpoint.
 //
-// A process creates one Proxier, which keeps running while the daemon reloads its configuration, so that clients with
-// session affinity keep their endpoints. Proxier is a prometheus.Collector.
+// A process creates one Proxier and keeps it while the daemon reloads its configuration, so clients with session
+// affinity keep their endpoints. Proxier is a prometheus.Collector.
 type Proxier struct {
 	logger   *slog.Logger
 	sockets  Sockets
@@ -44,10 +44,10 @@ type Proxier struct {
 	// goroutine.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
-	// waiting holds the ports on which the Proxier cannot listen yet.
+	// waiting holds the ports that the Proxier cannot listen on yet.
 	waiting map[netip.AddrPort]*port
 	relay   *relay.Relay
-	// ending counts the closed relays whose connections still run.
+	// ending counts the closed relays that still have open connections.
 	ending sync.WaitGroup
 	// listeners and failures are indexed by familyIndex.
 	listeners [2]int
@@ -101,8 +101,8 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// releaseUnclaimed releases inherited sockets whose ports are no longer NodePorts. Ports in p.ports keep their sockets,
-// even while they wait for a retry.
+// releaseUnclaimed releases inherited sockets for ports that are no longer NodePorts. Ports in p.ports keep their
+// sockets, even while they wait for a retry.
 func (p *Proxier) releaseUnclaimed() {
 	for _, at := range p.sockets.Unclaimed() {
 		if p.ports[at] == nil {
@@ -111,8 +111,8 @@ func (p *Proxier) releaseUnclaimed() {
 	}
 }
 
-// Close stops accepting. The listening sockets stay open in Sockets, so that new clients wait in the accept queues for
-// the next Proxier. Running connections continue.
+// Close stops accepting connections. The listening sockets stay open in Sockets, so new clients wait in the accept
+// queues for the next Proxier. Open connections continue.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
 		p.contain.Go(&p.ending, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
@@ -120,8 +120,8 @@ func (p *Proxier) Close() error {
 	return nil
 }
 
-// Shutdown is like Close, but also waits for running connections, because the process is about to exit. When ctx is
-// done, Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
+// Shutdown is like Close, but also waits for open connections, because the process is about to exit. When ctx is done,
+// Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
 func (p *Proxier) Shutdown(ctx context.Context) {
 	if r := p.end(); r != nil {
 		_ = r.Shutdown(ctx) // the error only reports that connections were reset
@@ -144,16 +144,16 @@ func (p *Proxier) end() *relay.Relay {
 	return r
 }
 
-// Stats holds statistics of a Proxier. Listeners is a current value, and the other counts begin at the creation of the
-// Proxier.
+// Stats holds a Proxier's statistics. Listeners is a current value, and the other counts start when the Proxier is
+// created.
 type Stats struct {
 	relay.Stats
-	// Listeners counts the addresses on which the Proxier listens, and ListenFailures counts failed attempts to listen.
+	// Listeners counts the addresses that the Proxier listens on, and ListenFailures counts failed attempts to listen.
 	Listeners      map[plan.Family]int
 	ListenFailures map[plan.Family]uint64
 }
 
-// Stats may be called from any goroutine.
+// Stats returns current statistics, and may be called from any goroutine.
 func (p *Proxier) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -209,7 +209,7 @@ type backing struct {
 	pool []plan.Endpoint
 }
 
-// eachBacking visits the loopback addresses at which clients can reach the services.
+// eachBacking visits the loopback addresses where clients can reach the services.
 func eachBacking(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, backing)) {
 	if len(node.LoopbackAddrs) == 0 {
 		return

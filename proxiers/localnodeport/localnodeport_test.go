@@ -199,8 +199,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// The plan drops a NodePort while another program uses its address. When that program exits, the Proxier must not start
-// listening.
+// A NodePort is removed from the plan while another program uses its address. When the other program exits, the Proxier
+// must not start listening.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")

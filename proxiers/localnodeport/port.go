@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The delay between attempts to listen on an address that is in use starts at shortest and doubles up to longest.
+// The delay between attempts to listen on an address that is in use starts at shortest and doubles until it reaches
+// longest.
 const (
 	shortest = time.Second
 	longest  = 30 * time.Second
@@ -18,7 +19,7 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// If listening failed, relayed is nil, err is the error, and delay is the time until the next attempt.
+	// If listening failed, relayed is nil, err is the error, and delay is the time before the next attempt.
 	relayed *relay.Port
 	err     error
 	delay   time.Duration
@@ -103,7 +104,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain retries the addresses that are due.
+// Maintain tries again to listen on the addresses that are due.
 func (p *Proxier) Maintain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

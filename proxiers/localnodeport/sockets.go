@@ -5,16 +5,16 @@ import (
 	"os"
 )
 
-// Sockets provides listening sockets that may outlive the Proxier. The service manager can hold the sockets while the
-// daemon restarts, and the process holds the sockets while the configuration is reloaded. The kernel queues clients
-// that connect in the meantime.
+// Sockets provides listening sockets that may outlive the Proxier. The service manager can keep the sockets open while
+// the daemon restarts, and the process keeps them open while it reloads the configuration. Meanwhile, the kernel queues
+// new connections.
 type Sockets interface {
-	// Listen returns the listening socket of an address. Listen creates and stores a new socket if none is inherited or
-	// stored. Every call before Release returns the same socket. The caller must not close the socket.
+	// Listen returns the listening socket for an address. If no socket is inherited or stored, Listen creates and
+	// stores one. Every call before Release returns the same socket. The caller must not close the socket.
 	Listen(addr netip.AddrPort) (*os.File, error)
-	// Release closes the socket of an address, so that the kernel refuses new connections. If a socket unit provides
-	// the socket, systemd keeps the socket open, and the kernel queues new connections.
+	// Release closes the socket for an address, so the kernel refuses new connections. If the socket is from a socket
+	// unit, systemd keeps it open and the kernel queues new connections.
 	Release(addr netip.AddrPort)
-	// Unclaimed lists the inherited sockets for which neither Listen nor Release was called.
+	// Unclaimed lists the addresses of inherited sockets that were passed to neither Listen nor Release.
 	Unclaimed() []netip.AddrPort
 }

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// mostDials limits the endpoints that the relay tries for one connection. An attempt may need three seconds, and a
+	// mostDials limits how many endpoints the relay tries for one connection. An attempt may take three seconds, and a
 	// Service may have thousands of endpoints.
 	mostDials = 16
-	// mostClients limits the clients that a ServicePort remembers. The relay connects further clients to random
+	// mostClients limits how many clients a ServicePort remembers. The relay connects all other clients to random
 	// endpoints.
 	mostClients = 4096
 )
@@ -31,7 +31,7 @@ type target struct {
 	pool        []plan.Endpoint
 	affinity    time.Duration
 	// clients maps a client with session affinity to its endpoint. If the endpoint no longer exists, Pick chooses
-	// another endpoint.
+	// another one.
 	clients map[netip.Addr]choice
 }
 

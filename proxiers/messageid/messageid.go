@@ -1,8 +1,8 @@
 // Package messageid defines the IDs of the log messages that units/edgeway.catalog explains.
 package messageid
 
-// The values of the log attribute "message_id". Each value is 128 random bits in hexadecimal (systemd-id128 new). A
-// value never changes, because operators filter the journal by MESSAGE_ID.
+// The constants are the values of the log attribute "message_id". Each value is 128 random bits in hexadecimal
+// (systemd-id128 new). A value never changes, because operators filter the journal by MESSAGE_ID.
 const (
 	SyncFailed               = "439957022047823733a90ea36bbdf8fe"
 	SyncRecovered            = "d160083f53b8643523ce3a9760027287"

@@ -19,12 +19,12 @@ const clientsPerMap = 1 << 16
 // affinity describes the maps of a ServicePort with session affinity: for each pool and endpoint port, a dynamic map
 // from client address to endpoint address.
 type affinity struct {
-	// id is a hash of the ServicePort and the timeout for the names of maps, so that a new timeout uses new maps.
+	// id is a hash of the ServicePort and the timeout. Map names contain id, so a new timeout uses new maps.
 	id string
-	// chainID is a hash of id and ports for the names of class chains, whose rules list all ports.
+	// chainID is a hash of id and ports. Class chain names contain chainID, because the rules list all ports.
 	chainID string
 	timeout time.Duration
-	// ports holds the distinct endpoint ports of each pool, sorted.
+	// ports holds the sorted, distinct endpoint ports of each pool.
 	ports [2][]uint16
 }
 
@@ -51,13 +51,13 @@ func shortHash(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// mapName returns the name of the map for clients whose endpoint is in the pool and has the port.
+// mapName returns the name of the map for clients of the endpoints in the pool with the port.
 func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
 
-// learnChain returns the name of the chain that adds clients of the endpoint to maps, and the names of these maps, one
-// for each pool that contains the endpoint.
+// learnChain returns the name of the chain that adds the endpoint's clients to maps, and the names of the maps, one for
+// each pool that contains the endpoint.
 func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain string, maps clientMaps) {
 	letters := ""
 	for pool := range svc.Pools {
@@ -69,7 +69,7 @@ func (a *affinity) learnChain(svc *plan.ServicePort, e plan.Endpoint) (chain str
 	return fmt.Sprintf("learn-%s-%s-%d", a.id, letters, e.Addr.Port()), maps
 }
 
-// clientMaps holds the names of the maps to which a learn chain adds clients.
+// clientMaps holds the names of the maps that a learn chain adds clients to.
 type clientMaps []string
 
 func (m clientMaps) Rules(*plan.Node) (rules []string) {
@@ -80,7 +80,7 @@ func (m clientMaps) Rules(*plan.Node) (rules []string) {
 	return rules
 }
 
-// addObjects adds the client maps and the chains that fill these maps.
+// addObjects adds the client maps and the chains that fill them.
 func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	for pool, ports := range a.ports {
 		for _, port := range ports {
@@ -102,8 +102,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that map a frontend and an endpoint to the learn chain. addEntries adds only one element
-// for an endpoint in both pools.
+// addEntries adds the elements that map a frontend and an endpoint to the learn chain. An endpoint in both pools gets
+// only one element.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -118,8 +118,8 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// mayMislead reports whether a client map of next may contain an endpoint that next lacks, because the endpoint was
-// removed, or because the map was unused and still holds old clients.
+// mayMislead reports whether one of next's client maps may contain an endpoint that next lacks, either because the
+// endpoint was removed or because the map was unused and still holds old clients.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true

@@ -42,15 +42,14 @@ func TestFirstSyncInChunks(t *testing.T) {
 	}
 }
 
-// recreate changes the type of a set, so that the next full sync replaces the tables in one transaction.
+// recreate changes a set's type so that the next full sync replaces the tables in one transaction.
 func recreate(t *testing.T, p *proxier, next *plan.Plan) {
 	t.Helper()
 	nft(t, "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }")
 	apply(t, p, nil, next)
 }
 
-// The rules drop connections to Services that Edgeway has not written yet, unless another backend still serves these
-// Services.
+// The rules drop connections to Services that Edgeway has not written yet, unless another backend still serves them.
 func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	for _, takeover := range []bool{false, true} {
 		newHost(t)
@@ -74,7 +73,7 @@ func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	}
 }
 
-// On a host without Service CIDRs, which has only manifests, Edgeway writes nothing at the end of a takeover.
+// On a host that has only manifests, and therefore no Service CIDRs, Edgeway writes nothing at the end of a takeover.
 func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })
@@ -83,7 +82,7 @@ func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	apply(t, p, nil, newPlan(&node, manyServices(2, 5)...))
 }
 
-// TestPartialEqualsFull applies random plans in partial syncs, and compares the kernel's state with the state after a
+// TestPartialEqualsFull applies random plans in partial syncs and compares the kernel's state with its state after a
 // first sync of the same plan.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200

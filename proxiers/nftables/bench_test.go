@@ -57,7 +57,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint measures only Apply and excludes the computation of the difference.
+// BenchmarkOneEndpoint measures only Apply, not the computation of the difference.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -102,7 +102,7 @@ func benchProxier(b *testing.B) proxiers.Proxier {
 	return p
 }
 
-// The caller must close the backend.
+// newBenchProxier returns a backend that the caller must close.
 func newBenchProxier(b *testing.B) proxiers.Proxier {
 	b.Helper()
 	p, err := Component().New(b.Context(), proxiers.Env{

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// localSlots is the first slot of the local pool in the endpoint maps. Every pool is smaller than localSlots.
+// localSlots is the local pool's first slot in the endpoint maps. Every pool is smaller than localSlots.
 const localSlots = 1 << 30
 
 // pick is a Route together with the number of endpoints to choose from.
@@ -17,7 +17,7 @@ type pick struct {
 	count int
 }
 
-// class holds all properties of a frontend on which its rules depend, except the family. Frontends with equal classes
+// class holds all properties of a frontend that its rules depend on, except the family. Frontends with equal classes
 // share a chain, whose name encodes the class.
 type class struct {
 	proto    plan.Protocol
@@ -32,7 +32,7 @@ type class struct {
 	affinity *affinity
 }
 
-// to holds the destinations of connections, by pool.
+// classOf returns a frontend's class. to holds the destinations of connections, by pool.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
@@ -46,9 +46,9 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff
 	return c
 }
 
-// plain returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If the
-// first rule of a chain refers to an endpoint map, the kernel (6.18) visits the whole map, so the chain of a single
-// ServicePort must not refer to an endpoint map.
+// plain returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If a
+// chain's first rule refers to an endpoint map, the kernel (6.18) visits the whole map, so a single ServicePort's chain
+// must not refer to an endpoint map.
 func (c *class) plain() *class {
 	p := *c
 	p.affinity = nil
@@ -116,7 +116,7 @@ func (c *class) Rules(n *plan.Node) []string {
 	return append(rules, c.pickRules("", outside)...)
 }
 
-// pickRules returns the rules for the packets of one origin, which condition matches.
+// pickRules returns the rules for packets from one origin, which condition matches.
 func (c *class) pickRules(condition string, p pick) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}

@@ -16,8 +16,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// A packet may traverse the rules while Cleanup deletes the tables. After the maps are empty, the remaining rules must
-// not reject the packet, because another backend now serves the packet's Service.
+// A packet may traverse the rules while Cleanup deletes the tables. Once the maps are empty, the remaining rules must
+// not reject packets, because another backend now serves the Services.
 func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 	newHost(t)
 	// A socket needs a route to the ClusterIP, although the rules translate the destination.
@@ -68,7 +68,7 @@ func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 }
 
 // An interrupted Cleanup leaves disabled tables. The backend's next full sync enables the tables again, even after a
-// restart of the daemon.
+// daemon restart.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
 	p, d := testProxier(t)
@@ -109,8 +109,8 @@ func newSender(t *testing.T, to unix.Sockaddr) *sender {
 	return &sender{namespace: ns, to: to}
 }
 
-// run counts the packets that it sends and the packets that a rule rejects. If a rule rejects a packet, the system call
-// fails with EPERM.
+// run sends packets, and counts the sent packets and the packets that a rule rejects. If a rule rejects a packet, the
+// system call fails with EPERM.
 func (s *sender) run(stop <-chan struct{}) {
 	runtime.LockOSThread() // the thread is never unlocked, so it exits with the goroutine
 	if s.failure = unix.Setns(s.namespace, unix.CLONE_NEWNET); s.failure != nil {

@@ -14,7 +14,7 @@ func namedPlan(namespace, name, port string) *plan.Plan {
 }
 
 // nft lists each address and NodePort with the name of its Service, even if the name is long. Elements have the same
-// comments whether Edgeway writes them by netlink or by nft.
+// comments whether Edgeway writes them through netlink or through nft.
 func TestElementsNameTheirService(t *testing.T) {
 	long := strings.Repeat("n", 63)
 	newHost(t)

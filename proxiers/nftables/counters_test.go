@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The plan contains NodePort 30000 for each protocol and family.
+// loopbackPlan returns a plan with NodePort 30000 for each protocol and family.
 func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	node := testNode()
 	node.LoopbackAddrs = loopbackAddrs
@@ -34,7 +34,7 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to an address of this host and returns the error from the ICMP response. If a rule in the
+// knock sends a datagram to one of this host's addresses and returns the error from the ICMP response. If a rule in the
 // output hook rejects the packet, the kernel returns EPERM immediately, and later also delivers the ICMP message.
 func knock(t *testing.T, at string) error {
 	t.Helper()
@@ -75,8 +75,8 @@ func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	return found
 }
 
-// mustHaveRejected fails the test unless the metrics count v4 and v6 rejected UDP packets, and no rejected SCTP
-// packets.
+// mustHaveRejected fails the test unless the metrics count v4 rejected UDP packets over IPv4, v6 over IPv6, and no
+// rejected SCTP packets.
 func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	t.Helper()
 	want := map[string]float64{
@@ -88,7 +88,7 @@ func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	}
 }
 
-// The counter of each family must exist before the first failure.
+// Each family's counter must exist before the first failure.
 func TestFailuresAreCounted(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle is the time within which the watcher must read the notifications that the kernel has sent.
+// settle is how long the watcher may take to read the notifications that the kernel has sent.
 const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndRepaired(t *testing.T) {
@@ -75,7 +75,7 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller omits an Apply without changes, so Prev may be a plan that the backend never received. A sync must be
+// The caller skips Apply if nothing changed, so Prev may be a plan that the backend never received. A sync must be
 // partial even if the backend never received Prev.
 func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	newHost(t)

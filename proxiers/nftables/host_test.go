@@ -23,8 +23,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// newHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
-// disappear after the test.
+// newHost moves the test into a new network namespace. The thread is never unlocked, so it and the namespace disappear
+// after the test.
 func newHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -143,8 +143,8 @@ func kernelElements(t *testing.T, p *proxier) string {
 }
 
 // settled calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a set to
-// a hash table of another size. During the move, a dump of several datagrams repeats some elements and omits as many
-// others.
+// a hash table of another size. During the move, a dump that spans several datagrams repeats some elements and omits as
+// many others.
 func settled(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()

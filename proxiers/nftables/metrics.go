@@ -8,7 +8,7 @@ import (
 
 const familyLabel = "ip_family"
 
-// newFailures returns a counter of failed syncs. A failed sync covers all families, so it counts once for each family.
+// newFailures returns a counter for failed syncs. A failed sync covers all families, so it counts once for each family.
 func newFailures(families []plan.Family) *prometheus.CounterVec {
 	failures := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "kubeproxy_sync_proxy_rules_nftables_sync_failures_total",

@@ -33,8 +33,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans by netlink. The test compares the resulting elements and the output of
-// nft with new tables into which nft wrote the same plan.
+// TestNetlinkEqualsProgram applies random plans through netlink. The test compares the resulting elements and nft's
+// output with new tables that nft wrote for the same plan.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -68,7 +68,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 	}
 }
 
-// endpointChange returns two plans that differ in an endpoint of two ServicePorts, one of them with session affinity.
+// endpointChange returns two plans that differ in an endpoint for two ServicePorts, one of them with session affinity.
 func endpointChange() (full, next *plan.Plan) {
 	full = newPlan(testNode(), webServices()...)
 	next = full
@@ -83,7 +83,7 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// A change to endpoints runs no program and opens no socket, because closing a netfilter socket would take as long as
+// An endpoint change runs no program and opens no socket, because closing a netfilter socket would take as long as
 // running nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with one ServicePort. The endpoints are consecutive addresses of this host's six addresses,
-// starting at index from.
+// dnsPlan returns a plan with one ServicePort. The endpoints are consecutive addresses among this host's six, starting
+// at index from.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {
@@ -73,7 +73,7 @@ func TestNoFirstPacketIsLost(t *testing.T) {
 	}
 }
 
-// receiver counts the packets that arrive at UDP port 53.
+// receiver counts the packets received on UDP port 53.
 type receiver struct {
 	fd       int
 	received atomic.Int64

@@ -10,7 +10,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The source ranges of a Service may change together with more endpoints than one transaction can hold.
+// A Service's source ranges may change together with more endpoints than one transaction can hold.
 func TestRangesOfSplitBatchDoNotOverlap(t *testing.T) {
 	newHost(t)
 	s := schema(false)

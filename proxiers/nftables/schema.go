@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The SetIDs of the fixed sets and maps.
+// The constants are the SetIDs of the fixed sets and maps.
 const (
 	services nfttable.SetID = iota
 	nodePorts
@@ -49,10 +49,10 @@ type Options struct {
 	// pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
 	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
-	// that masquerades such packets. Remember and Masquerade are empty if the mark alone is enough.
+	// that masquerades a packet after Remember. Remember and Masquerade are empty if the mark alone is enough.
 	Remember, Masquerade string
-	// Learn holds chains that jump to the learn chain. The hooks of these chains see a new connection after its
-	// endpoint has been chosen.
+	// Learn holds chains that jump to the learn chain. The chains in Learn process a new connection after its endpoint
+	// has been chosen.
 	Learn []nfttable.Chain
 	// Sets and Chains are the backend's additional sets and chains. OwnSets is the SetID of Sets[0].
 	Sets   []nfttable.Set
@@ -63,7 +63,7 @@ type Options struct {
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
-// LearnNew is the rule of the chains in Options.Learn.
+// LearnNew is the rule for the chains in Options.Learn.
 const LearnNew = "ct state new jump learn"
 
 // Schema returns the schema of a backend's tables.
@@ -84,7 +84,7 @@ func Schema(o Options) nfttable.Schema {
 	}
 }
 
-// Hooked returns a base chain: its rules process the packets at a hook.
+// Hooked returns a base chain with rules that process the packets at a hook.
 func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
 	rules ...string,
 ) nfttable.Chain {
@@ -96,7 +96,7 @@ func sets() []nfttable.Set {
 	with := func(key []nfttable.Field, more ...nfttable.Field) []nfttable.Field { return slices.Concat(key, more) }
 	slots := []nfttable.Field{nfttable.Addr, nfttable.Port, nfttable.Slot}
 	addr := []nfttable.Field{nfttable.Addr}
-	// frontend[1:], the key of a NodePort, has no address.
+	// frontend[1:], a NodePort's key, has no address.
 	return []nfttable.Set{
 		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, Leads: true},
 		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, Leads: true},
@@ -118,9 +118,9 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map: nft 1.0.6 accepts "tcp dport"
-// as a key, but rejects "th dport" if nft has read the map from the kernel ("conflicting protocols specified: tcp vs.
-// th").
+// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because nft 1.0.6 accepts "tcp
+// dport" as a key but rejects "th dport" in a map that it has read from the kernel ("conflicting protocols specified:
+// tcp vs. th").
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	set := endpointsTCP
 	switch p {
@@ -156,7 +156,7 @@ func (o Options) chains() []nfttable.Chain {
 		}},
 		{Name: "nat-prerouting", Type: nat, Hook: knftables.PreroutingHook, Priority: dnat, Rules: []string{"jump services"}},
 		{Name: "nat-output", Type: nat, Hook: knftables.OutputHook, Priority: dnat, Rules: []string{
-			// proxiers.OwnMark explains why the rules accept packets of the daemon.
+			// proxiers.OwnMark explains why the rules accept the daemon's packets.
 			"meta mark and $own != 0 accept",
 			"jump services",
 		}},
@@ -174,9 +174,9 @@ func (o Options) masquerade() []string {
 	return []string{o.Masquerade}
 }
 
-// loopbackRules returns the rules that count and reject packets to NodePorts on loopback addresses whose protocol
-// Edgeway does not relay. The rules look up @nodeports only to test whether an element exists, because kernels before
-// 6.11 have no other such test for maps.
+// loopbackRules returns the rules that count and reject packets to loopback NodePorts with a protocol that Edgeway does
+// not relay. The rules look up @nodeports only to test whether an element exists, because kernels before 6.11 have no
+// other existence test for maps.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules,

@@ -12,34 +12,34 @@ type Packet struct {
 	Protocol Protocol
 	Src      netip.Addr
 	Dst      netip.AddrPort
-	// InInterface is the interface on which the packet arrived. InInterface is empty if this host sent the packet.
+	// InInterface is the interface that received the packet, or "" if this host sent it.
 	InInterface string
 }
 
-// Decision is a verdict for a packet, with the reason.
+// Decision is the verdict for a packet, with the reason.
 type Decision struct {
 	Verdict Verdict
 	Origin  Origin
 	// Service and Frontend are nil if no frontend matched.
 	Service  *ServicePort
 	Frontend *Frontend
-	// Endpoints holds the endpoints of Pool. Pool and Endpoints are meaningful only if the verdict is Forward.
+	// Endpoints holds the endpoints in Pool. Pool and Endpoints are meaningful only if the verdict is Forward.
 	Pool      Pool
 	Endpoints []Endpoint
 	// SNAT reports whether the source must be masqueraded for every endpoint. SNATFor also covers hairpins.
 	SNAT bool
-	// Reason is one sentence for a human reader.
+	// Reason explains the verdict in one sentence.
 	Reason string
 }
 
-// SNATFor reports whether a connection from src to e must be masqueraded: because of SNAT, or because the endpoint e on
-// this host connects to itself through its Service (a hairpin).
+// SNATFor reports whether a connection from src to e must be masqueraded, either because of SNAT or because e is a
+// local endpoint that connects to itself through its Service (a hairpin).
 func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
 	return d.SNAT || e.Local && e.Addr.Addr() == src
 }
 
-// Origin returns the origin of a packet. Pods take precedence over the host, because a pod never has an address of the
-// host.
+// Origin returns a packet's origin. Pods take precedence over the host, because a pod never has one of the host's
+// addresses.
 func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	for _, p := range n.PodSources {
 		if p.Contains(src) {
@@ -60,9 +60,9 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 }
 
 // Decide specifies the dataplane: it returns the decision for the first packet of a connection. Frontends with an
-// address take precedence over NodePorts. Without a frontend, packets to unused ports of a ClusterIP are rejected, and
-// packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so calling Decide
-// for each packet would be too slow.
+// address take precedence over NodePorts. If no frontend matches, packets to a ClusterIP's unused ports are rejected,
+// and packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so it is too
+// slow to call for every packet.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -91,9 +91,8 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
 }
 
-// decideMartian returns the decision for a packet from another host with a loopback address as its source or
-// destination. The kernel drops such packets unless the route_localnet sysctl is set, and Edgeway never sets this
-// sysctl.
+// decideMartian returns the decision for a packet that is not from this host but has a loopback address as its source
+// or destination. The kernel drops these packets unless the route_localnet sysctl is set, and Edgeway never sets it.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {
@@ -103,11 +102,11 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: the kernel drops packets of other hosts from or to %s before any rule", addr,
+		"martian packet: the kernel drops packets from other hosts with the source or destination %s before any rule", addr,
 	)}, true
 }
 
-// whyPass explains why a packet is not for a Service, or why a NodePort does not accept the packet.
+// whyPass explains why a packet is not for a Service, or why a NodePort does not accept it.
 func (p *Plan) whyPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)
@@ -173,20 +172,19 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
-// whyNotRelayed explains a false result of LoopbackPool.
+// whyNotRelayed explains why LoopbackPool returns false.
 func (s *ServicePort) whyNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("the relay on loopback does not serve %s, because it relays only TCP", s.Name)
 	}
-	return fmt.Sprintf("%s has no endpoint for clients outside of the cluster, so the relay does not listen for "+
+	return fmt.Sprintf("%s has no endpoint for clients outside the cluster, so the relay does not listen for "+
 		"it on loopback",
 		s.Name)
 }
 
-// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Edgeway forwards such
-// connections to the endpoints that an external client would reach (KEP-6032: externalTrafficPolicy Local applies,
-// without a short-circuit). LoopbackPool returns false if Edgeway does not serve f on loopback, for example because
-// only TCP is relayed.
+// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback reach
+// the same endpoints as an external client (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
+// LoopbackPool returns false if Edgeway does not serve f on loopback, for example because only TCP is relayed.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0

@@ -6,23 +6,21 @@ import (
 	"slices"
 )
 
-// The verdicts for packets that no frontend matches. These verdicts are policy, like Routes, but are the same on every
-// host.
+// The verdicts for packets that match no frontend are policy, like Frontend.Routes, but are the same on every host.
 const (
 	// OtherPort applies to packets to a ClusterIP's unused ports.
 	OtherPort = Reject
-	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor an address of
-	// the host.
+	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host address.
 	Unallocated = Drop
-	// NotRelayed applies to packets of NotRelayedProtocols to a NodePort on Node.LoopbackAddrs.
+	// NotRelayed applies to packets to a NodePort on Node.LoopbackAddrs that use one of the NotRelayedProtocols.
 	NotRelayed = Reject
 )
 
 // NotRelayedProtocols returns the protocols that Edgeway does not relay on loopback (KEP-6032).
 func NotRelayedProtocols() []Protocol { return []Protocol{UDP, SCTP} }
 
-// Destinations iterates over the non-loopback addresses and ports at which this host serves the ServicePort, with the
-// frontend of each. A NodePort has one destination for each address in Node.NodePortAddrs of the ServicePort's family.
+// Destinations iterates over the non-loopback addresses and ports where this host serves the ServicePort, each with its
+// frontend. A NodePort has one destination for each address of the ServicePort's family in Node.NodePortAddrs.
 func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend] {
 	return func(yield func(netip.AddrPort, *Frontend) bool) {
 		for i := range s.Frontends {
@@ -42,7 +40,7 @@ func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend]
 	}
 }
 
-// Everything returns the range of all addresses of a family.
+// Everything returns the prefix that contains all addresses of a family.
 func Everything(family Family) netip.Prefix {
 	if family == IPv4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -61,8 +59,8 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes inside another
-// prefix.
+// Minimal returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes that another
+// prefix contains.
 func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -81,8 +79,8 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host, so that connections
-// are rejected in every family. The list must be in plan order and contain all families of each port.
+// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and therefore rejects
+// connections in every family. The list must be in plan order and contain all families of each port.
 func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true

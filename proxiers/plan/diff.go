@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Diff returns the ServicePorts of next that are new or changed and the ServicePorts of prev that are not in next, both
+// Diff returns the ServicePorts in next that are new or changed and the ServicePorts in prev that are not in next, both
 // in plan order. Diff compares pointers first, because plans share unchanged ServicePorts: with 10,000 ServicePorts,
 // Diff takes about 30 µs. A nil prev counts as an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
@@ -49,7 +49,7 @@ func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	return p.Services[i]
 }
 
-// Of looks up the ServicePorts of a Service by binary search.
+// Of looks up a Service's ServicePorts by binary search.
 func (p *Plan) Of(namespace, name string) []*ServicePort {
 	if p == nil {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The version determines the content of the ServicePort.
+// sealed returns a ServicePort with contents determined by version.
 func sealed(name string, family Family, version int) *ServicePort {
 	s := &ServicePort{Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family, LongLived: version%2 == 1}
 	s.Frontends = []Frontend{{Port: uint16(version / 2)}}
@@ -47,7 +47,7 @@ func naiveDiff(prev, next *Plan) (changed, removed []*ServicePort) {
 }
 
 // randomPlan keeps some of the previous plan's ServicePorts, replaces some with an equal or a different ServicePort,
-// and omits the others.
+// and omits the rest.
 func randomPlan(rng *rand.Rand, prev *Plan) *Plan {
 	next := &Plan{}
 	for i := range 12 {

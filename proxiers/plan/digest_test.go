@@ -28,8 +28,8 @@ func sample() *ServicePort {
 	}
 }
 
-// mutations changes each field of v in turn, calls f after each change, and restores the field. mutations fails the
-// test for an unsupported type of value, so that the test covers every new field.
+// mutations changes each field of v in turn, calls f after each change, and restores the field. A field of an
+// unsupported type fails the test, so no new field can be missed.
 func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {

@@ -5,11 +5,11 @@ import (
 	"net/netip"
 )
 
-// Frontend is an address and port at which clients reach a ServicePort.
+// Frontend is an address and port where clients reach a ServicePort.
 type Frontend struct {
 	Kind FrontendKind `json:"kind"`
 	Port uint16       `json:"port"`
-	// Routes holds the route of new connections from each Origin.
+	// Routes holds the Route for new connections from each Origin.
 	Routes [numOrigins]Route `json:"routes"`
 	// Addr is invalid for a NodePort, which accepts connections at all Node.NodePortAddrs.
 	Addr netip.Addr `json:"address,omitzero"`
@@ -23,7 +23,7 @@ func (f *Frontend) Compare(o *Frontend) int {
 	return cmp.Or(cmp.Compare(f.Kind, o.Kind), f.Addr.Compare(o.Addr), cmp.Compare(f.Port, o.Port))
 }
 
-// FrontendKind identifies the field of the Service from which a frontend is derived.
+// FrontendKind identifies the Service field that a frontend is derived from.
 type FrontendKind uint8
 
 // The kinds of frontends.

@@ -9,13 +9,13 @@ import (
 const maxInterface = 15
 
 // CheckInterface returns an error if a pattern in Node.PodInterfaces is unsuitable for a rule. A valid pattern has at
-// most 15 bytes and is an interface name, or a prefix of names followed by '*'. The kernel must accept the name
-// (dev_valid_name, up to Linux 6.18), and no character of the name may have a special meaning in rules.
+// most 15 bytes and is an interface name or a name prefix followed by '*'. The kernel must accept the name
+// (dev_valid_name, up to Linux 6.18), and none of its characters may have a special meaning in rules.
 func CheckInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
 		strings.ContainsFunc(name, badInterfaceRune) {
-		return fmt.Errorf("interface %q is invalid: use a name of at most %d of a-z, A-Z, 0-9, '.', '_', '-' and '@', or the beginning of one and a '*', together as long",
+		return fmt.Errorf("interface %q is invalid: use a name, or a prefix and a final '*', of at most %d characters from a-z, A-Z, 0-9, '.', '_', '-' and '@'",
 			pattern, maxInterface)
 	}
 	return nil
@@ -29,7 +29,7 @@ func badInterfaceRune(r rune) bool {
 	return true
 }
 
-// MatchInterface reports whether a valid pattern matches the name of an interface.
+// MatchInterface reports whether a valid pattern matches an interface name.
 func MatchInterface(pattern, name string) bool {
 	if prefix, ok := strings.CutSuffix(pattern, "*"); ok {
 		return strings.HasPrefix(name, prefix)

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// ServicePortName identifies a port of a Service.
+// ServicePortName identifies a Service port.
 type ServicePortName struct {
 	Namespace, Name string
-	// Port is the port's name in the Service, or "" if the port has no name.
+	// Port is the port's name in the Service, or "" if it has none.
 	Port     string
 	Protocol Protocol
 }
@@ -61,7 +61,7 @@ func (h *HealthCheck) Compare(o *HealthCheck) int {
 // Protocol is the IP protocol number of a transport protocol that Services support.
 type Protocol uint8
 
-// The transport protocols that Services support.
+// Services support these transport protocols.
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
@@ -81,7 +81,7 @@ func (p Protocol) String() string {
 	return fmt.Sprintf("protocol %d", uint8(p))
 }
 
-// ParseProtocol is the inverse of Protocol.String. ok is false if s names no supported protocol.
+// ParseProtocol is the inverse of Protocol.String. ok is false if s does not name a supported protocol.
 func ParseProtocol(s string) (p Protocol, ok bool) {
 	switch s {
 	case "TCP":
@@ -127,7 +127,7 @@ func parse[T ~uint8](value *T, names []string, text []byte) error {
 type Origin uint8
 
 // The origins. Node.PodSources and Node.PodInterfaces identify the pods on this host, and Node.HostAddrs identifies the
-// host itself. All other sources are outside.
+// host itself. All other sources are FromOutside.
 const (
 	FromPod Origin = iota
 	FromHost
@@ -138,12 +138,12 @@ const (
 // String returns "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict is the treatment of a new connection.
+// Verdict specifies how a new connection is handled.
 type Verdict uint8
 
 // The verdicts. Pass appears only in a Decision, for a packet that belongs to no Service.
 const (
-	// Forward sends the connection to an endpoint of the route's pool.
+	// Forward sends the connection to an endpoint in the Route's pool.
 	Forward Verdict = iota
 	// Reject rejects the connection with an ICMP port unreachable message.
 	Reject
@@ -166,11 +166,11 @@ func (v *Verdict) UnmarshalText(text []byte) error { return parse(v, verdicts, t
 // Pool is one of the two endpoint lists of a ServicePort.
 type Pool uint8
 
-// The pools of a ServicePort.
+// A ServicePort has two pools.
 const (
-	// ClusterPool holds the endpoints for the Cluster policies, chosen by topology.
+	// ClusterPool holds the endpoints, chosen by topology, for the Cluster traffic policies.
 	ClusterPool Pool = iota
-	// LocalPool holds the endpoints for the Local policies.
+	// LocalPool holds the endpoints for the Local traffic policies.
 	LocalPool
 	numPools
 )

@@ -1,13 +1,13 @@
 // Package plan represents Kubernetes Service policy as a decision table. The table specifies which connections the host
-// forwards, rejects or drops, the endpoints of forwarded connections, and whether their source is masqueraded.
+// forwards, rejects or drops, which endpoints they may reach, and whether their source is masqueraded.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already contains
 // every policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier
-// makes no policy decisions. Plan.Decide is the executable specification of a dataplane. Every test of a dataplane
-// compares its results with Plan.Decide.
+// makes no policy decisions. Plan.Decide is the executable specification of a dataplane. Every dataplane test compares
+// its results with Plan.Decide.
 //
-// A Plan and all values to which it points are immutable. Successive plans share pointers to unchanged values, so that
-// Diff is cheap.
+// A Plan and all values that it points to are immutable. Successive plans share pointers to unchanged values, so Diff
+// is cheap.
 //
 // The edgeway plan command prints a Plan as JSON, and programs may rely on this format.
 package plan
@@ -19,7 +19,7 @@ import (
 
 // Plan is the complete desired state of the host.
 type Plan struct {
-	// The planner increments Generation with every plan.
+	// The planner increments Generation for every plan.
 	Generation uint64 `json:"generation"`
 	// Successive plans share the Node pointer if the host did not change.
 	Node *Node `json:"node"`
@@ -29,52 +29,52 @@ type Plan struct {
 	HealthChecks []*HealthCheck `json:"healthChecks,omitempty"`
 }
 
-// Node holds the facts about the host that the dataplane needs. All slices are sorted and have no duplicates.
+// Node holds the facts about the host that the dataplane needs. All slices are sorted and contain no duplicates.
 type Node struct {
 	// Name is the host's Kubernetes node name. Endpoints on this node are local.
 	Name string `json:"name"`
 	// HostAddrs holds the addresses of all network interfaces, including loopback.
 	HostAddrs []netip.Addr `json:"addresses,omitempty"`
-	// NodePortAddrs holds the addresses that accept NodePorts, except loopback addresses.
+	// NodePortAddrs holds the non-loopback addresses that accept NodePorts.
 	NodePortAddrs []netip.Addr `json:"nodePortAddresses,omitempty"`
-	// LoopbackAddrs holds the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1. On these addresses,
+	// LoopbackAddrs holds the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1. On LoopbackAddrs,
 	// Edgeway relays TCP in user space (proxiers/localnodeport, KEP-6032) and rejects the other protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
-	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces on which packets from
-	// pods arrive ("cni0", or "veth*" for a prefix; see CheckInterface). If both fields are empty, Edgeway cannot
-	// identify pods, and no packet is FromPod.
+	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
+	// from pods ("cni0", or "veth*" for a prefix; see CheckInterface). If PodSources and PodInterfaces are empty,
+	// Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
-	// ServiceCIDRs holds the ranges from which ClusterIPs are allocated. Packets to an address in these ranges are
-	// dropped unless the address is an active ClusterIP. ServiceCIDRs and PodSources have the form that Minimal
-	// returns.
+	// ServiceCIDRs holds the ranges that ClusterIPs are allocated from. Packets to an address in ServiceCIDRs are
+	// dropped unless it is an active ClusterIP. ServiceCIDRs and PodSources have the form that Minimal returns.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
-	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with these source addresses for
-	// Services to which the host has no route. If Uplinks is empty, Edgeway maintains no such routes.
+	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with the uplinks' source
+	// addresses for Services that the host has no route to. If Uplinks is empty, Edgeway adds no routes for Services.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
 }
 
-// Uplink is an interface, other than lo, that is up, and a source address. The address may belong to another interface.
+// Uplink is an interface (other than lo) that is up, with a source address. An Uplink's address may belong to another
+// interface.
 type Uplink struct {
 	Addr      netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
 }
 
-// ServicePort is a port of a Service in one address family.
+// ServicePort is a Service port in one address family.
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
-	// Affinity is the time for which a client keeps its endpoint after its last new connection. 0 means no affinity.
+	// Affinity is how long a client keeps its endpoint after its last new connection, or 0 for no affinity.
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
-	// Scheduler names the scheduling algorithm that the Service requests, and is "" for the backend's default. A
-	// backend may not support the algorithm.
+	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. A backend
+	// may not support the algorithm.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend `json:"frontends"`
 	// Pools holds the endpoints for new connections, indexed by Pool (cluster, local). Each pool is sorted by address
-	// and port and has no duplicates. A pool that no route uses is nil.
+	// and port and has no duplicates. A pool that no Route uses is nil.
 	Pools [numPools][]Endpoint `json:"pools"`
 	// Serving holds the ready endpoints and the terminating endpoints that still serve connections, even if no pool
 	// contains them. Flows to any other endpoint are stale. Serving is sorted and usually equals a pool.
@@ -83,17 +83,17 @@ type ServicePort struct {
 	Digest [32]byte `json:"-"`
 }
 
-// Endpoint is an address and port to which a ServicePort forwards connections.
+// Endpoint is an address and port that a ServicePort forwards connections to.
 type Endpoint struct {
 	Addr netip.AddrPort `json:"address"`
-	// Local reports whether the endpoint runs on this host. A connection from a local endpoint to its own Service may
-	// return to the endpoint, and then needs SNAT (a hairpin).
+	// Local reports whether the endpoint runs on this host. A local endpoint's connection to its own Service may return
+	// to the endpoint (a hairpin), and then needs SNAT.
 	Local bool `json:"local,omitempty"`
 	// Weight is the endpoint's relative share of connections, if the backend supports weights. A Weight of 0 means 1.
 	Weight uint16 `json:"weight,omitempty"`
 }
 
-// Route is the treatment of new connections from one origin.
+// Route specifies how new connections from one origin are handled.
 type Route struct {
 	Verdict Verdict `json:"verdict"`
 	// Pool and SNAT are meaningful only if the verdict is Forward. SNAT reports whether the source is rewritten to the
@@ -107,7 +107,8 @@ type HealthCheck struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Port      uint16 `json:"port"`
-	// LocalReady is the number of distinct addresses that ready endpoints on this host have in one family. Of two
-	// families, the larger number counts, because a pod of a dual-stack Service has an address in each.
+	// LocalReady is the number of distinct addresses of ready endpoints on this host in one address family. For a
+	// dual-stack Service, LocalReady is the larger of the two families' numbers, because each pod has an address in
+	// both families.
 	LocalReady int `json:"localEndpoints"`
 }

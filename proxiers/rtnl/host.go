@@ -7,11 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer is large enough for the notices of a few thousand interfaces.
+// receiveBuffer is large enough for notifications about a few thousand interfaces.
 const receiveBuffer = 1 << 20
 
-// Host implements Kernel with netlink sockets. Its sockets belong to the network namespace of the thread that calls
-// Subscribe.
+// Host implements Kernel with netlink sockets in the network namespace of the thread that calls Subscribe.
 type Host struct{}
 
 // Subscribe implements Kernel.
@@ -22,7 +21,8 @@ func subscribe(buffer int, groups ...uint) (Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A size above net.core.rmem_max needs CAP_NET_ADMIN. Without this capability, the socket keeps the default size.
+	// A buffer size above net.core.rmem_max needs CAP_NET_ADMIN. Without CAP_NET_ADMIN, the socket keeps the default
+	// buffer size.
 	_ = s.SetReceiveBufferSize(buffer, true)
 	return socket{s}, nil
 }

@@ -17,7 +17,7 @@ import (
 
 const patience = 30 * time.Second
 
-// tinyHost opens sockets whose buffers have room for only a few notifications.
+// tinyHost opens sockets with buffers for only a few notifications.
 type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }

@@ -21,11 +21,11 @@ func Family(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// attempts is the maximum number of listings if the kernel's tables keep changing.
+// attempts limits how often Retry repeats a listing while the listed table keeps changing.
 const attempts = 5
 
-// Retry repeats a listing that the kernel interrupted because its table changed. After several attempts, Retry returns
-// the last result with the error netlink.ErrDumpInterrupted.
+// Retry repeats a netlink listing that the kernel interrupted because the listed table changed. After several attempts,
+// Retry returns the last result with the error netlink.ErrDumpInterrupted.
 func Retry[T any](list func() (T, error)) (found T, err error) {
 	for range attempts {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -35,8 +35,8 @@ func Retry[T any](list func() (T, error)) (found T, err error) {
 	return found, err
 }
 
-// Prefix returns the destination of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A route
-// without a destination is a default route, too.
+// Prefix returns a route's destination. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A route without
+// a destination is also a default route.
 func Prefix(dst *net.IPNet) netip.Prefix {
 	if dst == nil {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -49,8 +49,8 @@ func Prefix(dst *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// ParseRoute returns the destination and the routing protocol of a route from a notice. The notice consists of struct
-// rtmsg and attributes. ParseRoute returns false for an entry of the routing cache.
+// ParseRoute returns the destination and routing protocol from a route notification. The notification consists of
+// struct rtmsg and attributes. ok is false for a routing cache entry.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

@@ -1,8 +1,8 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
-// announces these changes in rtnetlink notices.
+// reports the changes in rtnetlink notifications.
 //
-// Notices may be lost: the kernel drops notices if the socket's buffer is full, and a socket may fail. After a loss,
-// any watched object may have changed. A Watcher then reports the loss, reopens a failed socket, and continues.
+// Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss,
+// any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and continues.
 package rtnl
 
 import (
@@ -19,27 +19,27 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Settle is the time for which a Watcher collects notices, because the kernel sends several notices when an interface
-// comes up.
+// Settle is how long a Watcher collects notifications, because the kernel sends several when an interface comes up.
 const Settle = 50 * time.Millisecond
 
-// The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notices may cause a full sync,
-// so a socket that fails repeatedly must not cause a full sync every second.
+// The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notifications may cause a full
+// sync, and a socket that fails repeatedly must not cause one every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
 )
 
-// Topic is a bit mask that selects kinds of notices.
+// Topic is a bit mask of notification kinds.
 type Topic uint
 
-// The topics of the kernel's notices.
+// The notification topics.
 const (
 	Links Topic = 1 << iota
 	Addresses
 	Routes
 	Rules
-	// Settings selects notices about the sysctls in net.ipv4.conf and net.ipv6.conf, including net.ipv4.ip_forward.
+	// Settings selects notifications about the sysctls in net.ipv4.conf and net.ipv6.conf, including
+	// net.ipv4.ip_forward.
 	Settings
 )
 
@@ -51,39 +51,40 @@ var groups = map[Topic][]uint{
 	Settings:  {unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF},
 }
 
-// Kernel opens sockets that receive the notices of multicast groups.
+// Kernel opens sockets that receive the notifications sent to multicast groups.
 type Kernel interface {
 	Subscribe(groups ...uint) (Socket, error)
 }
 
-// Socket receives notices from the kernel.
+// Socket receives notifications from the kernel.
 type Socket interface {
-	// Receive waits for notices. After the error unix.ENOBUFS, some notices are lost, but the socket still works.
+	// Receive waits for notifications. The error unix.ENOBUFS means that some notifications are lost but the socket
+	// still works.
 	Receive() ([]syscall.NetlinkMessage, error)
-	// Close makes Receive return.
+	// Close unblocks Receive.
 	Close()
 }
 
-// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another goroutine.
+// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
 	// Kernel opens the sockets. A nil Kernel means Host.
 	Kernel Kernel
-	// Note processes a notice and reports whether the notice is relevant.
+	// Note processes a notification and reports whether it is relevant.
 	Note func(*syscall.NetlinkMessage) bool
-	// The Watcher calls Lost when notices were lost.
+	// The Watcher calls Lost after notifications were lost.
 	Lost func()
-	// The Watcher calls Changed once for all relevant notices within Settle, and after a call of Lost. Changed may be
-	// nil.
+	// The Watcher calls Changed once for all relevant notifications within Settle, and after it calls Lost. Changed may
+	// be nil.
 	Changed func()
 }
 
-// Watcher receives the notices of Options.Topics and calls the functions in Options.
+// Watcher receives notifications about Options.Topics and calls the functions in Options.
 type Watcher struct {
 	opts   Options
 	socket Socket // opened by Open, but not yet used by Run
-	lost   bool   // notices were lost before the socket was opened
+	lost   bool   // notifications were lost before the socket was opened
 }
 
 // New returns a Watcher that does nothing before Open or Run.
@@ -94,8 +95,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the network namespace of the calling thread, so that Run receives all later notices. Run
-// calls Open after a socket fails.
+// Open opens the socket in the calling thread's network namespace, so Run receives all later notifications. Run calls
+// Open after a socket fails.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil
@@ -108,7 +109,7 @@ func (w *Watcher) Open() error {
 	}
 	socket, err := w.opts.Kernel.Subscribe(of...)
 	if err != nil {
-		return fmt.Errorf("subscription to rtnetlink notices: %w", err)
+		return fmt.Errorf("subscribe to rtnetlink notifications: %w", err)
 	}
 	w.socket = socket
 	return nil
@@ -137,7 +138,7 @@ func (w *Watcher) Run(ctx context.Context) {
 			pause = minPause
 		}
 		w.lost = true
-		w.opts.Logger.Warn("watching the network failed", "error", err, "retry_in", pause)
+		w.opts.Logger.Warn("cannot watch the network, retrying", "error", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -146,13 +147,13 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.Close()
 }
 
-// follow reads from the socket until the socket fails or ctx is done.
+// follow reads from the socket until it fails or ctx is done.
 func (w *Watcher) follow(ctx context.Context) error {
 	matters, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup
 	receiver.Go(func() { failed <- contain.Call(func() error { return w.receive(matters) }) })
 	defer func() {
-		w.socket.Close() // makes the receiver return
+		w.socket.Close() // unblocks the receiver
 		receiver.Wait()
 		w.socket = nil
 	}()
@@ -179,7 +180,7 @@ func (w *Watcher) follow(ctx context.Context) error {
 }
 
 func (w *Watcher) receive(matters chan<- struct{}) error {
-	lost := w.lost // notices may have been lost between two sockets
+	lost := w.lost // notifications may have been lost between two sockets
 	w.lost = false
 	var messages []syscall.NetlinkMessage
 	for {
@@ -193,7 +194,7 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 		messages, err = w.socket.Receive()
 		lost = errors.Is(err, unix.ENOBUFS)
 		if err != nil && !lost {
-			return fmt.Errorf("rtnetlink notices: %w", err)
+			return fmt.Errorf("receive rtnetlink notifications: %w", err)
 		}
 	}
 }

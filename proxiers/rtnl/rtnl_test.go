@@ -88,7 +88,7 @@ type bench struct {
 	changed []time.Duration
 }
 
-// In this test, the Watcher's Note treats only link notifications as relevant.
+// run runs a test with a Watcher that treats only link notifications as relevant.
 func run(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -122,7 +122,7 @@ func run(t *testing.T, test func(b *bench)) {
 	})
 }
 
-// send passes a message or an error to the socket, and waits until the Watcher has processed it.
+// send passes a message or an error to the socket and waits until the Watcher has processed it.
 func (b *bench) send(what any) {
 	b.Helper()
 	if kind, ok := what.(uint16); ok {
@@ -168,7 +168,7 @@ func TestNoticesAreBatched(t *testing.T) {
 	})
 }
 
-// The Watcher keeps using the same socket after an overrun, in which the kernel drops notifications.
+// The Watcher keeps using the same socket after an overrun (the kernel dropped notifications).
 func TestOverrun(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(error(unix.ENOBUFS))
@@ -231,8 +231,7 @@ func TestRepeatedlyFailingSocket(t *testing.T) {
 	})
 }
 
-// A panic in a callback propagates to the caller of Run. After the panic, the next Run reports that notifications were
-// lost.
+// A panic in a callback propagates to Run's caller. After the panic, the next Run reports that notifications were lost.
 func TestCallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

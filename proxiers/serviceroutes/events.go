@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// settle is the delay between an event and a check of the routes. When a link goes down, the kernel sends several
-	// events, and the daemon may compute a plan with another uplink.
+	// settle is the delay between an event and a check of Edgeway's routes. When a link goes down, the kernel sends
+	// several events, and the daemon may compute a plan with another uplink.
 	settle = 100 * time.Millisecond
 	// pause is the minimum time between two checks of all routes.
 	pause = time.Second
 	retry = 5 * time.Second
 )
 
-// watch starts to receive notices. Linux sends no notice about an IPv4 route that disappears with its link, and may
-// send only one notice about several routes that disappear with their source address.
+// watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
+// its link, and may send only one about several routes that disappear with their source address.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil
@@ -34,11 +34,11 @@ func (f *follower) watch() error {
 	}
 	var ctx context.Context
 	ctx, f.end = context.WithCancel(context.Background())
-	f.env.Contain.Go(&f.watching, "notices of routes", func() { f.network.Run(ctx) })
+	f.env.Contain.Go(&f.watching, "route notifications", func() { f.network.Run(ctx) })
 	return nil
 }
 
-// note schedules a check of the routes if a notice is relevant. note always returns false, because look already
+// note schedules a check of the routes if a notification is relevant. note always returns false, because look already
 // collects the events.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
@@ -47,7 +47,7 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 		own := protocol == Protocol
 		removed := m.Header.Type == unix.RTM_DELROUTE
 		switch {
-		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // byte 4 of struct rtmsg, rtnetlink(7), is the table
+		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // byte 4 of struct rtmsg, rtnetlink(7), is the routing table
 		case own:
 			f.look(to)
 		case f.touches(to):

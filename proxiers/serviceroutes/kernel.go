@@ -15,12 +15,12 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// Protocol is the routing protocol number of Edgeway's routes. No other known program uses this number. Edgeway's
-// packages define a name for this number in /etc/iproute2/rt_protos.d.
+// Protocol is the routing protocol number of Edgeway's routes. No other known program uses protocol number 119.
+// Edgeway's packages define a name for the number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than other programs' metrics. If a destination has two routes, the kernel uses the route with the
-// lower metric.
+// metric is higher than the metrics of other programs' routes. If a destination has two routes, the kernel uses the one
+// with the lower metric.
 const metric = 1_000_000
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
@@ -34,7 +34,7 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// link returns the index of an interface, or 0 if the interface does not exist or is down.
+// link returns the index of an interface, or 0 if it does not exist or is down.
 func (k *kernel) link(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -49,7 +49,7 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes with Edgeway's protocol number, from all routing tables.
+// own returns the routes with Edgeway's protocol number from all routing tables.
 func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -112,11 +112,11 @@ func (c *coverage) covers(to netip.Prefix) bool {
 	return false
 }
 
-// leads reports whether packets reach a destination through the route. Other types of route reject packets
-// (unreachable, blackhole, prohibit) or end the lookup in the table (throw).
+// leads reports whether packets can reach a destination through the route. Other route types reject packets
+// (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
 func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
-// list filters the routes while it reads from the kernel, because a router may have a million routes.
+// list filters the routes while it reads them from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {
@@ -130,7 +130,7 @@ func (k *kernel) list(family plan.Family, mask uint64,
 		return out, err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("list of %s routes: %w", family, err)
+		return nil, fmt.Errorf("list %s routes: %w", family, err)
 	}
 	return out, nil
 }
@@ -148,7 +148,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // a route that rejects: unreachable, blackhole, prohibit
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look-up of a route to %s: %w", at, err)
+		return false, fmt.Errorf("look up a route to %s: %w", at, err)
 	}
 	return slices.ContainsFunc(found, func(r netlink.Route) bool {
 		return r.Protocol != Protocol && leads(&r) && rtnl.Prefix(r.Dst).Bits() <= to.Bits()
@@ -168,11 +168,11 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove succeeds if the route no longer exists.
+// remove removes a route, and succeeds if it no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("removal of the route to %s: %w", r.Dst, err)
+		return fmt.Errorf("remove the route to %s: %w", r.Dst, err)
 	}
 	return nil
 }

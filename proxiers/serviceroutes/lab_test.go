@@ -30,7 +30,7 @@ type lab struct {
 const patience = 30 * time.Second
 
 // twoLinks lists the ip(8) commands that create the host's two links: v0 with the plan's uplink addresses, and w0. The
-// links have no link-local addresses, because the routes of link-local addresses appear only after duplicate address
+// links have no link-local addresses, because the routes for link-local addresses appear only after duplicate address
 // detection.
 var twoLinks = []string{
 	"link set lo up",
@@ -40,7 +40,7 @@ var twoLinks = []string{
 	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
 }
 
-// ignoredTable is a routing table whose changes the follower ignores.
+// ignoredTable is a routing table that the follower ignores.
 const ignoredTable = 77
 
 func newLab(t *testing.T, always bool, setup ...string) *lab {
@@ -54,7 +54,7 @@ func newLab(t *testing.T, always bool, setup ...string) *lab {
 	for _, s := range slices.Concat(twoLinks, setup) {
 		l.ip(s)
 	}
-	// Linux 6.18 adds the local route of an IPv6 address asynchronously.
+	// Linux 6.18 adds the local route for an IPv6 address asynchronously.
 	for _, a := range []string{"2001:db8:2::10", "2001:db8:51::10"} {
 		for deadline := time.Now().Add(patience); !strings.Contains(l.ip("-6 route show table local"), "local "+a+" "); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -83,7 +83,7 @@ func (l *lab) env() proxiers.Env {
 	}
 }
 
-// ip runs ip(8). The child process inherits the network namespace of the test's thread.
+// ip runs ip(8). The child process inherits the test thread's network namespace.
 func (l *lab) ip(args string) string {
 	l.Helper()
 	out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
@@ -128,7 +128,7 @@ func (l *lab) settled(want ...string) {
 	}
 }
 
-// rest runs Maintain until the follower must have handled all events.
+// rest runs Maintain for long enough that the follower has handled all events.
 func (l *lab) rest() {
 	l.Helper()
 	for over := time.After(pause + 5*settle); l.work(over); {

@@ -11,11 +11,11 @@ import (
 // places holds the destinations in a plan: the ClusterIP ranges, and each frontend address outside these ranges.
 type places struct {
 	ranges []netip.Prefix
-	// uses maps each address outside the ranges to its number of frontends. singles holds the keys of uses, sorted.
+	// uses maps each address outside the ranges to its number of frontends. singles holds the sorted keys of uses.
 	uses    map[netip.Addr]int
 	singles []netip.Addr
 	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, the method use adds no address,
-	// so that the counts of the recorded addresses stay correct.
+	// so the counts for the recorded addresses stay correct.
 	left int
 }
 
@@ -36,7 +36,7 @@ func newPlaces(p *plan.Plan) *places {
 	return out
 }
 
-// move updates uses and singles, and returns the added and the removed addresses.
+// move updates uses and singles, and returns the added and removed addresses.
 func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	drop := func(a netip.Addr) {
 		if p.release(a) {
@@ -76,7 +76,7 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use adds a frontend to an address, and reports whether the address had no frontend before.
+// use adds a frontend to an address and reports whether it had none before.
 func (p *places) use(a netip.Addr) (first bool) {
 	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
 		p.left++
@@ -86,7 +86,7 @@ func (p *places) use(a netip.Addr) (first bool) {
 	return p.uses[a] == 1
 }
 
-// release removes a frontend from an address, and reports whether no frontend is left. release ignores addresses that
+// release removes a frontend from an address and reports whether no frontend is left. release ignores addresses that
 // use did not add.
 func (p *places) release(a netip.Addr) (last bool) {
 	switch p.uses[a] {

@@ -20,7 +20,7 @@ type route struct {
 	link int
 }
 
-// refresh compares the kernel's routes with the wanted routes, and corrects the differences.
+// refresh compares the kernel's routes with the wanted routes and corrects the differences.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
 	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // later events schedule another check
@@ -59,18 +59,17 @@ func (f *follower) refresh(ctx context.Context) error {
 	return nil
 }
 
-// warn logs once that the plan has more addresses than maxSingles, so that some addresses get no route.
+// warn logs once that some addresses get no route because the plan has more than maxSingles addresses.
 func (f *follower) warn(routes bool) {
 	over := routes && f.places.left > 0
 	if over && !f.warned {
-		f.env.Logger.Warn("too many Service addresses for routes, some unreachable",
+		f.env.Logger.Warn("too many Service addresses, some have no route",
 			"message_id", messageid.TooManyServiceRoutes, "routes", len(f.places.singles))
 	}
 	f.warned = over
 }
 
-// compare returns the kernel's routes that match, the destinations whose routes must be replaced, and the routes to
-// remove.
+// compare returns the routes that already match, the destinations with routes to replace, and the routes to remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
 ) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
@@ -90,7 +89,7 @@ func compare(own []netlink.Route,
 	return have, changed, extra
 }
 
-// step reads and writes only the routes to the added and removed addresses.
+// step reads and writes only the routes to added and removed addresses.
 func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 	f.mu.Lock()
 	fresh, gone := f.places.move(change)
@@ -118,7 +117,7 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 			continue
 		}
 		f.mu.Lock()
-		delete(f.have, r.to) // before the removal, so that the kernel's notice does not count as drift
+		delete(f.have, r.to) // before the removal, so that the kernel's notification does not count as drift
 		f.mu.Unlock()
 		if err := f.kernel.remove(*r.netlink()); err != nil {
 			return err
@@ -148,7 +147,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted returns no routes for a family whose uplink is down, because the next plan will have another uplink.
+// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the next
+// plan will have another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -170,9 +170,9 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed returns the destinations to which no other program has a route and, with always, all ranges. needed reads the
-// main routing table, which distinguishes Edgeway's routes from other routes. For the remaining destinations, the
-// kernel's route lookup shows whether another routing table has a route.
+// needed returns the destinations that no other program has a route to and, with always, all ranges. needed reads the
+// main routing table, where Edgeway's routes can be distinguished from other routes. For the remaining destinations,
+// the kernel's route lookup shows whether another routing table has a route.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {
@@ -201,7 +201,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 	return out, nil
 }
 
-// linksAreUp reports whether all uplinks are up. When a link goes down, the kernel removes routes itself.
+// linksAreUp reports whether all uplinks are up. When a link goes down, the kernel itself removes the routes.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
 		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {

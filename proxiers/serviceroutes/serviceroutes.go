@@ -1,15 +1,15 @@
-// Package serviceroutes maintains routes to the addresses of Services on hosts that have no such routes.
+// Package serviceroutes maintains routes to Service addresses on hosts that have none.
 //
 // The kernel looks up a route before it translates a packet. On a host without a default route, a connection to a
 // ClusterIP therefore fails with "network is unreachable" before a packet reaches the backend's rules
 // (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter, because
 // the kernel translates the packet and then looks up the route again.
 //
-// The routes are in the main routing table, and have a routing protocol number by which Edgeway recognizes them. The
-// metric of the routes is so high that any other route to the same destination takes precedence. The routes use an
-// interface that is up, but not lo, for three reasons: IPv6 accepts only reject routes on lo (Linux 6.18,
-// fib6_is_reject), TCP would announce a maximum segment size of 65,495 bytes, and a forwarded packet that no rule
-// translates would loop on lo until its hop limit reaches zero.
+// Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of Edgeway's
+// routes is so high that any other route to the same destination takes precedence. The routes use an interface that is
+// up and is not lo, for three reasons: IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject), TCP would
+// announce a maximum segment size of 65,495 bytes, and a forwarded packet that no rule translates would loop on lo
+// until its hop limit reaches zero.
 package serviceroutes
 
 import (
@@ -24,13 +24,14 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// Name is the name of the follower.
+// Name is the follower's name.
 const Name = "serviceroutes"
 
-// Component describes the follower. The follower maintains routes to the ranges and addresses of Services for which the
-// kernel has no route. With always, the follower also maintains routes to ranges for which a route exists, but not to
-// single addresses, because the existing route may cover more destinations. ignored holds the numbers (below 256) of
-// the backends' routing tables, which the host's own packets never use. The follower ignores changes to these tables.
+// Component describes the follower. The follower maintains routes to Service ranges and addresses that the kernel has
+// no route to. With always, the follower also maintains routes to ranges that already have a route, but not to single
+// addresses, because the existing route may cover more destinations. ignored holds the numbers (below 256) of the
+// backends' routing tables. The follower ignores changes to the backends' routing tables, because the host's own
+// packets never use them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -45,24 +46,24 @@ func Component(always bool, ignored []int) proxiers.Component {
 	}
 }
 
-// follower maintains the routes. The goroutine that receives notices also uses the fields below mu.
+// follower maintains the routes. The goroutine that receives notifications also uses the fields below mu.
 type follower struct {
 	env     proxiers.Env
 	always  bool
 	ignored []int
 	kernel  *kernel
-	// warned reports whether the last call of warn found too many addresses.
+	// warned reports whether the last call to warn found too many addresses.
 	warned bool
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end stops the watcher, and is nil before the first call of watch.
+	// end stops the watcher, and is nil before the first call to watch.
 	end context.CancelFunc
 
 	mu      sync.Mutex
 	uplinks []plan.Uplink
 	places  *places
-	// have holds the wanted routes that the kernel has.
+	// have holds the wanted routes that exist in the kernel.
 	have map[netip.Prefix]route
 	// looked is the time of the last check of all routes, and due is the time of the next check. lost is the
 	// destination of an Edgeway route that another program removed, or the zero Prefix.
@@ -101,7 +102,7 @@ func (f *follower) Due() time.Time {
 	return f.due
 }
 
-// Maintain reports drift if a route of Edgeway was removed although its interface stayed up.
+// Maintain reports drift if an Edgeway route was removed although its interface stayed up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.lost

@@ -140,8 +140,8 @@ func TestRoutesFollowPlan(t *testing.T) {
 	}
 }
 
-// The follower restores a route that another program removed, and reports drift. The removal of a link or of a source
-// address is not drift.
+// The follower restores a route that another program removed, and reports drift. Removing a link or a source address is
+// not drift.
 func TestLostRoutesAreRestored(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -170,8 +170,8 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	l.settled(allOfThem...)
 }
 
-// The follower keeps the routes of an earlier process that are still wanted, and the routes of other programs. The
-// follower removes all other routes of the earlier process.
+// The follower keeps other programs' routes, and an earlier process's routes that are still wanted. The follower
+// removes all other routes that the earlier process added.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
@@ -262,7 +262,7 @@ func TestEndpointChangeNeedsNoKernelRequest(t *testing.T) {
 	}
 }
 
-// A backend may add a route for each address of a Service without making the follower check all routes.
+// A backend may add a route for each Service address without causing the follower to check all routes.
 func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)

@@ -17,7 +17,7 @@ const (
 	answerTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute
-	// maxHeader is larger than the header of any load balancer's request. net/http (Go 1.26) reads up to 4 KiB more.
+	// maxHeader is larger than any load balancer's request header. net/http (Go 1.26) reads up to 4 KiB more.
 	maxHeader = 4 << 10
 )
 
@@ -34,8 +34,8 @@ func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bodiless closes the connection after the response to a request that has a body. Otherwise, net/http would wait for
-// the body before reading the next request.
+// bodiless closes the connection after the response to a request with a body. If the connection stayed open, net/http
+// would wait for the body before reading the next request.
 func bodiless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {

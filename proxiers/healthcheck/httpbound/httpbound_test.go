@@ -68,7 +68,7 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends sends a request, and returns the response and the time until the server closed the connection.
+// ends sends a request and returns the response and the time until the server closed the connection.
 func ends(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)
@@ -157,7 +157,7 @@ func (p *pipes) hold(from string, n int) (conns []net.Conn) {
 	return conns
 }
 
-// open counts the connections that the server has not closed. open does not wait.
+// open counts, without waiting, the connections that the server has not closed.
 func open(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())
@@ -189,7 +189,7 @@ func TestBusiestClientLosesConnections(t *testing.T) {
 	})
 }
 
-// Connections from several IPv6 addresses in the same network count as connections of one client. Closed connections do
+// Connections from several IPv6 addresses in the same network count as one client's connections. Closed connections do
 // not count.
 func TestClientsAreCountedByPrefix(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipes) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Index returns a handler that responds with the paths of a server, one on each line, for a user who knows only the
-// port. The response does not reveal the program's name.
+// Index returns a handler that responds with a server's paths, one per line, for a user who knows only the port. The
+// response does not reveal the program's name.
 func Index(paths ...string) http.HandlerFunc {
 	page := strings.Join(paths, "\n") + "\n"
 	return func(w http.ResponseWriter, _ *http.Request) {

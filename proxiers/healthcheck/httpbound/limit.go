@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit limits the number of open connections of several servers together. Limit does not reject clients: above the
-// limit, Limit closes the oldest connection of the client that has the most connections. So a client that opens many
-// connections cannot block a load balancer's health check.
+// Limit limits the total number of open connections to several servers. Instead of rejecting clients above the limit,
+// Limit closes the oldest connection of the client with the most connections. A client that opens many connections
+// therefore cannot block a load balancer's health check.
 type Limit struct {
 	most int
 
@@ -21,10 +21,10 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit for the given number of connections.
+// NewLimit returns a Limit that allows at most the given number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener wraps a listener, so that its connections count towards the limit.
+// Listener wraps a listener so that its connections count towards the limit.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -50,8 +50,8 @@ type client struct {
 	user    uint32
 }
 
-// clientOf returns the client of a connection. Addresses in the same IPv6 network count as one client, because a host
-// can use any number of addresses in its network.
+// clientOf returns the client that opened a connection. Addresses in the same IPv6 network count as one client, because
+// a host can use any number of addresses in its network.
 func clientOf(c net.Conn) client {
 	if local, ok := c.(*net.UnixConn); ok {
 		peer, err := Peer(local)
@@ -73,8 +73,8 @@ func clientOf(c net.Conn) client {
 	return client{network: network}
 }
 
-// Peer returns the credentials of the process that connected to a Unix socket. c may be a connection that
-// Limit.Listener returned.
+// Peer returns the credentials of the process that connected to a Unix socket. c may be a connection that a listener
+// from Limit.Listener accepted.
 func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	if counted, ok := c.(*conn); ok {
 		c = counted.Conn
@@ -93,7 +93,7 @@ func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, cmp.Or(controlErr, err)
 }
 
-// If the limit is exceeded, admit returns the connection that the caller must close.
+// admit counts a connection. If the limit is exceeded, admit returns the connection that the caller must close.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package links tracks the network devices of the host. The package lists the devices once, and then processes the
-// kernel's notices.
+// Package links tracks the host's network devices. The package lists the devices once and then processes rtnetlink
+// notifications.
 package links
 
 import (
@@ -20,7 +20,7 @@ import (
 // Device is a network device other than a loopback device.
 type Device struct {
 	Name string
-	// Master is the index of the bridge, bond or VRF to which the device belongs, or 0 if the device belongs to none.
+	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0 if it belongs to none.
 	Master int
 }
 
@@ -38,8 +38,7 @@ type Links struct {
 	seen map[int]Device
 }
 
-// Open opens a socket in the network namespace of the calling thread. Links calls changed when a device appears or
-// changes.
+// Open opens a socket in the calling thread's network namespace. Links calls changed when a device appears or changes.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
@@ -60,7 +59,7 @@ func (l *Links) Close() {
 	l.kernel.Close()
 }
 
-// Watch starts the watcher in a goroutine of group, unless the watcher already runs.
+// Watch starts the watcher in a goroutine that belongs to group, unless the watcher is already running.
 func (l *Links) Watch(group *sync.WaitGroup) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,12 +70,12 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 		return err
 	}
 	l.watching = true
-	l.contain.Go(group, "notices of devices", func() { l.watcher.Run(l.ctx) })
+	l.contain.Go(group, "device notifications", func() { l.watcher.Run(l.ctx) })
 	return nil
 }
 
-// note reports whether a notice is about a new device, or about a device with a new name or master. The kernel sends a
-// notice for each change of a device. Notices with another address family are about bridge ports.
+// note reports whether a notification is about a new device, or about a device with a new name or master. The kernel
+// sends a notification for each change to a device. Notifications with another address family are about bridge ports.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -104,15 +103,16 @@ func (l *Links) see(a *netlink.LinkAttrs) {
 	}
 }
 
-// Forget discards the list of devices, so that the next List queries the kernel again.
+// Forget discards the device list, so the next call to List queries the kernel again.
 func (l *Links) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.seen = nil
 }
 
-// List returns the devices by index. The first List queries the kernel, which takes 10 µs for each device (Linux 6.18),
-// and later calls use the notices. The kernel also sends notices about devices that appear during the query.
+// List returns the devices by index. The first call to List queries the kernel, which takes 10 µs for each device
+// (Linux 6.18), and later calls use the notifications. The kernel also sends notifications about devices that appear
+// during the query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,11 +124,11 @@ func (l *Links) List() (map[int]Device, error) {
 	return maps.Clone(l.seen), nil
 }
 
-// The caller of ask must hold mu.
+// ask queries the kernel for the devices. The caller must hold mu.
 func (l *Links) ask() error {
 	all, err := rtnl.Retry(l.kernel.LinkList)
 	if err != nil {
-		return fmt.Errorf("list of network devices: %w", err)
+		return fmt.Errorf("list network devices: %w", err)
 	}
 	l.seen = map[int]Device{}
 	for _, link := range all {

@@ -5,14 +5,14 @@ import (
 	"iter"
 )
 
-// AttrTable is the attribute with the table's name in every message about a table or its contents. The kernel's
-// nf_tables.h defines a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
+// AttrTable is the attribute that holds the table name in every message about an nftables table or its contents. The
+// kernel's nf_tables.h defines a separate name for each kind of message (NFTA_TABLE_NAME, NFTA_CHAIN_TABLE and so on).
 const AttrTable = 1
 
 const attrTypeMask = 0x3fff
 
-// EachAttr iterates over netlink attributes, and stops at the first malformed attribute. mdlayher's AttributeDecoder would
-// need about 30 allocations for each flow, which is a second of CPU time for 100,000 flows.
+// EachAttr iterates over netlink attributes and stops at the first malformed one. mdlayher/netlink's AttributeDecoder
+// would need about 30 allocations for each flow, which would take a second of CPU time for 100,000 flows.
 func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {
@@ -53,7 +53,7 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 // Nested marks the type of an attribute that contains other attributes.
 const Nested = 1 << 15
 
-// Begin appends the header of an attribute, and returns the offset to pass to End after the contents.
+// Begin appends an attribute's header and returns the offset to pass to End after the contents.
 func Begin(b []byte, typ uint16) (longer []byte, start int) {
 	return binary.NativeEndian.AppendUint16(append(b, 0, 0), typ), len(b)
 }

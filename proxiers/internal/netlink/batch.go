@@ -11,7 +11,7 @@ const (
 	// beginSize is the size of a batch's first message, which contains the generation.
 	beginSize = headSize + 8
 	// MaxAttr is the maximum length of an attribute. The length field has 16 bits, and the kernel (6.18) does not check
-	// the length: a longer attribute would be truncated.
+	// the length, so a longer attribute would be truncated.
 	MaxAttr = 1<<16 - 4
 )
 
@@ -61,7 +61,7 @@ func (b *Batch) bytes(generation uint32) []byte {
 	return all
 }
 
-// appendHead appends the headers of a message, without the length, which endMessage sets.
+// appendHead appends a message's headers without the length, which endMessage sets.
 func appendHead(b []byte, kind, flags uint16, seq uint32, family uint8) []byte {
 	b = binary.NativeEndian.AppendUint16(append(b, 0, 0, 0, 0), kind)
 	b = binary.NativeEndian.AppendUint16(b, flags)

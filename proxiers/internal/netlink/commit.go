@@ -10,14 +10,14 @@ import (
 )
 
 // writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements needs a tenth of this size. The kernel
-// allocates the memory only while the kernel reads a batch.
+// allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
 // ErrStale means that the kernel rejected a batch because another transaction came first.
 var ErrStale = errors.New("another transaction came first")
 
-// ErrTooBig means that Commit did not send a batch because the batch is larger than the socket's buffer.
-var ErrTooBig = errors.New("the batch is more than the socket takes")
+// ErrTooBig means that Commit did not send a batch because it is larger than the socket's buffer.
+var ErrTooBig = errors.New("the batch is larger than the socket's buffer")
 
 // Refused means that the kernel rejected a batch and applied none of its changes.
 type Refused struct {
@@ -38,7 +38,7 @@ func (r *Refused) Error() string {
 // Unwrap returns the error number.
 func (r *Refused) Unwrap() error { return r.Errno }
 
-// Content reports whether the kernel rejected the content of the batch, and would reject the same batch again.
+// Content reports whether the kernel rejected the content of the batch and would reject it again.
 func (r *Refused) Content() bool {
 	switch r.Errno {
 	case unix.EPERM, unix.EACCES, unix.ENOMEM, unix.ENOBUFS, unix.EMSGSIZE, unix.EAGAIN, unix.EINTR:
@@ -47,10 +47,10 @@ func (r *Refused) Content() bool {
 	return true
 }
 
-// Port returns the sender address in the kernel's notices about transactions of Commit.
+// Port returns the sender address in notifications about transactions that Commit sent.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
-// Commit sends a batch to the kernel. If another transaction followed the given generation, Commit returns ErrStale.
+// Commit sends a batch to the kernel. If another transaction came after the given generation, Commit returns ErrStale.
 // After any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The caller may commit the same batch
 // again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
@@ -117,12 +117,12 @@ func outcome(first *Refused, done bool) error {
 	case first != nil:
 		return first
 	case !done:
-		return errors.New("the kernel did not answer")
+		return errors.New("the kernel did not respond")
 	}
 	return nil
 }
 
-// eachAnswer iterates over the responses in a datagram. The sequence numbers of the messages in a batch start at 1.
+// eachAnswer iterates over the responses in a datagram. The sequence numbers in a batch start at 1.
 func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	return func(yield func(uint32, Refused) bool) {
 		for len(b) >= netlinkHeader {

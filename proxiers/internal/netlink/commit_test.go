@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses adds a message for each list, about elements of the set "s" in the table "ours". A list holds offsets of
-// IPv4 addresses from 10.0.0.0.
+// addresses adds one message for each list, about elements of the set "s" in the table "ours". A list holds IPv4
+// addresses as offsets from 10.0.0.0.
 func addresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
@@ -54,7 +54,7 @@ func counting(from, to int) (list []int) {
 
 const oneSet = "add table ip ours\nadd set ip ours s { type ipv4_addr; }"
 
-// newWriter creates a table with an empty set, and returns a running watcher.
+// newWriter creates a table with an empty set and returns a running watcher.
 func newWriter(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := newWatcher(t)
@@ -65,7 +65,7 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 }
 
 // The kernel applies a batch atomically, and the watcher does not report it as drift, regardless of the generation and
-// of the number of messages in the batch.
+// the number of messages in the batch.
 func TestCommit(t *testing.T) {
 	m, r := newWriter(t)
 	var b Batch
@@ -156,7 +156,7 @@ func TestTouchedBatch(t *testing.T) {
 	}
 }
 
-// The error of a rejected batch contains the index of the first rejected message.
+// The error for a rejected batch contains the index of the first rejected message.
 func TestRefusedBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	var b Batch
@@ -262,7 +262,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// touchOther adds a chain to the table "other" if n is even, and deletes the chain if n is odd.
+// touchOther adds a chain to the table "other" if n is even, and deletes it if n is odd.
 func touchOther(c *Conn, n int) error {
 	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
 	var b Batch

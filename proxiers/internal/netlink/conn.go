@@ -2,10 +2,10 @@
 // iptables-nft also uses, and reads and deletes connection-tracking entries.
 //
 // The package opens sockets with mdlayher/netlink, but reads messages and attributes with its own code, because a dump
-// of 10,000 Services has 3 MB and 70,000 elements. This code reads a dump through one buffer and allocates no memory
-// for a message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message.
-// google/nftables (0.3.0) allocates each element of a set. Also, google/nftables cannot make a batch conditional on the
-// last transaction, and truncates attributes of more than 64 KiB.
+// of 10,000 Services contains 70,000 elements in 3 MB. The package's own code reads a dump through one buffer and
+// allocates no memory for a message. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes
+// for each message. google/nftables (0.3.0) allocates each element of a set. Furthermore, google/nftables cannot make a
+// batch conditional on the last transaction, and truncates attributes longer than 64 KiB.
 package netlink
 
 import (
@@ -31,8 +31,8 @@ const (
 )
 
 // Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Frequent users should keep a Conn open,
-// because closing a netfilter socket blocks until the kernel (6.18) has freed the deleted objects, 16 ms after a
-// transaction.
+// because closing a netfilter socket blocks until the kernel (6.18) has freed the deleted objects, which takes 16 ms
+// after a transaction.
 type Conn struct {
 	// Room is the maximum size of a batch for Commit.
 	Room int
@@ -41,13 +41,13 @@ type Conn struct {
 	sock *netlink.Conn
 	raw  syscall.RawConn
 	buf  []byte
-	// port is the netlink address of the socket.
+	// port is the socket's netlink address.
 	port atomic.Uint32
-	// stuck is set if a response was not read completely. The kernel then accepts no further request on the socket.
+	// stuck is set if a response was not read completely. The kernel then accepts no further requests on the socket.
 	stuck bool
 }
 
-// Dial opens a socket in the network namespace of the calling thread.
+// Dial opens a socket in the calling thread's network namespace.
 func Dial() (*Conn, error) {
 	c := &Conn{buf: make([]byte, 1<<16)}
 	return c, c.open()
@@ -58,8 +58,7 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
-	// Without CAP_NET_ADMIN in the initial user namespace, the buffer stays smaller, and so does the maximum size of a
-	// batch.
+	// Without CAP_NET_ADMIN in the initial user namespace, the buffer and the maximum batch size stay smaller.
 	_ = sock.SetWriteBuffer(writeBuffer)
 	_ = sock.SetOption(netlink.ExtendedAcknowledge, true)
 	_ = sock.SetOption(netlink.CapAcknowledge, true)
@@ -105,14 +104,14 @@ type Message struct {
 	Kind uint16
 	// Family is an NFPROTO constant.
 	Family uint8
-	// If the message is a notice, Port is the netlink address of the socket that sent the transaction.
+	// If the message is a notification, Port is the netlink address of the socket that sent the transaction.
 	Port uint32
 	// Attrs is valid only until the next message is read.
 	Attrs []byte
 }
 
 // Dump requests all objects of a kind, and calls visit for each message until visit returns an error. Dump deliberately
-// ignores the NLM_F_DUMP_INTR flag (a table changed during the dump), because the Watcher reports changes in Edgeway's
+// ignores the NLM_F_DUMP_INTR flag (a table changed during the dump), because the Watcher reports changes to Edgeway's
 // tables. Kernel errors are unix.Errno values. visit must not use the Conn.
 func (c *Conn) Dump(kind uint16, family uint8, attrs []byte, visit func(Message) error) error {
 	return c.ask(netlink.Dump, kind, append([]byte{family, unix.NFNETLINK_V0, 0, 0}, attrs...), visit)
@@ -148,7 +147,7 @@ func (c *Conn) ask(how netlink.HeaderFlags, kind uint16, body []byte, visit func
 	}
 }
 
-// Generation returns the kernel's count of transactions in the network namespace, modulo 2^32.
+// Generation returns the kernel's transaction count for the network namespace, modulo 2^32.
 func (c *Conn) Generation() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +175,7 @@ func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) erro
 	return err
 }
 
-// usable reopens the socket if the socket is stuck.
+// usable reopens the socket if it is stuck.
 func (c *Conn) usable() error {
 	if !c.stuck {
 		return nil
@@ -200,7 +199,7 @@ func (c *Conn) receive() (n int, err error) {
 	return n, os.NewSyscallError("netlink receive", err)
 }
 
-// read repeats a system call that a signal interrupts. The socket is non-blocking.
+// read reads from a non-blocking socket, and repeats the system call if a signal interrupts it.
 func read(fd uintptr, buf []byte) (n int, err error) {
 	for {
 		if n, err = unix.Read(int(fd), buf); !errors.Is(err, unix.EINTR) {

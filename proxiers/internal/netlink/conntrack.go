@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The message types of ctnetlink (linux/netfilter/nfnetlink_conntrack.h).
+// The ctnetlink message types are defined in linux/netfilter/nfnetlink_conntrack.h.
 const (
 	subsystem = 1 << 8 // NFNL_SUBSYS_CTNETLINK
 	msgGet    = subsystem | 1
@@ -41,11 +41,11 @@ func OpenConntrack() (*Conntrack, error) {
 	return &Conntrack{conn}, nil
 }
 
-// During makes requests fail after ctx is done, until the caller calls release. If release returns false, ctx is done,
-// and the Conntrack is no longer usable.
+// During aborts requests when ctx is done, until the caller calls release. If release returns false, ctx is done and
+// the Conntrack is no longer usable.
 func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
-		// SetDeadline fails only if the socket is closed, so that no request is waiting.
+		// SetDeadline fails only if the socket is closed, and then no request is waiting.
 		_ = t.conn.SetDeadline(time.Now())
 	})
 }
@@ -55,7 +55,7 @@ func (t *Conntrack) Close() {
 	_ = t.conn.Close() // no data is buffered, so no data can be lost
 }
 
-// Dump calls fn for each flow of the scope. If dst is valid, Dump omits most flows to other destinations.
+// Dump calls fn for each flow in the scope. If dst is valid, Dump omits most flows to other destinations.
 func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	filter, err := encodeFilter(s, dst)
 	if err != nil {
@@ -64,7 +64,7 @@ func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	return t.dump(s, filter, fn)
 }
 
-// Offloaded calls fn for each flow of the family that a flowtable offloads.
+// Offloaded calls fn for each flow in the family that a flowtable offloads.
 func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
 	filter, err := encodeOffloaded()
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
 
 func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 	if _, err := t.conn.Send(s.message(msgGet, netlink.Request|netlink.Dump, filter)); err != nil {
-		return fmt.Errorf("ask for flows: %w", err)
+		return fmt.Errorf("request flows: %w", err)
 	}
 	for m, err := range t.conn.ReceiveIter() {
 		if err != nil {

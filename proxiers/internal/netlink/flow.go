@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Attributes of ctnetlink, from the kernel's linux/netfilter/nfnetlink_conntrack.h. golang.org/x/sys v0.49 does not
-// define these attributes.
+// The kernel defines these ctnetlink attributes in linux/netfilter/nfnetlink_conntrack.h. golang.org/x/sys v0.49 does
+// not define the attributes.
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
@@ -40,21 +40,21 @@ const (
 	ctaFilterOrigFlags = 1
 )
 
-// The tuple fields by which the kernel can filter a dump, from the kernel's net/netfilter/nf_internals.h.
+// The kernel can filter a dump by the following tuple fields (net/netfilter/nf_internals.h).
 const (
 	filterIPDst        = 1 << 1
 	filterProtoNum     = 1 << 3
 	filterProtoDstPort = 1 << 5
 )
 
-// Status bits of a flow, from linux/netfilter/nf_conntrack_common.h.
+// The kernel defines the status bits of a flow in linux/netfilter/nf_conntrack_common.h.
 const (
 	statusSeenReply = 1 << 1
 	statusDstNAT    = 1 << 5
 	statusOffload   = 1 << 14
 )
 
-// Flow is an entry of the connection-tracking table.
+// Flow is an entry in the connection-tracking table.
 type Flow struct {
 	// Orig holds the addresses of the first packet before translation. Reply holds the addresses of a reply packet
 	// before translation.
@@ -70,11 +70,11 @@ type Flow struct {
 // Answered reports whether the kernel has seen packets in both directions.
 func (f *Flow) Answered() bool { return f.Status&statusSeenReply != 0 }
 
-// Tuple holds the addresses of one direction of a flow.
+// Tuple holds the addresses for one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// decodeFlow decodes a flow. If the message lacks an attribute, the field stays invalid, and the flow matches no
-// frontend.
+// decodeFlow decodes a flow. If the message lacks an attribute, the corresponding field stays invalid and the flow
+// matches no frontend.
 func decodeFlow(data []byte) *Flow {
 	f := &Flow{}
 	for kind, value := range EachAttr(data) {
@@ -158,7 +158,7 @@ func number(value []byte, size int) (n uint64) {
 	return n
 }
 
-// encodeDelete encodes the attributes that identify a flow. The ID distinguishes the flow from a later flow with the
+// encodeDelete encodes the attributes that identify a flow. The ID distinguishes the flow from a later one with the
 // same tuple.
 func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	ae := encoder()
@@ -168,17 +168,18 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 }
 
 // encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not support
-// the filter, so the reader must check the destination again. Kernels before 5.8 ignore the attribute and dump the
-// whole family. For TCP, if the kernel supports a filter by status, the filter also excludes answered and translated
-// flows.
+// the filter, so the reader must check the destination again. Kernels before 5.8 ignore the filter attribute and dump
+// the whole family. For TCP, if the kernel supports filtering by status, the filter also excludes answered and
+// translated flows.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
 	case dst.IsValid() && s.Family == plan.IPv4:
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
-		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to the address, because
-		// ctnetlink_filter_match_tuple interprets the result 0 of ipv6_addr_cmp as "different". A filter by port works.
+		// On Linux 6.18, filtering by IPv6 address returns every flow except the flows to the address, because
+		// ctnetlink_filter_match_tuple interprets the result 0 from ipv6_addr_cmp as "different". Filtering by port
+		// works correctly.
 		flags |= filterProtoDstPort
 	default:
 		dst = netip.AddrPortFrom(unspecified(s), 0)
@@ -187,7 +188,7 @@ func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	t := Tuple{Src: netip.AddrPortFrom(unspecified(s), 0), Dst: dst}
 	ae.Nested(ctaTupleOrig, func(ae *netlink.AttributeEncoder) error { return t.encode(ae, s) })
 	ae.Nested(ctaFilter, func(ae *netlink.AttributeEncoder) error {
-		// ctaFilterOrigFlags is the only attribute of ctnetlink in the host's byte order.
+		// ctaFilterOrigFlags is the only ctnetlink attribute in host byte order.
 		ae.ByteOrder = binary.NativeEndian
 		ae.Uint32(ctaFilterOrigFlags, flags)
 		return nil

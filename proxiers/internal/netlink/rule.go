@@ -3,11 +3,11 @@ package netlink
 import "golang.org/x/sys/unix"
 
 // Jumps returns the target chains of a rule's jump and goto verdicts. iptables-nft (1.8.9 and 1.8.13) writes extensions
-// as compat expressions, but jumps to chains in the same form as nft. whole is false if the message does not contain
-// the rule's expressions.
+// as compat expressions, but writes jumps to chains in the same form as nft. whole is false if the message does not
+// contain the rule's expressions.
 //
-// On newer kernels, the notices about deleted chains, sets and tables contain little more than names. The notices about
-// deleted rules contain the expressions, because "nft monitor" prints the expressions (Linux 6.1, 6.18 and 7.2).
+// On newer kernels, notifications about deleted chains, sets and tables contain little more than names. Notifications
+// about deleted rules contain the expressions, because "nft monitor" prints them (Linux 6.1, 6.18 and 7.2).
 func Jumps(rule []byte) (chains []string, whole bool) {
 	list := Attr(rule, unix.NFTA_RULE_EXPRESSIONS)
 	for _, expression := range EachAttr(list) {

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// On kernels before 5.13, which use a separate buffer for each notice, watcherBuffer has space for the notices about
-// 1,000 element operations. On newer kernels, watcherBuffer has space for many more notices.
+// On kernels before 5.13, which use a separate buffer for each notification, watcherBuffer has space for notifications
+// about 1,000 element operations. On newer kernels, watcherBuffer has space for many more notifications.
 const watcherBuffer = 8 << 20
 
 // rejoinAfter is the delay before the next attempt to join the multicast group.
@@ -24,27 +24,28 @@ const rejoinAfter = 2 * time.Second
 
 // WatcherOptions configures a Watcher.
 type WatcherOptions struct {
-	// Concerns describes the Edgeway object that a notice is about, or returns "" if the notice is about another
-	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during the call.
-	// After one notice of a transaction concerns Edgeway, the Watcher may omit the call for the other notices of the
-	// transaction.
+	// Concerns describes the Edgeway object that a notification is about, or returns "" if it is about another
+	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during a call to
+	// Concerns. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
+	// transaction's other notifications.
 	Concerns func(Message) (what string)
-	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. The call comes from
-	// the goroutine of Run or Own, which does not hold the lock. After a call of Notify, the Watcher does not call
-	// Notify again before the next Forget.
+	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and Own call
+	// Notify without holding the lock. After the Watcher has called Notify, it does not call Notify again before the
+	// next Forget.
 	Notify func(reason string)
 }
 
-// Watcher detects transactions of other programs that change Edgeway's objects.
+// Watcher detects other programs' transactions that change Edgeway's objects.
 //
-// The kernel sends a notice for each object that a transaction changed, and then a notice for the transaction. All
-// notices are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects a later
-// transaction as stale. A notice contains the address of the sender's socket, which identifies the transactions of
-// Commit. For a program that Edgeway runs, Own does not know the sender. So Own holds mu while the program runs, reads
-// earlier notices first, and then expects at most as many relevant transactions as the program sends.
+// The kernel sends a notification for each object that a transaction changed, and then one for the transaction itself.
+// All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
+// a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
+// transactions that Commit sent. For a program that Edgeway runs, Own does not know the sender's address. Own therefore
+// holds mu while the program is running, reads earlier notifications first, and then expects at most as many relevant
+// transactions as the program sends.
 //
-// For a big transaction, the kernel would allocate a page for each notice, so Own leaves the multicast group and
-// compares the kernel's count of transactions instead.
+// For a big transaction, the kernel would allocate a page for each notification, so Own leaves the multicast group and
+// compares the kernel's transaction counts instead.
 type Watcher struct {
 	// Commit uses Conn. Other code may also use Conn for requests.
 	Conn *Conn
@@ -57,18 +58,19 @@ type Watcher struct {
 
 	mu  sync.Mutex
 	buf []byte
-	// generation is the number of the last transaction whose notices the watcher has read, or 0 if notices were lost.
+	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if notifications
+	// were lost.
 	generation uint32
-	// While the watcher reads the notices of a transaction, dirty describes the Edgeway object that the transaction
+	// While the watcher reads the notifications about a transaction, dirty describes the Edgeway object that it
 	// changed.
 	dirty string
-	// reported is set after a report of drift, until the full sync that repairs the drift.
+	// reported is set from the report of drift until the full sync that repairs it.
 	reported bool
-	// outside reports whether an attempt to rejoin the group failed. Run retries at the read deadline.
+	// outside reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
 	outside bool
 }
 
-// NewWatcher returns a Watcher that receives the notices of the calling thread's network namespace.
+// NewWatcher returns a Watcher that receives the notifications in the calling thread's network namespace.
 func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	conn, err := Dial()
 	if err != nil {
@@ -85,12 +87,12 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	}
 	if err != nil {
 		_ = m.Close()
-		return nil, fmt.Errorf("nftables notices: %w", err)
+		return nil, fmt.Errorf("nftables notifications: %w", err)
 	}
 	return m, nil
 }
 
-// join rejoins the group. If notices were lost, join returns the reason to report.
+// join rejoins the multicast group. If notifications were lost, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.outside = true
@@ -129,13 +131,13 @@ func (m *Watcher) Run() {
 	}
 }
 
-// Close closes the sockets, which makes Run return.
+// Close closes the sockets, which ends Run.
 func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()
 }
 
-// Forget discards all notices so far. A full sync calls Forget first, because the full sync detects all changes itself.
+// Forget discards all notifications sent so far. A full sync calls Forget first, because it detects all changes itself.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -143,13 +145,14 @@ func (m *Watcher) Forget() {
 	m.dirty, m.reported = "", false
 }
 
-// ErrNoEffect is the error of a commit for which the kernel reported no transaction.
+// ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
 var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that it is " +
 	"the distribution's own")
 
-// Own runs commit, which sends up to the given number of transactions and stops at the first failure. Own reports drift
-// if other programs have changed Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway
-// object, Own returns ErrNoEffect. big reports whether the transactions have more than about a thousand operations.
+// Own keeps the transactions that commit sends from being reported as drift. commit sends up to the given number of
+// transactions and stops at the first failure. Own reports drift if other programs have changed Edgeway's objects
+// before or during commit. If commit succeeds but changes no Edgeway object, Own returns ErrNoEffect. big reports
+// whether the transactions have more than about a thousand operations.
 func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -186,7 +189,7 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 		return "", err
 	}
 	if err := m.sock.LeaveGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		return "", fmt.Errorf("nftables notices: %w", err)
+		return "", fmt.Errorf("nftables notifications: %w", err)
 	}
 	failed := contain.Call(commit)
 	foreign, m.generation = m.join(), 0
@@ -202,8 +205,9 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads the pending notices. If more than own transactions changed Edgeway's objects, and drift has not been
-// reported yet, foreign returns a reason. idle reports whether certainly no transaction changed Edgeway's objects.
+// foreign reads the pending notifications. If more than own transactions changed Edgeway's objects, and drift has not
+// been reported yet, foreign returns a reason. idle reports whether it is certain that no transaction changed Edgeway's
+// objects.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -223,8 +227,8 @@ func (m *Watcher) report(reason string) string {
 	return reason
 }
 
-// drain reads all pending notices and counts the transactions that changed Edgeway's objects. last describes the last
-// of these transactions.
+// drain reads all pending notifications and counts the transactions that changed Edgeway's objects. last describes the
+// last transaction that changed an Edgeway object.
 func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	own := m.Conn.Port()
 	_ = m.raw.Control(func(fd uintptr) {
@@ -252,8 +256,8 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes a notice. At the end of a transaction, note describes the Edgeway object that the transaction changed.
-// Notices with the port own are about transactions of Commit.
+// note processes a notification. At the end of a transaction, note returns a description of the Edgeway object that it
+// changed. Notifications with the port own are about transactions that Commit sent.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

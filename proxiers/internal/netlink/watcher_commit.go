@@ -9,9 +9,9 @@ const staleAttempts = 1000
 // ErrTouched means that Commit did not send a batch because another program had changed Edgeway's objects.
 var ErrTouched = errors.New("another program changed Edgeway's rules")
 
-// Commit reads all pending notices and then commits a batch. If another program has changed Edgeway's objects since the
-// last Forget, Commit reports the change and returns ErrTouched without sending the batch, unless anyway is set. Commit
-// ignores transactions on other objects, but returns ErrStale after too many such transactions.
+// Commit reads all pending notifications and then commits a batch. If another program has changed Edgeway's objects
+// since the last Forget, Commit reports the change and returns ErrTouched without sending the batch, unless anyway is
+// set. Commit ignores transactions that change other objects, but returns ErrStale after too many of them.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
 	if reason != "" {
@@ -30,8 +30,8 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 		if m.reported && !anyway {
 			return reason, ErrTouched
 		}
-		// Without the notices of the last transaction, only the kernel knows the generation. If the transaction changed
-		// Edgeway's objects, the watcher reads the notices after the commit at the latest.
+		// Without the notifications about the last transaction, only the kernel knows the generation. If the last
+		// transaction changed Edgeway's objects, the watcher reads its notifications after the commit at the latest.
 		if m.generation == 0 || m.outside {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err
@@ -41,7 +41,7 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 			break
 		}
 		m.Stale.Add(1)
-		m.generation = 0 // the notices of the other transaction are already available
+		m.generation = 0 // the notifications about the other transaction are already available
 	}
 	if err == nil {
 		if news, _ := m.foreign(0); news != "" {

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// settle is the time that a test waits for notifications that must not arrive.
+	// settle is how long a test waits for notifications that must not occur.
 	settle   = 50 * time.Millisecond
 	patience = 30 * time.Second
 )
@@ -39,7 +39,7 @@ func (r *reports) take() []string {
 	return list
 }
 
-// await waits for n reports, and returns all reports.
+// await waits for n reports and returns all of them.
 func (r *reports) await(n int) []string {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()
@@ -53,8 +53,8 @@ func (r *reports) await(n int) []string {
 	return r.take()
 }
 
-// newWatcher runs a watcher for the table "ours" in a new network namespace. The thread stays locked, so the thread and
-// the namespace disappear after the test.
+// newWatcher runs a watcher for the table "ours" in a new network namespace. The thread stays locked, so it and the
+// namespace disappear after the test.
 func newWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := idleWatcher(t)
@@ -69,7 +69,7 @@ func newWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// idleWatcher returns a watcher whose Run is not called.
+// idleWatcher returns a watcher that is not running.
 func idleWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -218,7 +218,7 @@ func TestGenerationCountsTransactions(t *testing.T) {
 	}
 }
 
-// If the watcher cannot rejoin the group, the watcher keeps running, reports drift, and reports drift again after the
+// If the watcher cannot rejoin the multicast group, it keeps running, reports drift, and reports drift again after the
 // next full sync. The watcher detects changes again after it has rejoined the group.
 func TestMulticastGroupIsRejoined(t *testing.T) {
 	m, r := newWatcher(t)

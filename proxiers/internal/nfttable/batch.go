@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// batch collects and sends changes. For packets, a transaction takes effect atomically, whatever the order of the
-// commands. But nft requires that the deletion of a key precedes its addition, and that the elements of a set are
+// batch collects and sends changes. For packets, a transaction takes effect atomically, regardless of the order of its
+// commands. However, nft requires a key to be deleted before it is added again, and the elements of a set to be
 // consecutive.
 type batch struct {
 	r    *renderer
@@ -20,8 +20,7 @@ type batch struct {
 	tx *knftables.Transaction
 	// If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
-	// wire holds the elements that follow tx, and sendWire sends these elements. If wire is nil, tx also contains the
-	// elements.
+	// wire holds the elements that follow tx, and sendWire sends them. If wire is nil, tx also contains the elements.
 	wire     *netlink.Batch
 	sendWire func() error
 
@@ -40,7 +39,7 @@ func newBatch(r *renderer, refs *references, now time.Time) *batch {
 	return b
 }
 
-// reset empties the lists but keeps their memory, because a first sync of 10,000 Services fills the lists ten times.
+// reset empties the lists but keeps their memory, because a first sync of 10,000 Services fills them ten times.
 func (b *batch) reset() {
 	b.created, b.size = nil, 0
 	for f := range b.added {

@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/knftables"
 )
 
-// cleanupLimit is the timeout of a cleanup. The kernel needs seconds to delete a table of 30,000 Services, or minutes
-// on a busy machine.
+// cleanupLimit is the timeout for a cleanup. The kernel needs seconds to delete a table with 30,000 Services, or
+// minutes on a busy machine.
 const cleanupLimit = 10 * time.Minute
 
-// cleanupFamilies lists the families in which any version of Edgeway has created a table.
+// cleanupFamilies lists the families that any version of Edgeway has created a table in.
 var cleanupFamilies = []struct {
 	number uint8
 	name   knftables.Family
@@ -51,9 +51,9 @@ func Cleanup(ctx context.Context, table string) error {
 			remove.Delete(&knftables.Table{Family: f.name, Name: table})
 		}
 	}
-	// A packet traverses the rules of the generation at its arrival, but each lookup in a map or set uses the current
-	// generation (Linux 6.18). So a packet that traverses the rules during the deletion might not match its Service,
-	// and the rules would reject the packet, although another backend now serves the Service.
+	// A packet traverses the rules of the generation that was current when it arrived, but each map or set lookup uses
+	// the current generation (Linux 6.18). During the deletion, the rules might therefore reject a packet because they
+	// no longer match it to its Service, although another backend now serves the Service.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
@@ -64,8 +64,8 @@ func Cleanup(ctx context.Context, table string) error {
 	return nil
 }
 
-// awaitPackets waits until no packet traverses rules that the kernel has replaced. If the kernel cannot wait, for
-// example with nohz_full, awaitPackets returns immediately, because nft needs more time to start than a packet needs to
+// awaitPackets waits until no packet is traversing rules that the kernel has replaced. If the kernel cannot wait, for
+// example with nohz_full, awaitPackets returns immediately, because nft takes longer to start than a packet takes to
 // traverse the rules.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL in linux/membarrier.h, which waits for an RCU grace period

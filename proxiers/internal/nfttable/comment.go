@@ -2,18 +2,18 @@ package nfttable
 
 import "edgeway/proxiers/plan"
 
-// comment is an element's comment in the format of nft in the kernel: a user data attribute without the terminating
-// null byte.
+// comment is an element's comment in the format that nft stores in the kernel: a user data attribute without the
+// terminating null byte.
 type comment string
 
 const (
-	// udataComment is the type of the attribute (NFTNL_UDATA_SET_ELEM_COMMENT in libnftnl).
+	// udataComment is the attribute type for a comment (NFTNL_UDATA_SET_ELEM_COMMENT in libnftnl).
 	udataComment = 0
 	// maxComment is the maximum length of a comment that nft (1.0.6) accepts. nft also displays longer comments.
 	maxComment = 128
 )
 
-// commentOf returns the name of a ServicePort as a comment, "namespace/name:port". commentOf truncates a long name: a
+// commentOf returns a ServicePort's name as a comment, "namespace/name:port". commentOf truncates a long name: a
 // namespace and a name of 63 letters each leave no space for the port, which most keys contain anyway. commentOf
 // replaces characters that Kubernetes does not allow in names with '_'.
 func commentOf(n plan.ServicePortName) comment {

@@ -12,7 +12,7 @@ import (
 // contents holds the entries of some sets in the kernel, by set and key. An element's key includes the family.
 type contents map[SetID]map[Element]Value
 
-// checksum holds the number of elements of a set and an order-independent sum of the elements.
+// checksum holds the number of elements in a set and an order-independent sum over them.
 type checksum struct {
 	count int
 	sum   uint64
@@ -42,9 +42,9 @@ func (s *summer) addTo(c *checksum, e *Entry) {
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
 
-// each calls visit with the entries that the plan needs: first the numbers of chains, then the entries of one
-// ServicePort at a time. refs must be the references of the plan. A list of all entries would need much memory, because
-// each endpoint has several entries.
+// each calls visit with the entries that the plan needs: first the chain numbers, then one ServicePort's entries at a
+// time. refs must hold the plan's references. A list of all entries would need a lot of memory, because each endpoint
+// has several entries.
 func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) {
 	var one [1]Entry
 	for id := range refs.numbers {
@@ -59,8 +59,8 @@ func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) 
 	visit(r.Node(next.Node))
 }
 
-// compare returns the contents of those sets in the kernel that differ from the plan. compare holds only differing sets
-// in memory, and usually no set differs.
+// compare returns the kernel's contents of the sets that differ from the plan. compare holds only differing sets in
+// memory, and usually no set differs.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := summer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
 	want, have := s.checksums(), s.checksums()
@@ -104,7 +104,7 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes elements to make the differing sets agree with the plan, and empties differing. reconcile
+// reconcile adds and deletes elements so that the differing sets agree with the plan, and empties differing. reconcile
 // adds ranges last, because the kernel (6.18) rejects a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
@@ -141,8 +141,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element, unless have (the contents of the set) contains the element with the same value. align also
-// removes the element from have. later reports whether the element is a range that the caller must add later.
+// align adds an element unless have (the set's contents) contains it with the same value. align also removes the
+// element from have. later reports whether the element is a range that the caller must add later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)
@@ -181,7 +181,7 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	return nil
 }
 
-// unknown returns the objects of a table that are neither fixed nor needed.
+// unknown returns the objects in a table that are neither fixed nor needed.
 func (r *renderer) unknown(refs *references, have []ObjectID) (unknown []ObjectID) {
 	for _, id := range have {
 		fixed := false

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters returns the packet counts of each family by counter name, and none for a missing table. Counters may be
-// called from any goroutine.
+// Counters returns each family's packet counts by counter name, and none for a missing table. Counters may be called
+// from any goroutine.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
 	for _, f := range t.families {
@@ -60,21 +60,21 @@ func (t *Table) Counts() (map[Element]uint64, error) {
 type ClientMap struct {
 	Family plan.Family
 	Name   string
-	// Valid holds the addresses to which the map may map clients.
+	// Valid holds the addresses that the map may map clients to.
 	Valid map[netip.Addr]bool
 }
 
-// pruneAttempts is the number of attempts to delete clients. The whole deletion fails if one of the clients times out
-// between the read and the deletion.
+// pruneAttempts is the maximum number of attempts to delete clients. The whole deletion fails if one of the clients
+// times out between the read and the deletion.
 const pruneAttempts = 5
 
-// sureClients is the number of clients that certainly fit into one datagram. A list of several datagrams may be
-// incomplete, because the map changes during the read, or for the reason that reread explains. So Prune reads a list of
-// several datagrams again.
+// sureClients is the number of clients that are certain to fit into one datagram. A list that spans several datagrams
+// may be incomplete, because the map changes while it is read, or for the reason explained at reread. Prune therefore
+// reads lists that span several datagrams twice.
 const sureClients = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
-// removed the address, so that the rules add no more clients with the address.
+// removed the address, so that the rules no longer add clients with it.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

@@ -10,10 +10,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bigTransaction is the number of operations above which the watcher leaves the multicast group.
+// bigTransaction is the maximum number of operations in a transaction that the watcher can follow.
 const bigTransaction = 1000
 
-// concerns makes the watcher report drift if another program changes one of the tables.
+// concerns returns "the table" if a notification is about one of Edgeway's tables, so that the watcher reports drift.
 func (t *Table) concerns(m netlink.Message) string {
 	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
 	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
@@ -35,7 +35,7 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 }
 
 // commitWire sends the elements in t.wire, and reports changes by other programs as drift. If strict is set and another
-// program has changed the table, commitWire sends no element and returns netlink.ErrTouched.
+// program has changed the table, commitWire sends no elements and returns netlink.ErrTouched.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -27,7 +27,7 @@ type Value struct {
 	Chain    string
 	Number   ChainNumber
 	Endpoint netip.AddrPort
-	// comment is the comment that nft shows for an element of a set with Set.Named.
+	// comment is the comment that nft shows for an element in a set with Set.Named.
 	comment comment
 }
 
@@ -37,8 +37,8 @@ type Entry struct {
 	Value
 }
 
-// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because the type
-// is that of a packet's priority.
+// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because it has
+// the type of a packet priority.
 type ChainNumber uint32
 
 func (n ChainNumber) append(b []byte) []byte {
@@ -77,7 +77,7 @@ func (s *Set) appendKey(b []byte, e *Element) []byte {
 	return b
 }
 
-// appendValue appends the value in nft's syntax, and appends nothing for an element of a set.
+// appendValue appends the value in nft's syntax, or nothing for an element of a set.
 func (v *Value) appendValue(b []byte) []byte {
 	switch {
 	case v.Chain != "":

@@ -18,8 +18,8 @@ import (
 // for 100,000 elements.
 const maxReplaced = 100_000
 
-// full makes tables with unknown contents agree with the plan. full repairs existing tables in place, which does not
-// interrupt connections to unchanged Services.
+// full brings tables with unknown contents into agreement with the plan. full repairs existing tables in place, which
+// does not interrupt connections to unchanged Services.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
@@ -43,10 +43,10 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 	return t.recreate(ctx, next, elements)
 }
 
-// build fills new tables in self-contained chunks. Before Edgeway has written a Service, packets to the Service match
-// only the ranges, such as the Service CIDRs, whose rules drop packets to unused addresses. Clients retry after a drop.
-// In a takeover, build writes the ranges with Range.Last at the end, so that the other backend serves the remaining
-// Services.
+// build fills new tables in self-contained chunks. Until Edgeway has written a Service, packets to it match only the
+// ranges, such as the Service CIDRs, whose rules drop packets to unused addresses. Clients retry after a drop. In a
+// takeover, build writes the ranges with Range.Last at the end, so the other backend serves the remaining Services
+// until then.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.whole(next, baseOptions{takeover: t.env.Takeover},
@@ -58,8 +58,8 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces whole tables, which deletes map elements that the packet path added. If one transaction cannot
-// contain all elements, recreate uses several, and Services are briefly unavailable.
+// recreate replaces whole tables, which deletes map elements that rules in the packet path added. If one transaction
+// cannot contain all elements, recreate uses several, and Services are briefly unavailable.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -85,7 +85,7 @@ func syncError(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// repair compares the tables with the plan, and writes all rules and the differing elements.
+// repair compares the tables with the plan and writes all rules and the differing elements.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
 	b := t.batch(ctx, refs, time.Time{}, false)
@@ -114,14 +114,14 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 		return nil, fmt.Errorf("repair: %w", err)
 	}
 	if err := t.sweep(ctx, refs, time.Now()); err != nil {
-		t.env.Logger.Debug("unknown chains and maps stay for now", "table", t.Table, "error", err)
+		t.env.Logger.Debug("keeping unknown chains and maps for now", "table", t.Table, "error", err)
 	}
 	t.env.Progress(len(next.Services), len(next.Services))
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, to which no element or rule refers. An idle chain may be a base chain of an
-// older version or of another program, and sweep may have to keep the chain in the kernel for a while.
+// silence deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base chain from
+// an older version or another program, and sweep may have to keep it in the kernel for a while.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {

@@ -10,7 +10,7 @@ import (
 // ObjectKind distinguishes chains, maps and other sets.
 type ObjectKind uint8
 
-// The kinds of objects. The fixed chains, sets and maps of the Schema are not objects. A setObject is a set that no
+// The kinds of objects. The fixed chains, sets and maps in the Schema are not objects. A setObject is a set that no
 // ServicePort needs.
 const (
 	ChainObject ObjectKind = iota
@@ -37,13 +37,13 @@ type Object struct {
 	numbered bool
 }
 
-// Rules returns the templates of a chain's rules for a host.
+// Rules returns the templates for a chain's rules on a host.
 type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds the elements and objects that a ServicePort needs in the table of its family. Schema.Service adds the
-// needs.
+// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.Service fills in a
+// Needs.
 type Needs struct {
 	refs    *references
 	sets    []Set
@@ -52,11 +52,11 @@ type Needs struct {
 	entries []Entry
 	// shared holds elements that other ServicePorts may also need.
 	shared []Element
-	// objects holds objects that other ServicePorts may also need. Maps precede the chains that use the maps.
+	// objects holds objects that other ServicePorts may also need. Maps precede the chains that use them.
 	objects []Object
 }
 
-// of replaces the contents of n with the needs of svc. A nil svc has no needs.
+// of replaces n's contents with svc's needs. A nil svc has no needs.
 func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
@@ -80,15 +80,15 @@ func (n *Needs) Shared(set SetID, e Element) {
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object. The caller must first add the objects to which the object refers. Adding an object twice has
-// no effect.
+// Object adds an object. The caller must first add the objects that the object refers to. Adding an object twice has no
+// effect.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)
 	}
 }
 
-// Chain adds a chain to which maps refer by its number, and returns the number.
+// Chain adds a chain that maps refer to by number, and returns the number.
 func (n *Needs) Chain(o Object) ChainNumber {
 	o.numbered = true
 	n.Object(o)

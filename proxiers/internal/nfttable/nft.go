@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// openLimit is the timeout of "nft --version", which may take seconds on a busy machine.
+	// openLimit is the timeout for "nft --version", which may take seconds on a busy machine.
 	openLimit = time.Minute
-	// runLimit is the timeout of a transaction, which may have any size.
+	// runLimit is the timeout for a transaction, which may have any size.
 	runLimit = 10 * time.Minute
 )
 
-// Program runs nft. knftables only renders transactions: its own way to run nft (v0.0.22) sets no WaitDelay and does not
-// use the context for its first run.
+// Program runs nft. knftables only renders transactions, because its own code for running nft (v0.0.22) sets no
+// WaitDelay and does not use the context for its first run.
 type Program struct{ path string }
 
 // FindProgram searches PATH for nft.
@@ -40,13 +40,13 @@ func FindProgram() (*Program, error) {
 	return &Program{path}, nil
 }
 
-// checkVersion returns an error if nft fails, or if Edgeway does not support the version of nft.
+// checkVersion returns an error if nft fails, or if Edgeway does not support its version.
 func (p *Program) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
 	case program.Transient(err):
-		return fmt.Errorf("nft does not answer: %w", err)
+		return fmt.Errorf("nft does not respond: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
@@ -58,7 +58,7 @@ func (p *Program) checkVersion(ctx context.Context) error {
 
 func newTransaction() *knftables.Transaction { return knftables.NewFake("", "").NewTransaction() }
 
-// commands returns the commands of a transaction.
+// commands returns a transaction's nft commands.
 func commands(tx *knftables.Transaction) (string, error) {
 	text := tx.String()
 	if _, wrong, ok := strings.Cut(text, "# ERROR: "); ok { // knftables found an invalid operation
@@ -80,7 +80,7 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.feed(ctx, commands, "-f", "-")
 }
 
-// Check makes nft and the kernel validate the commands without executing them. Check returns the same errors as Probe.
+// Check has nft and the kernel validate the commands without executing them. Check returns the same errors as Probe.
 func (p *Program) Check(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -102,10 +102,10 @@ func (p *Program) feed(ctx context.Context, input string, args ...string) error 
 	}
 }
 
-// maxMessage is the length to which nft's message is truncated, because nft quotes its input.
+// maxMessage is the maximum length of a message from nft in an error, because nft quotes its input.
 const maxMessage = 200
 
-// nftError holds nft's whole message, and an excerpt of one line.
+// nftError holds nft's whole message and a one-line excerpt.
 type nftError struct {
 	text, messages string
 	cause          error
@@ -114,8 +114,8 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// short returns the text after "Error: " in the first line of nft's message that contains "Error: ". The position in
-// the input is omitted, because the operator does not see the input.
+// short returns the text after "Error: " in the first line of nft's message that contains it. The position in the input
+// is omitted, because the operator does not see it.
 func short(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
@@ -130,7 +130,7 @@ func short(text string) string {
 	return text
 }
 
-// saying returns the message with which nft rejected the input, or "" for any other error.
+// saying returns nft's message if nft rejected the input, or "" for any other error.
 func saying(err error) string {
 	var failed *nftError
 	var exit *exec.ExitError
@@ -140,9 +140,9 @@ func saying(err error) string {
 	return failed.messages
 }
 
-// refused reports whether the content of a transaction is the cause of an error. The result is also true for a batch
-// that is too big for the socket: the batch contains a single ServicePort with very many elements, which the caller
-// leaves out.
+// refused reports whether a transaction's content is the cause of an error. The result is also true for a batch that is
+// too big for the socket, because it contains a single ServicePort with very many elements, which the caller leaves
+// out.
 func refused(err error) bool {
 	var r *netlink.Refused
 	if errors.As(err, &r) {
@@ -154,8 +154,7 @@ func refused(err error) bool {
 	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
 }
 
-// undelivered reports whether nft failed to send a transaction to the kernel, or the kernel had no memory for the
-// transaction.
+// undelivered reports whether nft failed to send a transaction to the kernel, or the kernel ran out of memory for it.
 func undelivered(err error) bool {
 	said := func(what string) bool { return strings.Contains(saying(err), what) }
 	return slices.ContainsFunc([]string{
@@ -163,8 +162,8 @@ func undelivered(err error) bool {
 	}, said)
 }
 
-// Refused reports whether the kernel rejected commands or a batch with the error number. nft reports the error number as
-// text.
+// Refused reports whether the kernel rejected commands or a batch with the error number errno. nft reports the error
+// number as text.
 func Refused(err error, errno unix.Errno) bool {
 	var r *netlink.Refused
 	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())

@@ -13,11 +13,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit is the timeout to check a few dozen rules, which is slow on a busy single-board computer.
+// probeLimit is the timeout for checking a few dozen rules, which is slow on a busy single-board computer.
 const probeLimit = 3 * time.Minute
 
-// Probe makes nft and the kernel validate the tables for a sample plan, which leads to every kind of rule and element.
-// Probe changes nothing. The rules use an arbitrary masquerade bit.
+// Probe has nft and the kernel validate the tables for a sample plan that needs every kind of rule and element. Probe
+// changes nothing. The rules use an arbitrary masquerade bit.
 func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	nft, err := FindProgram()
 	if err != nil {
@@ -33,9 +33,9 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	return nft.Check(ctx, text)
 }
 
-// checked interprets the error of a check. If the kernel killed nft, or nft ran out of memory, the check is
-// inconclusive, and the error must not wrap ErrUnsupported: Edgeway would then use another backend until the next
-// reload.
+// checked interprets the error from a check. If the kernel killed nft, or nft ran out of memory, the check is
+// inconclusive. After an inconclusive check, the error must not wrap ErrUnsupported, because Edgeway would otherwise
+// use another backend until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// attrKeyEnd is NFTA_SET_ELEM_KEY_END of the kernel's nf_tables.h, which golang.org/x/sys/unix does not define.
+// attrKeyEnd is NFTA_SET_ELEM_KEY_END from the kernel's nf_tables.h, which golang.org/x/sys/unix does not define.
 const attrKeyEnd = 10
 
 // reader reads the contents of Edgeway's tables.
@@ -23,7 +23,7 @@ func dial() (*reader, error) {
 	return &reader{c}, err
 }
 
-// tables returns the families of the tables with the name.
+// tables returns the families that have a table with the given name.
 func (c *reader) tables(name string) (found []uint8, err error) {
 	err = c.Tables(unix.NFPROTO_UNSPEC, func(family uint8, table string) {
 		if table == name {
@@ -33,7 +33,7 @@ func (c *reader) tables(name string) (found []uint8, err error) {
 	return found, err
 }
 
-// objects returns the chains, sets and maps of a table, except anonymous sets, which belong to rules.
+// objects returns the chains, sets and maps in a table, except anonymous sets, which belong to rules.
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
 	add := func(kind ObjectKind, m netlink.Message, name []byte) {
@@ -117,9 +117,9 @@ func parseRaw(b []byte) (e rawElement) {
 	return e
 }
 
-// errUnreadable means that Edgeway would not write an element: another version created the set, or another program
-// added the element.
-var errUnreadable = errors.New("not an element of ours")
+// errUnreadable means that an element does not have the form that Edgeway writes, because another version created the
+// set or another program added the element.
+var errUnreadable = errors.New("not an element that Edgeway writes")
 
 // decode returns the entry for an element of a fixed set. Chain names and comments are interned in names, so that
 // equal strings share memory.
@@ -155,7 +155,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern returns the string in names that equals text. If names contains no such string, intern adds the string.
+// intern returns the string in names that equals text, and adds it if it is missing.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {

@@ -8,14 +8,14 @@ import (
 )
 
 // references counts the users of elements and objects that several ServicePorts can need. The plan determines all other
-// contents of the tables.
+// table contents.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32
 	// numbers holds the number of each chain in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
-	// idle holds the objects in the kernel that no ServicePort needs and to which no element refers.
+	// idle holds the objects in the kernel that no ServicePort needs and no element refers to.
 	idle map[ObjectID]idleness
 }
 
@@ -37,8 +37,8 @@ func newReferences() *references {
 	}
 }
 
-// number derives the number of a chain from the chain's name, so that the chain has the same number after a restart,
-// unless the numbers of two names collide.
+// number derives a chain's number from its name, so that the chain has the same number after a restart unless the
+// numbers of two names collide.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {
@@ -58,7 +58,7 @@ func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
 
-// forget removes an object after its deletion from the kernel.
+// forget removes an object that has been deleted from the kernel.
 func (r *references) forget(id ObjectID) {
 	delete(r.idle, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})

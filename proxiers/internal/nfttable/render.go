@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// renderer converts plans to transactions, and does not depend on the kernel's state.
+// renderer converts plans to transactions and does not depend on the kernel's state.
 type renderer struct {
 	Schema
 	families []plan.Family
@@ -21,7 +21,7 @@ type renderer struct {
 	templates [2]*strings.Replacer
 	// chunk is the number of elements after which a batch sends a transaction.
 	chunk int
-	// node is the host for which base renders the rules.
+	// node is the host that base renders the rules for.
 	node *plan.Node
 }
 
@@ -38,7 +38,7 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 
 func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
 
-// needs calls visit with the needs of each ServicePort of the plan. needs reuses one Needs for all calls.
+// needs calls visit with the needs of each ServicePort in the plan. needs reuses one Needs for all calls.
 func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {
@@ -49,7 +49,7 @@ func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	}
 }
 
-// count fills empty references with the references of the plan, and returns the objects.
+// count adds the plan's references to the empty refs and returns the objects.
 func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	r.needs(refs, p, func(n *Needs) {
 		for _, o := range n.objects {
@@ -84,7 +84,7 @@ func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 	return b.flush()
 }
 
-// partial adds the difference between two plans. b.refs must hold the references of change.Prev.
+// partial adds the difference between two plans to the batch. b.refs must hold the references of change.Prev.
 func (b *batch) partial(change proxiers.Change) error {
 	if err := b.take(step{list: change.Removed, of: removed}); err != nil {
 		return err
@@ -134,11 +134,11 @@ func (b *batch) moves(change proxiers.Change) bool {
 	return false
 }
 
-// baseOptions holds the options of base. With fresh, base replaces whole tables. With elements, base adds the elements
-// of the host, which the tables must not contain yet. With takeover, base leaves the ranges with Range.Last empty.
+// baseOptions holds the options of base. With fresh, base replaces whole tables. With elements, base adds the host's
+// elements, which the tables must not contain yet. With takeover, base leaves the ranges with Range.Last empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
-// base renders the contents of the tables except the Services.
+// base renders the table contents except for the Services.
 func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
 	r.node = node
 	for _, f := range r.families {

@@ -13,14 +13,14 @@ import (
 // readings is the maximum number of times that reread reads a set.
 const readings = 10
 
-// attrSetCount is the attribute for the number of elements in a set, since Linux 6.16. golang.org/x/sys/unix does not
-// define the attribute.
+// attrSetCount is the attribute for the number of elements in a set (since Linux 6.16), which golang.org/x/sys/unix
+// does not define.
 const attrSetCount = 20
 
-// reread returns the elements of a set whose first list, with the checksum before, differs from the plan. reread reads
-// the set until the kernel's count of elements or a second list confirms the list. After a transaction, the kernel
-// (6.18) may move a set to a hash table of another size. During the move, a list of several datagrams repeats some
-// elements and silently omits as many others. (A list that equals the plan is always complete.)
+// reread returns the elements of a set after a first list, with the checksum before, differed from the plan. reread
+// reads the set until the kernel's element count or a second list confirms the list. After a transaction, the kernel
+// (6.18) may move a set to a hash table of another size. During the move, a list that spans several datagrams repeats
+// some elements and silently omits as many others. (A list that equals the plan is always complete.)
 func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]
 	for range readings {
@@ -39,7 +39,7 @@ func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before 
 		}
 		before = sum
 	}
-	return nil, fmt.Errorf("elements of %s: a different list in each of %d readings", set.Name, readings)
+	return nil, fmt.Errorf("elements of %s: each of %d readings returned a different list", set.Name, readings)
 }
 
 // count returns the number of elements in a set. known is false if the kernel does not report the number.

@@ -20,22 +20,22 @@ type Schema struct {
 	Sets []Set
 	// Numbers is the SetID of the map from chain numbers to chains.
 	Numbers SetID
-	// Ranges holds the interval sets, which have few elements and which Edgeway always replaces as a whole.
+	// Ranges holds the interval sets, which have few elements and are always replaced as a whole.
 	Ranges []Range
 	// Counters holds the names of the packet counters.
 	Counters []string
 	// Chains holds the fixed chains.
 	Chains []Chain
-	// Chunk is the number of elements after which a batch sends a transaction. The default is 10,000.
+	// Chunk is the number of elements after which a batch sends a transaction. The default value of Chunk is 10,000.
 	Chunk int
 	// Idle is the time after which Maintain deletes an unused object.
 	Idle time.Duration
 
-	// Service adds the needs of a ServicePort to n.
+	// Service adds a ServicePort's needs to n.
 	Service func(n *Needs, svc *plan.ServicePort)
-	// Node returns the elements that depend on the host. Edgeway ignores elements of a family without a table.
+	// Node returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
 	Node func(n *plan.Node) []Entry
-	// SameRules reports whether two hosts have the same rules, so that a change from a to b needs no full sync.
+	// SameRules reports whether two hosts have the same rules, in which case a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
@@ -51,17 +51,17 @@ type Set struct {
 	Counts bool
 	// If the set's key has no protocol field, Proto is the protocol of all elements.
 	Proto plan.Protocol
-	// Named reports whether the comment of each element is the name of its ServicePort.
+	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
-	// Leads reports whether a match in the set leads to a lookup in another set. A change of several transactions adds
-	// elements of such a set after the elements of other sets, and deletes the elements of such a set first.
+	// Leads reports whether a match in the set leads to a lookup in another set. A change that spans several
+	// transactions adds elements to sets with Leads last, and deletes elements from sets with Leads first.
 	Leads bool
 }
 
 // Field is a component of an element's key.
 type Field uint8
 
-// The fields of an Element.
+// An element's key can have these fields.
 const (
 	Addr Field = iota
 	Proto
@@ -76,8 +76,8 @@ const (
 // Data is the kind of value that a map's elements have.
 type Data uint8
 
-// The kinds of values. A set has no values. The values of a map are chains (as goto verdicts), addresses and ports, or
-// chain numbers.
+// The kinds of values. A set has no values. A map's values are chains (as goto verdicts), addresses and ports, or chain
+// numbers.
 const (
 	NoData Data = iota
 	ToChain
@@ -88,14 +88,14 @@ const (
 // Range is a set of prefixes.
 type Range struct {
 	Name string
-	// Of returns the prefixes of both families, in the form of plan.Minimal.
+	// Of returns the prefixes of both families, in the form that plan.Minimal returns.
 	Of func(n *plan.Node) []netip.Prefix
 	// Last reports whether the set may match packets to Services that another backend still serves. In a takeover,
-	// Edgeway fills the set with the last chunk.
+	// Edgeway fills the set in the last chunk.
 	Last bool
 }
 
-// Chain is a fixed chain. Packets reach a chain without a hook only by a jump.
+// Chain is a fixed chain. Packets reach a chain without a hook only through a jump.
 type Chain struct {
 	Name     string
 	Type     knftables.BaseChainType

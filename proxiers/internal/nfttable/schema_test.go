@@ -15,7 +15,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The constants are the SetIDs of the test's schema, whose sets use each field and each kind of data.
+// The constants are the SetIDs in the test schema, whose sets use each field and each kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -95,7 +95,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions for a change, which contain about chunk elements each.
+// transactions returns the transactions for a change, with about chunk elements each.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -119,8 +119,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Edgeway writes all ports of a Service in one chunk, because the rules reject packets to missing ports of a ClusterIP
-// between chunks.
+// Edgeway writes all ports of a Service in one chunk, because between chunks, the rules reject packets to a ClusterIP's
+// missing ports.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -134,7 +134,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After the removals of a sync, a batch may already contain more than a chunk before other changes follow.
+// After a sync's removals, a batch may already contain more than a chunk before other changes follow.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
@@ -145,8 +145,8 @@ func TestRemovalsExceedingChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, Edgeway assigns a different number to the second name. After forget, the number
-// of an object is free again.
+// If the numbers of two names collide, Edgeway assigns a different number to the second name. After forget, an object's
+// number is free again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}

@@ -9,15 +9,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the default of Schema.Chunk. The number is large enough that the startup time of nft does not
-// matter, and small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
+// chunkElements is the default of Schema.Chunk. The number is large enough that nft's startup time does not matter, and
+// small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
-// step is a change of some ServicePorts, in plan order.
+// step is a change to some ServicePorts, in plan order.
 type step struct {
 	list []*plan.ServicePort
-	// of returns the old and the new version of a ServicePort in list. old is nil if the ServicePort is new, and next
-	// is nil if the ServicePort was removed.
+	// of returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and next is
+	// nil if the ServicePort was removed.
 	of func(*plan.ServicePort) (old, next *plan.ServicePort)
 	// The batch calls done with the number of ServicePorts written so far. done may be nil.
 	done func(int)
@@ -25,16 +25,16 @@ type step struct {
 	moves func() bool
 }
 
-// errMoves means that a change of several transactions moves elements between ServicePorts. The transaction that adds
-// an element for the new owner might then precede the transaction that deletes the element for the old owner.
-var errMoves = errors.New("elements move between ServicePorts of several transactions")
+// errMoves means that a change that spans several transactions moves elements between ServicePorts. The transaction
+// that adds an element for the new owner might then precede the one that deletes it for the old owner.
+var errMoves = errors.New("elements move between ServicePorts in different transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step, and sends the batch whenever the batch is too large. Unless a Service has too many ports, one
-// transaction contains all its ports, because between transactions, the rules reject packets to missing ports of a
-// ClusterIP.
+// take collects a step and sends the batch whenever it has become too large. Unless a Service has too many ports, one
+// transaction contains all of them, because between transactions, the rules reject packets to a ClusterIP's missing
+// ports.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -71,9 +71,9 @@ func (b *batch) spill() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends the transaction. For packets, changes that fit in one
-// transaction take effect atomically. With wire, the elements follow in a separate transaction, and before that
-// transaction no element refers to the new objects.
+// flush adds the collected changes to the transaction and sends it. For packets, changes that fit in one transaction
+// take effect atomically. With wire, the elements follow in a separate transaction, and no element refers to the new
+// objects before then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -88,7 +88,7 @@ func (b *batch) flush() error {
 
 // writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each lookup
 // uses the current elements (Linux 6.18). If a match leads to a second lookup, the element that the second lookup needs
-// must therefore still exist. With netlink, whose transactions cost little, a second transaction deletes the elements
+// must therefore still exist. With netlink, which makes transactions cheap, a second transaction deletes the elements
 // that no lookup needs any more.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
@@ -105,8 +105,7 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeGone returns the elements of sets without Leads that b deletes but does not add again, and removes these elements
-// from b.deleted.
+// takeGone removes from b.deleted the elements in sets without Leads that b does not add again, and returns them.
 func (b *batch) takeGone() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))

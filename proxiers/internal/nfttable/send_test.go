@@ -13,7 +13,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// changed returns a copy of p in which the ServicePort "one" has the given endpoints.
+// changed returns a copy of p with the given endpoints for the ServicePort "one".
 func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
 	i := slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })
 	var list []plan.Endpoint
@@ -30,7 +30,7 @@ func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	}
 }
 
-// longPool returns a ServicePort with n endpoints, the first of which has the number first.
+// longPool returns a ServicePort with n endpoints, numbered from first.
 func longPool(n, first int) *plan.ServicePort {
 	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
 	for i := range n {
@@ -40,8 +40,8 @@ func longPool(n, first int) *plan.ServicePort {
 	return svc
 }
 
-// If a list of endpoints is longer than a chunk, one transaction adds elements, and the next transaction deletes the
-// unused elements.
+// If a list of endpoints is longer than a chunk, one transaction adds elements and the next one deletes the unused
+// elements.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
 	table.chunk = 100
@@ -60,7 +60,7 @@ func TestLongListTakesTwoTransactions(t *testing.T) {
 	}
 }
 
-// If a change is too big for the socket, Apply returns ErrRefused, so that the caller leaves out the ServicePort.
+// If a change is too big for the socket, Apply returns ErrRefused so that the caller leaves out the ServicePort.
 func TestBatchTooBigForSocket(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {

@@ -15,12 +15,12 @@ import (
 )
 
 // elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
-// IPv6 key, the name of a chain, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN in
-// the initial user namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, so that a chunk
-// has 266 elements.
+// IPv6 key, a chain name, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN in the
+// initial user namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, so a chunk has 266
+// elements.
 const elementRoom = 1600
 
-// Table manages the tables of all families. Table implements proxiers.Proxier and proxiers.Maintainer.
+// Table manages the tables for all families. Table implements proxiers.Proxier and proxiers.Maintainer.
 type Table struct {
 	*renderer
 	env      proxiers.Env
@@ -28,15 +28,15 @@ type Table struct {
 	kernel   *reader
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
-	// wire holds the elements of the next netlink transaction.
+	// wire holds the elements for the next netlink transaction.
 	wire netlink.Batch
 	// refs holds the references of the last applied plan, or nil if the kernel's state is unknown.
 	refs *references
-	// byNetlink and byProgram count the transactions by netlink and by nft.
+	// byNetlink and byProgram count the transactions sent through netlink and through nft.
 	byNetlink, byProgram atomic.Uint64
 }
 
-// New opens sockets in the network namespace of the calling thread, and changes nothing in the kernel.
+// New opens sockets in the calling thread's network namespace, but changes nothing in the kernel.
 func New(s Schema, env proxiers.Env) (*Table, error) {
 	nft, err := FindProgram()
 	if err != nil {
@@ -45,7 +45,7 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
 	t.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: t.concerns})
 	if err != nil {
-		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	t.kernel = &reader{t.watcher.Conn}
 	t.chunk = min(t.chunk, t.kernel.Room/elementRoom)
@@ -80,7 +80,7 @@ func (t *Table) Close() error {
 	return err
 }
 
-// Due returns the time at which Maintain must delete the first idle object.
+// Due returns the time when Maintain must delete the first idle object.
 func (t *Table) Due() (due time.Time) {
 	if t.refs == nil {
 		return due
@@ -101,8 +101,8 @@ func (t *Table) Maintain(ctx context.Context) error {
 	return t.sweep(ctx, t.refs, time.Now().Add(-t.Idle))
 }
 
-// sweep deletes the objects that have been idle since before. If the kernel rejects the deletion, sweep keeps the
-// objects for another idle time.
+// sweep deletes the objects that became idle no later than the given time. If the kernel rejects the deletion, sweep
+// keeps the objects for another idle period.
 func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) error {
 	objects := refs.idleBefore(before)
 	if len(objects) == 0 {
@@ -117,13 +117,13 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("unused chains and maps: %w", err)
+		return fmt.Errorf("delete unused chains and maps: %w", err)
 	}
 	return nil
 }
 
-// batch returns a batch that sends transactions of limited size: elements by netlink, and all other changes by nft.
-// strict has the same meaning as in commitWire.
+// batch returns a batch that sends transactions of limited size: elements through netlink, and all other changes
+// through nft. strict has the same meaning as in commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
 	resetWire(&t.wire) // an earlier error may have left messages in wire
@@ -133,7 +133,7 @@ func (t *Table) batch(ctx context.Context, refs *references, now time.Time, stri
 	return b
 }
 
-// Transactions returns the number of successful transactions by netlink and by nft, and the number of netlink
+// Transactions returns the number of successful transactions through netlink and through nft, and the number of netlink
 // transactions that the kernel rejected as stale. Transactions may be called from any goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newTable returns a table in a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test.
+// newTable returns a table in a new network namespace. The thread stays locked, so it and the namespace disappear after
+// the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	runtime.LockOSThread()
@@ -86,8 +86,8 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 	return text(b.added), text(b.deleted)
 }
 
-// The kernel returns elements of every kind exactly as Edgeway wrote the elements, and a full sync finds exactly the
-// elements that differ.
+// The kernel returns elements of every kind exactly as Edgeway wrote them, and a full sync finds exactly the elements
+// that differ.
 func TestReadBack(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -178,9 +178,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// If the kernel kills nft, or nft runs out of memory, the error of the probe does not wrap ErrUnsupported, because
-// Edgeway would otherwise use another backend until the next reload. If nft rejects a rule or fails an assertion, the
-// error wraps ErrUnsupported.
+// If the kernel kills nft, or nft runs out of memory, the probe's error does not wrap ErrUnsupported, because Edgeway
+// would otherwise use another backend until the next reload. If nft rejects a rule or fails an assertion, the error
+// wraps ErrUnsupported.
 func TestProbeWithKilledNFT(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {
@@ -210,7 +210,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	}
 }
 
-// Apply returns even if a child process of nft never closes the pipes.
+// Apply returns even if nft's child process never closes the pipes.
 func TestNFTWithHungChild(t *testing.T) {
 	standIn(t, "case $1 in --version) echo nftables v1.0.6;; esac\ncat >/dev/null\n[ $1 = --version ] || [ $1 = --check ] || { sleep 60 & sleep 60; }\n")
 	table, next := newTable(t), testPlan()
@@ -248,7 +248,7 @@ func TestHungNFT(t *testing.T) {
 	}
 }
 
-// If nft is unusable, the error of the probe suggests a fix.
+// If nft is unusable, the probe's error suggests a fix.
 func TestProbeSuggestsFix(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'nftables v1.0.0 (Fearless Fosdick)'": "upgrade the package nftables",

@@ -13,14 +13,14 @@ import (
 // listElement is the attribute type of an element in a list (NFTA_LIST_ELEM).
 const listElement = 1
 
-// span is a list of elements to add to one set, or to delete from the set.
+// span is a list of elements to add to, or delete from, one set.
 type span struct {
 	set    *Set
 	list   []Entry
 	remove bool
 }
 
-// resetWire keeps the buffer unless the buffer is larger than 1 MiB.
+// resetWire empties a batch, and also frees its buffer if it is larger than 1 MiB.
 func resetWire(w *netlink.Batch) {
 	if w.Size() > 1<<20 {
 		*w = netlink.Batch{}
@@ -43,8 +43,8 @@ func writeWire(w *netlink.Batch, table string, s span) {
 	}
 }
 
-// appendElements appends the attributes of a message about elements of one set. The message contains as many elements
-// of list as fit into an attribute, and n is their number.
+// appendElements appends the attributes of a message about elements of one set. The message contains the first n
+// elements of list, which are as many as fit into an attribute.
 func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source creates values from random bytes, and then from zeros.
+// source creates values from random bytes, and from zeros once the bytes are used up.
 type source []byte
 
 func (s *source) take(n int) []byte {
@@ -66,8 +66,8 @@ func (s *source) entry(set *Set, id SetID, f plan.Family) Entry {
 	return e
 }
 
-// FuzzWire encodes random elements of any set, and decodes the messages like messages from the kernel. Each message
-// must be valid netlink.
+// FuzzWire encodes random elements of any set, and decodes the resulting messages as if the kernel had sent them. Each
+// message must be valid netlink.
 func FuzzWire(f *testing.F) {
 	f.Add([]byte{10, 96, 0, 1, 6, 0, 80, 0, 1, 0, 2}, byte(0), false, uint16(3))
 	f.Add([]byte{0, 80, 10, 1, 2, 3, 13}, byte(3), true, uint16(1500))
@@ -144,7 +144,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire measures the encoding of a change to one endpoint, and of a chunk of a first sync.
+// BenchmarkWire measures how long it takes to encode a change to one endpoint, and a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

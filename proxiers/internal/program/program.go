@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// Call is a run of a program in the calling thread's network namespace.
+// Call describes a run of a program in the calling thread's network namespace.
 type Call struct {
 	Path   string
 	Args   []string
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Bound is the timeout of the run. The context may have an earlier deadline.
+	// Bound is the timeout for the run. The context may have an earlier deadline.
 	Bound time.Duration
 }
 
@@ -27,16 +27,16 @@ type Call struct {
 // process (modprobe) may keep the pipes open. A very busy machine may need ten seconds.
 const waitDelay = 10 * time.Second
 
-// firstToGo is the oom_score_adj of a program. If memory is exhausted, the kernel kills the program instead of the
-// daemon, which can retry.
+// firstToGo is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
+// which can run it again.
 const firstToGo = "500"
 
 // large is the input size in bytes above which a program may need much memory. For a smaller input, setting
 // oom_score_adj would take a tenth of the run time.
 const large = 64 << 10
 
-// Run runs the program and returns the program's standard error. When the context is done, Run kills the program and
-// returns the context's error.
+// Run runs the program and returns its standard error. When the context is done, Run kills the program and returns the
+// context's error.
 func (c Call) Run(ctx context.Context) (messages []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Bound)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 )
 
 // Transient reports whether a run failed for a temporary reason: a timeout, a shortage of processes, memory or
-// descriptors, or the kernel's OOM killer. Such a failure does not show whether the host supports a feature.
+// descriptors, or the kernel's OOM killer. A temporary failure does not show whether the host supports a feature.
 func Transient(err error) bool {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		status, ok := exit.Sys().(syscall.WaitStatus)

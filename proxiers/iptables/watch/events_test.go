@@ -91,7 +91,7 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 }
 
 // FuzzConcerns passes variants of real notifications to concerns. concerns must not attribute a notification to Edgeway
-// unless the notification contains the name of one of Edgeway's chains or tables.
+// unless it contains the name of one of Edgeway's chains or tables.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

@@ -16,7 +16,7 @@ import (
 
 const pollInterval = time.Second
 
-// getInfo is the value of IPT_SO_GET_INFO and of IP6T_SO_GET_INFO in the kernel's headers.
+// getInfo is the value of IPT_SO_GET_INFO and IP6T_SO_GET_INFO in the kernel's headers.
 const getInfo = 64
 
 // tableInfo is the kernel's struct ipt_getinfo, which has the same layout as struct ip6t_getinfo.
@@ -30,39 +30,39 @@ type tableInfo struct {
 
 type observation struct {
 	tableInfo
-	// ours is the number of Edgeway's entries. settled reports whether this number was known.
+	// ours is the number of Edgeway's entries. settled reports whether ours was known.
 	ours    int
 	settled bool
 }
 
-// poll is the Watcher for iptables-legacy, for which the kernel sends no notices. For each table, poll compares the
-// size, the number of entries and the offsets of the built-in chains with the values after Edgeway's last restore. For
-// this comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of CPU time per
-// second (Linux 6.18). poll reads the table (0.11 s of CPU time for nat) only if these values differ.
+// poll is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table, poll
+// compares the size, the number of entries and the offsets of the built-in chains with the values after Edgeway's last
+// restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of
+// CPU time per second (Linux 6.18). poll reads a table (0.11 s of CPU time for nat) only if one of the values differs.
 //
-// While a restore waits for the lock of the iptables programs, another program may change the table. So poll also
+// While a restore waits for the iptables programs' lock, another program may change the table. poll therefore also
 // compares the change in the number of entries with the number of entries that Edgeway wrote.
 //
-// poll does not detect a change that keeps the size, the number of entries and the offsets, such as the replacement of
-// a rule with another rule of the same size in the same chain. The periodic full sync corrects such changes.
+// poll does not detect a change that keeps the size, the number of entries and the offsets, such as replacing a rule
+// with another one of the same size in the same chain. The periodic full sync corrects the changes that poll does not
+// detect.
 type poll struct {
 	Options
 	closed chan struct{}
 
 	mu sync.Mutex
-	// socket belongs to the network namespace of the thread that created the socket. socket is -1 after Close.
+	// socket belongs to the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
 	// known holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the start
-	// of a full sync. known omits a table that did not exist at the start of the full sync until Edgeway writes the
-	// table, because a query would make the kernel load the table's module.
+	// of a full sync. known omits a table that did not exist at the start of the full sync until Edgeway writes it,
+	// because a query would cause the kernel to load the table's module.
 	known map[Table]observation
-	// reported is set after a report of drift, until the next full sync.
+	// reported is set from the report of drift until the next full sync.
 	reported bool
 }
 
 func newPoll(o Options) (*poll, error) {
-	// An IPv6 socket also accepts the options of IPv4, unless the socket is raw. The protocol of the socket is
-	// arbitrary.
+	// An IPv6 socket also accepts IPv4 options, unless the socket is raw. The socket's protocol is arbitrary.
 	domain := unix.AF_INET
 	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
 		domain = unix.AF_INET6
@@ -103,8 +103,8 @@ func (p *poll) Own(_ int, _ bool, commit func() error) error {
 	return err
 }
 
-// commit detects changes by other programs before the restore, but reads the changed tables after the restore, so that
-// the restore is not delayed.
+// commit detects changes by other programs before the restore, but reads the changed tables afterwards so as not to
+// delay the restore.
 func (p *poll) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,8 +135,8 @@ func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
 }
 
-// observe records the state of a table after a restore, unless the restore alone cannot explain the state. A table that
-// Edgeway never wrote may be missing.
+// observe records a table's state after a restore, unless the restore alone cannot explain it. A table that Edgeway
+// never wrote may be missing.
 func (p *poll) observe(t Table) (plausible bool) {
 	before, written := p.known[t]
 	now, err := p.read(t)
@@ -164,8 +164,8 @@ func (p *poll) changed() (suspects []Table) {
 	return suspects
 }
 
-// inspect reads the contents of suspects. For an intact table, inspect records the state from before the read, so that
-// poll detects a change during the read. inspect skips a table that is not settled, which remains suspect.
+// inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the read
+// so that poll detects a change during it. inspect skips a table that is not settled, which remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -200,8 +200,8 @@ func (p *poll) Forget() {
 	}
 }
 
-// read makes the kernel load the table's module if the table does not exist. The error is ENOENT or ENOPROTOOPT if the
-// table still does not exist.
+// read returns a table's state. If the table does not exist, the query causes the kernel to load its module. The error
+// is ENOENT or ENOPROTOOPT if the table still does not exist.
 func (p *poll) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {

@@ -12,8 +12,7 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// quietPoll returns a poll whose Run is not called. Options.Entries returns settled, and intact is used as
-// Options.Intact.
+// quietPoll returns a poll that is not running. Options.Entries returns settled, and intact is used as Options.Intact.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -54,7 +53,7 @@ func TestPollReadsChangedTableOnce(t *testing.T) {
 	}
 }
 
-// poll does not query a missing table, because the kernel would then register the table.
+// poll does not query a missing table, because the kernel would then register it.
 func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
@@ -70,7 +69,7 @@ func TestPollCreatesNoTable(t *testing.T) {
 	}
 }
 
-// poll evaluates changes during a full sync only after the full sync.
+// poll evaluates changes made during a full sync only after the sync has finished.
 func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false

@@ -1,5 +1,5 @@
 // Package watch detects when another program changes or removes Edgeway's iptables rules. For iptables-nft, the package
-// receives the kernel's notices, and for iptables-legacy, the package polls the tables.
+// receives the kernel's notifications, and for iptables-legacy, it polls the tables.
 package watch
 
 import (
@@ -15,8 +15,9 @@ import (
 
 // Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// Own calls commit, which runs a restore of the given number of tables, and reports changes by other programs
-	// before and during the restore. big reports whether the restore changes more than about a thousand rules.
+	// Own keeps the changes that commit makes from being reported. commit restores the given number of tables. Own
+	// reports changes that other programs made before and during the restore. big reports whether the restore changes
+	// more than about a thousand rules.
 	Own(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
@@ -30,14 +31,14 @@ type Options struct {
 	Tables []Table
 	// Ours reports whether a chain belongs to Edgeway. Builtin reports whether a chain is a built-in chain.
 	Ours, Builtin func(chain string) bool
-	// The Watcher calls Notify at most once between two calls of Forget, without holding a lock.
+	// The Watcher calls Notify at most once between two calls to Forget, without holding a lock.
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one for
 	// each rule, and two for each chain. settled is false if the number is unknown. Only poll calls Entries and Intact,
 	// with its lock held and, in Own, after commit.
 	Entries func(Table) (n int, settled bool)
-	// Intact reads a settled table from the kernel and compares the table with the rules that Edgeway wrote. reason is
-	// "" if the table contains exactly these rules.
+	// Intact reads a settled table from the kernel and compares it with the rules that Edgeway wrote. reason is "" if
+	// the table contains exactly these rules.
 	Intact func(Table) (reason string)
 }
 
@@ -49,7 +50,7 @@ type Table struct {
 
 func (t Table) String() string { return fmt.Sprintf("table %s of %s", t.Name, t.Family) }
 
-// New returns a Watcher for a variant, in the network namespace of the calling thread.
+// New returns a Watcher for a variant in the calling thread's network namespace.
 func New(v xtables.Variant, o Options) (Watcher, error) {
 	if v == xtables.Legacy {
 		return newPoll(o)
@@ -57,33 +58,33 @@ func New(v xtables.Variant, o Options) (Watcher, error) {
 	return newEvents(o)
 }
 
-// Kinds of notices that golang.org/x/sys/unix does not define. Since Linux 6.3, a program may delete an object with
-// "destroy", which does not fail if the object does not exist.
+// golang.org/x/sys/unix does not define the following kinds of notifications. Since Linux 6.3, a program may delete an
+// object with "destroy", which does not fail if the object does not exist.
 const (
 	msgDestroyTable = 0x1a
 	msgDestroyChain = 0x1b
 	msgDestroyRule  = 0x1c
 )
 
-// newEvents returns a watcher that receives the kernel's notices.
+// newEvents returns a watcher that receives the kernel's notifications.
 //
 // iptables-nft-restore (1.8.9) sends one transaction for each table that its input changes. The transaction also
 // creates missing built-in chains.
 //
-// The watcher does not detect the renaming of an Edgeway chain, because the notice contains only the new name. The next
-// full sync, or the next change to the chain, restores the name.
+// The watcher does not detect the renaming of an Edgeway chain, because the notification contains only the new name.
+// The next full sync, or the next change to the chain, restores the name.
 func newEvents(o Options) (*netlink.Watcher, error) {
 	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
 	if err != nil {
-		return nil, fmt.Errorf("subscription to nftables notices: %w", err)
+		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	return m, nil
 }
 
-// concerns describes the Edgeway chain or table that a notice is about, or returns "" if the notice is about an object
-// of another program. Docker, the kubelet and other programs often change the same tables.
+// concerns describes the Edgeway chain or table that a notification is about, or returns "" if it is about another
+// program's object. Docker, the kubelet and other programs often change the same tables.
 func (o Options) concerns(m netlink.Message) (what string) {
-	// In every message, attribute 1 is the name of the table.
+	// In every message, attribute 1 is the table name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
 	i := slices.IndexFunc(o.Tables,
 		func(t Table) bool { return t.Name == table && netlink.Family(t.Family) == m.Family })
@@ -109,12 +110,12 @@ func (o Options) concerns(m netlink.Message) (what string) {
 	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
-// leadsToOurs reports whether a rule jumps to one of Edgeway's chains. If the notice does not contain the rule's
+// leadsToOurs reports whether a rule jumps to one of Edgeway's chains. If the notification does not contain the rule's
 // expressions, the result is true, because an unnecessary full sync is better than a missing one.
 func (o Options) leadsToOurs(rule []byte) bool {
 	chains, whole := netlink.Jumps(rule)
 	return !whole || slices.ContainsFunc(chains, o.Ours)
 }
 
-// text returns the value of the first attribute with the type, or "" if no attribute has the type.
+// text returns the value of the first attribute of the given type, or "" if there is none.
 func text(attrs []byte, typ uint16) string { return string(netlink.Text(netlink.Attr(attrs, typ))) }

@@ -18,7 +18,7 @@ import (
 
 var families = []plan.Family{plan.IPv4, plan.IPv6}
 
-// testOptions returns Options for which chains with the prefix "KUBE-S" are Edgeway's.
+// testOptions returns Options that treat chains with the prefix "KUBE-S" as Edgeway's.
 func testOptions() Options {
 	return Options{
 		Tables: []Table{{plan.IPv4, xtables.NAT}, {plan.IPv4, xtables.Filter}, {plan.IPv6, xtables.NAT}, {plan.IPv6, xtables.Filter}},
@@ -96,7 +96,7 @@ func newWatched(t *testing.T, v xtables.Variant) *watched {
 	return w
 }
 
-// save omits counters, and may be called from any thread.
+// save returns a table's contents without counters, and may be called from any thread.
 func (w *watched) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -198,7 +198,7 @@ func (w *watched) wantReport(t *testing.T, what string) {
 	}
 }
 
-// wantSilence waits long enough for the watcher to detect a change, and fails the test if the watcher reports drift.
+// wantSilence waits long enough for the watcher to detect a change, and fails the test if it reports drift.
 func (w *watched) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
@@ -365,7 +365,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	}
 }
 
-// Own reports a change that another program made before the restore, even if Run has not detected the change yet.
+// Own reports a change that another program made before the restore, even if Run has not detected it yet.
 func TestDamageBeforeRestoreIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {

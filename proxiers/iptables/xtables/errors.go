@@ -21,7 +21,7 @@ var (
 	lineNumber = regexp.MustCompile(`\bline:? \d`)
 )
 
-// transport holds phrases from error messages whose cause is not the content of the input.
+// transport holds phrases from error messages that the input's content does not cause.
 var transport = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",
@@ -40,9 +40,9 @@ func (c call) failure(err error, exit int, messages []byte) error {
 	return err
 }
 
-// refused reports whether the program or the kernel rejected the content of the input. Exit code 1 is a general error,
-// or a rule of iptables-legacy that the kernel rejects. Exit code 2 is a wrong parameter. Exit code 4 is a lack of
-// resources, or a rule of iptables-nft that the kernel rejects. Other codes mean an unsuitable version or kernel.
+// refused reports whether the program or the kernel rejected the input's content. Exit code 1 means a general error, or
+// an iptables-legacy rule that the kernel rejects. Exit code 2 means a wrong parameter. Exit code 4 means a lack of
+// resources, or an iptables-nft rule that the kernel rejects. Other codes mean an unsuitable version or kernel.
 func refused(exit int, messages []byte) bool {
 	if slices.ContainsFunc(transport, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
 		return false
@@ -54,7 +54,7 @@ func message(text []byte) string {
 	for line := range bytes.Lines(text) {
 		line = bytes.TrimSpace(greeting.ReplaceAll(line, nil))
 		// A line that begins with "Can't lock" precedes a line with more details. A line that begins with "# " is a
-		// warning about the tables of the other variant.
+		// warning about the other variant's tables.
 		if len(line) > 0 && !bytes.HasPrefix(line, []byte("Can't lock ")) && !bytes.HasPrefix(line, []byte("# ")) {
 			return shorten(string(line))
 		}

@@ -14,7 +14,7 @@ type Chain struct {
 	Rules []string
 }
 
-// Input is the input of one run of iptables-restore --noflush for one family. Each table changes atomically.
+// Input is the input for one run of iptables-restore --noflush for one family. Each table changes atomically.
 type Input struct {
 	parts map[string]*part
 	// Rules counts the rules by table. Lines counts all lines that change the tables.
@@ -22,8 +22,8 @@ type Input struct {
 	Lines int
 }
 
-// part is the input for one table. The declaration of a chain also empties the chain, and precedes all rules that refer
-// to the chain. The deletion of a chain follows the deletion of these rules.
+// part is the input for one table. The declaration of a chain also empties it, and precedes all rules that refer to it.
+// A chain is deleted after the rules that refer to it.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }
@@ -34,7 +34,7 @@ func NewInput() *Input { return &Input{parts: map[string]*part{}, Rules: map[str
 // Tables returns the number of tables that the Input changes.
 func (in *Input) Tables() int { return len(in.parts) }
 
-// Write replaces the rules of a chain, and creates the chain if necessary.
+// Write replaces a chain's rules, and creates the chain if necessary.
 func (in *Input) Write(c Chain) {
 	p := in.declare(c.ChainID)
 	for _, r := range c.Rules {
@@ -43,7 +43,7 @@ func (in *Input) Write(c Chain) {
 	in.Rules[c.Table] += len(c.Rules)
 }
 
-// Remove deletes a chain. After the other changes in the Input, no rule may refer to the chain.
+// Remove deletes a chain. After the other changes in the Input, no rule may refer to the removed chain.
 func (in *Input) Remove(id ChainID) {
 	in.line(&in.declare(id).removed, "-X", id.Name)
 }

@@ -22,8 +22,8 @@ const (
 	lockPoll = 10 * time.Millisecond
 )
 
-// lock waits until the programs' lock is free, and measures the time. The program then acquires the lock itself,
-// because a process cannot pass the lock to another process.
+// lock waits until the programs' lock is free, and measures the waiting time. The program then acquires the lock
+// itself, because a process cannot pass it to another process.
 type lock struct {
 	path  string
 	taken atomic.Uint64
@@ -35,7 +35,7 @@ func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), 
 
 // pass acquires the lock and releases it.
 func (l *lock) pass(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another program of iptables holds it"))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds it"))
 	defer cancel()
 	start := time.Now()
 	err := l.take(ctx)
@@ -66,7 +66,7 @@ func (l *lock) take(ctx context.Context) error {
 	}
 }
 
-// waitOption returns the option that makes a program wait for the lock, for at least one second.
+// waitOption returns the option for a program to wait for the lock, for at least one second.
 func waitOption(ctx context.Context) string {
 	bound := lockBound
 	if deadline, ok := ctx.Deadline(); ok {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Line is a line of iptables-save's output: a chain or a rule.
+// Line is a line in iptables-save's output: a chain or a rule.
 type Line struct {
 	Chain string
 	// IsRule reports whether the line is a rule. Rule is the text after "-A CHAIN ".

@@ -13,14 +13,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The tables that Edgeway uses. An Input contains nat before filter, because a new Service works as soon as the nat
-// table contains its rules.
+// NAT and Filter are the iptables tables that Edgeway uses. An Input contains nat before filter, because a new Service
+// works as soon as the nat table contains its rules.
 const (
 	NAT    = "nat"
 	Filter = "filter"
 )
 
-// allTables holds the tables of iptables. nftables tables with other names do not belong to iptables.
+// allTables holds the names of the iptables tables. nftables tables with other names do not belong to iptables.
 var allTables = []string{"raw", "mangle", NAT, Filter, "security"}
 
 // Tables returns the iptables tables that exist. The error wraps fs.ErrPermission if this process may not list the
@@ -33,7 +33,7 @@ func Tables(v Variant, f plan.Family) ([]string, error) {
 }
 
 // legacyTables reads the list of tables in the calling thread's network namespace. The list does not exist until the
-// kernel has loaded ip_tables. Only root may read the list, and reading the rules of a table needs CAP_NET_RAW.
+// kernel has loaded ip_tables. Only root may read the list, and reading a table's rules needs CAP_NET_RAW.
 func legacyTables(f plan.Family) ([]string, error) {
 	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
 	text, err := os.ReadFile("/proc/thread-self/net/" + name)

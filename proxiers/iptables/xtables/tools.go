@@ -1,8 +1,8 @@
 // Package xtables runs the iptables programs of either variant. The package finds the programs, reads tables with
 // iptables-save, writes tables with iptables-restore, and describes errors.
 //
-// Each run has a time limit. The programs of iptables-legacy share a lock, and Edgeway limits the time that a program
-// waits for the lock. Without --wait, version 1.8.9 fails immediately, or waits forever ("iptables -S").
+// Each run has a time limit. The iptables-legacy programs share a lock, and Edgeway limits how long a program waits for
+// it. Without --wait, iptables-legacy 1.8.9 fails immediately or waits forever ("iptables -S").
 package xtables
 
 import (
@@ -18,8 +18,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Tools represents the programs of one variant and family. The programs run in the network namespace of the calling
-// thread. Tools is safe for concurrent use.
+// Tools represents the programs of one variant and family. The programs run in the calling thread's network namespace.
+// Tools is safe for concurrent use.
 type Tools struct {
 	Variant  Variant
 	Family   plan.Family
@@ -69,17 +69,17 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 	return c.run(ctx)
 }
 
-// LockWait returns the number of times that Restore acquired the lock of the iptables-legacy programs, and the total
-// time that Restore waited. Both values are 0 for iptables-nft.
+// LockWait returns how often Restore acquired the iptables-legacy programs' lock, and the total time that it waited.
+// For iptables-nft, both values are 0.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
 }
 
-// The time limits of a program, unless the context has an earlier deadline.
+// A program has one of these time limits, unless the context has an earlier deadline.
 const (
 	// queryBound applies to a program that only prints its version.
 	queryBound = 20 * time.Second
-	// tryBound applies to a program that tries a few rules, which may make the kernel load modules.
+	// tryBound applies to a program that tries a few rules, which may cause the kernel to load modules.
 	tryBound = 5 * time.Minute
 	// tableBound applies to a program that reads or writes tables of any size.
 	tableBound = 10 * time.Minute
@@ -87,7 +87,7 @@ const (
 
 type call program.Call
 
-// run kills the program when the time limit expires.
+// run runs the program, and kills it when the time limit expires.
 func (c call) run(ctx context.Context) error {
 	messages, err := program.Call(c).Run(ctx)
 	var exit *exec.ExitError

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Variant is an implementation of iptables. The names of the programs contain the name of the variant.
+// Variant is an implementation of iptables. The names of its programs contain the variant's name.
 type Variant string
 
 // The variants of iptables.
@@ -30,13 +30,13 @@ type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. The NFT variant exists
-// only since version 1.8.0.
+// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. The NFT variant has
+// existed only since version 1.8.0.
 var oldest = version{1, 6, 2}
 
 // Choose returns the variant of the program named iptables, which other programs on the host also use (on Debian, a
-// link). Without such a program, Choose prefers NFT. If the programs of the preferred variant are unusable, Choose
-// returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
+// link). If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
+// Choose returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
 	if err != nil {
@@ -84,7 +84,7 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 		return p, fmt.Errorf("%w: the program %s is missing, and %s is %s: install the package iptables, 1.8 or newer (Fedora, RHEL: iptables-%s)",
 			proxiers.ErrUnsupported, name, main, is, v)
 	case slices.Compare(number[:], oldest[:]) < 0:
-		return p, fmt.Errorf("%w: %s is of version %s: upgrade the package iptables to %s or newer",
+		return p, fmt.Errorf("%w: %s has version %s: upgrade the package iptables to %s or newer",
 			proxiers.ErrUnsupported, main, number, oldest)
 	}
 	return p, nil

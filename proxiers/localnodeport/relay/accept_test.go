@@ -45,7 +45,7 @@ func TestNoEndpointLeft(t *testing.T) {
 	}
 }
 
-// fullListener returns an address that does not respond to a SYN, because the accept queue of its socket is full.
+// fullListener returns an address that does not respond to a SYN, because its socket's accept queue is full.
 func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -197,7 +197,7 @@ func TestShutDownListener(t *testing.T) {
 	p.Stop()
 }
 
-// outOfDescriptors runs in the child process of TestOutOfDescriptors.
+// outOfDescriptors is the part of TestOutOfDescriptors that runs in a child process.
 func outOfDescriptors() error {
 	var rlimit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
@@ -353,7 +353,7 @@ func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (serve
 			}
 			served = append(served, c)
 		case report = <-reports:
-			_ = c.SetReadDeadline(time.Now()) // the deadline makes the read in the goroutine return
+			_ = c.SetReadDeadline(time.Now()) // the deadline ends the read in the goroutine
 			<-answered
 			return served, c, report
 		}

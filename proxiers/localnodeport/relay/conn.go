@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// report is the number of bytes that copy copies between two updates of the counters.
+// report is the number of bytes copied between two counter updates.
 const report = 16 << 20
 
 type conn struct {
 	port   *Port
 	client *net.TCPConn
-	// endedClient is set when the relay forwards the FIN to the client, and endedEndpoint when the relay forwards the
-	// FIN to the endpoint.
+	// endedClient is set when the relay forwards a FIN to the client, and endedEndpoint when it forwards a FIN to the
+	// endpoint.
 	endedClient, endedEndpoint atomic.Bool
 
 	mu       sync.Mutex
@@ -28,7 +28,7 @@ type conn struct {
 	over     bool         // set when the relay resets or closes the connection
 }
 
-// A panic in run resets the connections to both peers.
+// run relays the connection until it ends. A panic in run resets the connections to both peers.
 func (c *conn) run() {
 	r := c.port.relay
 	defer r.forget(c)
@@ -77,7 +77,7 @@ func (c *conn) dial() bool {
 	}
 }
 
-// connected stores the connection to the endpoint, and reports whether the client's connection is still open.
+// connected stores the endpoint connection and reports whether the client's connection is still open.
 func (c *conn) connected(endpoint *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,10 +96,10 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	return &c.endedEndpoint
 }
 
-// wasReset reports whether the peer ended the stream with a reset. The kernel (6.18) reports a reset only once: if the
-// copy in the other direction got the error, a read returns io.EOF. The other goroutine may already have closed the
-// socket. After a reset, an open socket is in the state CLOSE. After a FIN of the peer, the socket is in CLOSE_WAIT,
-// unless the relay sent its FIN first.
+// wasReset reports whether the peer ended the stream with a reset. The kernel (6.18) reports a reset only once: after
+// the copy in the other direction has received the error, a read returns io.EOF. The goroutine for the other direction
+// may already have closed the socket. After a reset, an open socket is in the CLOSE state. After a FIN from the peer,
+// the socket is in CLOSE_WAIT, unless the relay sent its FIN first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -110,8 +110,7 @@ func (c *conn) wasReset(from *net.TCPConn) bool {
 	return err != nil || info != nil && info.State == unix.BPF_TCP_CLOSE && !c.ended(from).Load()
 }
 
-// copy copies the bytes of one direction and forwards the FIN. An error or a panic resets the connections to both
-// peers.
+// copy copies the data in one direction and forwards the FIN. An error or a panic resets the connections to both peers.
 func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	passed := false
 	defer func() {
@@ -148,7 +147,7 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset sends a TCP reset to both peers and discards unsent data. A second call of reset does nothing.
+// reset sends a TCP reset to both peers and discards unsent data. Calling reset again does nothing.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +160,7 @@ func (c *conn) close() {
 	c.end(false)
 }
 
-// The caller must hold mu.
+// end closes or resets both connections. The caller must hold c.mu.
 func (c *conn) end(reset bool) {
 	if c.over {
 		return

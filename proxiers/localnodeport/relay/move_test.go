@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// noise is a reader that returns pseudo-random bytes and computes a hash of these bytes.
+// noise is a reader that returns pseudo-random bytes and hashes them.
 type noise struct {
 	rng  *rand.ChaCha8
 	left int
@@ -37,7 +37,7 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// slowly pauses between reads, so that the sender must wait.
+// slowly pauses between reads so that the sender must wait.
 func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	sum, buf := sha256.New(), make([]byte, 512<<10)
 	for {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Port is a listening socket from which a Relay accepts connections.
+// Port is a listening socket that a Relay accepts connections from.
 type Port struct {
 	relay     *Relay
 	listener  *net.TCPListener // owns a duplicate of the caller's descriptor
@@ -17,11 +17,11 @@ type Port struct {
 	accepting sync.WaitGroup
 }
 
-// SetTarget changes the Target for all later dials, and does not affect running connections.
+// SetTarget changes the Target for all later dials, but does not affect open connections.
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
-// Stop stops accepting connections. After Stop has returned, connections in the accept queue wait for the next Serve,
-// or until the socket is closed. Stop does not interrupt accepted connections. A second Stop does nothing.
+// Stop stops accepting connections. After Stop returns, connections in the accept queue wait until the next Serve or
+// until the socket is closed. Stop does not interrupt accepted connections. Calling Stop again does nothing.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()
@@ -35,7 +35,8 @@ func (p *Port) Stop() {
 	p.accepting.Wait()
 }
 
-// At the limit of connections, accept holds one accepted connection that waits.
+// accept accepts connections until Stop. At the connection limit, accept holds one accepted connection until another
+// one ends.
 func (p *Port) accept() {
 	r := p.relay
 	for {
@@ -47,7 +48,7 @@ func (p *Port) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// Other errors, such as EINVAL after a shutdown of the socket, must not cause a busy loop either.
+			// Other errors, such as EINVAL after the socket was shut down, must not cause a busy loop either.
 			r.starved(err)
 			p.wait(shortage)
 		}

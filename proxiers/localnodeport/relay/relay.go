@@ -1,14 +1,14 @@
-// Package relay copies the bytes of TCP connections between clients on this host and endpoints, and forwards
-// half-closes and resets. A Target chooses the endpoints.
+// Package relay copies data over TCP between clients on this host and endpoints, and forwards half-closes and resets. A
+// Target chooses the endpoints.
 //
-// Each connection has two goroutines, one for each direction, that copy with io.Copy. Go (1.26) uses splice(2) for
-// io.Copy, so the bytes do not enter user space, and the relay reads from one side only when the other side accepts
-// data. A connection holds about 16 kB of memory and six descriptors, four of them for splice's two pipes.
+// Each connection has two goroutines, one for each direction, that call io.Copy. io.Copy uses splice(2) in Go 1.26, so
+// the data does not enter user space, and the relay reads from one side only when the other side accepts data. A
+// connection uses about 16 kB of memory and six descriptors, four of them for splice's two pipes.
 //
 // After a failed dial, the relay tries the next endpoint without closing the client's connection. When no endpoint is
-// left, the relay resets the client's connection. There is no idle timeout: TCP keep-alive finds dead peers. The relay
-// closes a half-closed connection after ten minutes without data. The relay does not forward urgent data (MSG_OOB),
-// because splice(2) stops at urgent data.
+// left, the relay resets the client's connection. The relay has no idle timeout, because TCP keep-alive detects dead
+// peers. The relay closes a half-closed connection after ten minutes without data. The relay does not forward urgent
+// data (MSG_OOB), because splice(2) stops at urgent data.
 package relay
 
 import (
@@ -32,67 +32,66 @@ import (
 const (
 	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosed is a limit because an endpoint that does not read may not notice that the client has closed the
-	// connection.
+	// defaultHalfClosed limits idle half-closed connections, because an endpoint that does not read may not notice that
+	// the client has closed the connection.
 	defaultHalfClosed = 10 * time.Minute
-	// A connection needs at most this memory, in bytes, and this number of file descriptors.
+	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
 	tick                  = 50 * time.Millisecond
-	// shortage is the pause after an accept or a dial that failed because the host lacked descriptors or memory.
+	// shortage is the pause after an accept or dial that failed for lack of descriptors or memory.
 	shortage = 250 * time.Millisecond
-	// episode is the time without a pause after which the relay reports the next pause.
+	// episode is how long the relay must run without a pause before it reports the next one.
 	episode = 10 * time.Second
 )
 
 // The relay passes ErrDescriptors or ErrLimit to Options.Paused. Clients that connect during a pause wait in the accept
 // queues.
 var (
-	// ErrDescriptors means that no file descriptor or no memory is left for another connection. The error passed to
-	// Paused also wraps the errno.
+	// ErrDescriptors means that there are not enough file descriptors or not enough memory for another connection. The
+	// error passed to Paused also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
-	// ErrLimit means that the number of open connections has reached its limit.
-	ErrLimit = errors.New("limit of connections reached")
+	// ErrLimit means that the limit on open connections has been reached.
+	ErrLimit = errors.New("connection limit reached")
 	// ErrClosed is the error that Serve returns after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
 )
 
 // Options configures a Relay. Only Panicked is required.
 type Options struct {
-	// MaxConnections is the maximum number of open connections of all Ports. If MaxConnections is 0, the maximum
-	// follows from two limits of the process: connections may use a quarter of the memory limit (debug.SetMemoryLimit),
-	// and RLIMIT_NOFILE minus a reserve for other descriptors.
+	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
+	// may use a quarter of the memory limit (debug.SetMemoryLimit), and RLIMIT_NOFILE minus a reserve for other
+	// descriptors.
 	MaxConnections int
-	// DialTimeout is the time after which the relay gives up dialling an endpoint and tries the next endpoint. The
-	// default of DialTimeout is 3 s.
+	// DialTimeout is how long the relay dials an endpoint before it tries the next one. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration
-	// HalfClosed limits the idle time of a half-closed connection. The relay closes the connection after at most twice
-	// HalfClosed. The default of HalfClosed is 10 minutes.
+	// HalfClosed limits how long a half-closed connection may be idle. The relay closes an idle half-closed connection
+	// after at most twice HalfClosed. HalfClosed defaults to 10 minutes.
 	HalfClosed time.Duration
-	// If Paused is not nil, the relay calls Paused once for each episode of pauses in accepting. The reason is
+	// If Paused is not nil, the relay calls it once for each episode of pauses in accepting connections. The reason is
 	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.
 	Paused func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with a panic that occurred in a connection's goroutine. The panic ends only that
-	// connection.
+	// The relay calls Panicked with a panic from a connection's goroutine. A panic in a connection's goroutine ends
+	// only that connection.
 	Panicked func(err error)
 }
 
 // Target chooses the endpoints of a Port's connections. A Target must be safe for concurrent use.
 type Target interface {
-	// Pick returns the endpoint to dial for a connection of client. tried lists the endpoints that the relay failed to
-	// dial for the same connection, oldest first. Pick returns false if no endpoint is left, and the relay then resets
+	// Pick returns the endpoint to dial for a connection from client. tried lists the endpoints that the relay failed
+	// to dial for the same connection, oldest first. If no endpoint is left, Pick returns false and the relay resets
 	// the client's connection.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// The relay calls Failed after a dial of endpoint failed, and then calls Pick again. The error wraps a
+	// The relay calls Failed after it failed to dial endpoint, and then calls Pick again. The error wraps a
 	// syscall.Errno, or os.ErrDeadlineExceeded after a timeout.
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay holds the connections of its Ports. A process should create one Relay that outlives the Ports. Connections then
-// continue when the daemon reloads its configuration and new Ports take over the listening sockets. A Relay is safe for
-// concurrent use.
+// Relay holds its Ports' connections. A process should create one Relay that outlives the Ports. Connections then
+// continue after a configuration reload, when new Ports take over the listening sockets. A Relay is safe for concurrent
+// use.
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauses
@@ -122,9 +121,9 @@ func New(opts Options) *Relay {
 	return r
 }
 
-// Serve accepts connections from a listening TCP socket and relays them to the endpoints of t until Port.Stop. Serve
-// makes the socket non-blocking and duplicates the descriptor, so the caller may close l, or keep l for a later Serve.
-// No other code may accept from the socket until Port.Stop.
+// Serve accepts connections from a listening TCP socket and relays them to t's endpoints until Port.Stop. Serve sets
+// the socket to non-blocking mode and duplicates its descriptor, so the caller may close l or keep it for a later
+// Serve. No other code may accept connections from the socket until Port.Stop.
 //
 // net.ListenConfig.SetMultipathTCP(false) reduces the cost of a connection by a quarter (Go 1.26).
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
@@ -181,7 +180,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain does not restart a goroutine that panicked, because a panic ends the goroutine's connection.
+// contain starts a connection's goroutine and does not restart it after a panic, because a panic ends it.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
@@ -196,7 +195,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns the maximum number of open connections. limit reads the limits of the process at each call.
+// limit returns the maximum number of open connections. limit reads the process's limits on every call.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
@@ -234,7 +233,7 @@ const (
 	pauseKinds
 )
 
-// pauses groups the pauses of one kind into episodes.
+// pauses groups pauses of one kind into episodes.
 type pauses struct {
 	mu    sync.Mutex
 	count uint64
@@ -267,10 +266,10 @@ func (r *Relay) starved(err error) bool {
 	return false
 }
 
-// Stats holds counts since the creation of the Relay, except Active, which is a current value.
+// Stats holds counts since the Relay was created, except for Active, which is a current value.
 type Stats struct {
 	Accepted         uint64
-	Active           uint64 // includes connections for which a dial is in progress
+	Active           uint64 // includes connections whose endpoint is still being dialled
 	ToEndpoint       uint64 // bytes written to endpoints
 	ToClient         uint64 // bytes written to clients
 	DialFailures     uint64

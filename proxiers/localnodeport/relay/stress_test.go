@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// script describes the actions of one peer of a connection. Each peer derives both scripts from the same seed.
+// script describes one peer's actions on a connection. Each peer derives both scripts from the same seed.
 type script struct {
 	rng    *rand.Rand
 	seed   byte
@@ -46,7 +46,7 @@ func scripts(seed uint64) [2]script {
 	return both
 }
 
-// play executes mine, and returns an error unless the peer executes theirs.
+// play executes the script mine, and returns an error unless the peer executes theirs.
 func play(c *net.TCPConn, mine, theirs script) error {
 	sent := make(chan error, 1)
 	send := func() { sent <- mine.send(c) }
