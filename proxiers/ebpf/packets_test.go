@@ -19,11 +19,11 @@ import (
 // packetsCounted returns the number of connections that the tc program has started so far.
 func (w *world) packetsCounted() uint64 {
 	w.Helper()
-	n, err := sum(w.proxier.shortcuts.objects.Counters, uint32(packetsTCP))
+	counts, err := w.proxier.shortcuts.counts()
 	if err != nil {
 		w.Fatal(err)
 	}
-	return n
+	return counts[packetsTCP]
 }
 
 // ofTCP returns n for TCP, and 0 for UDP, because the tc program ignores UDP.
