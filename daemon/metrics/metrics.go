@@ -21,7 +21,8 @@ type collector struct {
 	descs map[string]*prometheus.Desc
 }
 
-// present lists the collector's metrics: name, help and labels.
+// present lists the collector's metrics: name, help and labels. registry.go creates the histograms and the counters that
+// hooks.go updates.
 var present = [...]struct {
 	name, help string
 	labels     []string

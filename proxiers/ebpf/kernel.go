@@ -16,6 +16,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
+// This file detects what the kernel lacks or does wrong. packets.go and devices.go work around differences between
+// versions.
+
 // lacking returns a fault for each feature that the shortcuts need but the host lacks.
 func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
