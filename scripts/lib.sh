@@ -90,7 +90,7 @@ fetch_go() {
 		die "$module $version has the digest $(field Sum), which scripts/toolchain.sum does not know"
 	dir=$(field Dir)
 	if [ ! -x "$dir/bin/go" ]; then
-		# A module contains neither executable files nor a second go.mod.
+		# A module cannot contain executable files or a second go.mod.
 		find "$dir/src" -name _go.mod -execdir cp {} go.mod ';'
 		chmod -R +x "$dir/pkg/tool" "$dir/bin"
 	fi

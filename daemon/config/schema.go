@@ -249,16 +249,17 @@ func addressKeys(p *Proxy) []key {
 		{
 			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server. The " +
 				"default is none, because a user who can write Services could otherwise receive this host's " +
-				"connections to any address (CVE-2020-8554). \"host\" means this host's addresses. A range means " +
-				"all other addresses in the range. Edgeway refuses external IPs in a ClusterIP range. " + alwaysRefused,
+				"connections to any address (CVE-2020-8554). \"host\" means this host's addresses. A range " +
+				"includes only addresses that do not belong to this host. Edgeway refuses external IPs in a " +
+				"ClusterIP range. " + alwaysRefused,
 			hostRanges(&p.AllowExternalIPs),
 		},
 		{
 			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means this " +
-				"host's addresses, including addresses that keepalived, kube-vip or DSR add. A range means all " +
-				"other addresses in the range. A user who can write the status of Services can claim any of these " +
-				"addresses. This key does not apply to Services from manifests. Edgeway always refuses the same " +
-				"addresses and ports as for allow_external_ips.",
+				"host's addresses, including addresses that keepalived, kube-vip or DSR add. A range includes only " +
+				"addresses that do not belong to this host. A user who can write the status of Services can claim " +
+				"any of these addresses. This key does not apply to Services from manifests. Edgeway always " +
+				"refuses the same addresses and ports as for allow_external_ips.",
 			hostRanges(&p.AllowLoadBalancers),
 		},
 		{
