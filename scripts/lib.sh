@@ -3,7 +3,7 @@
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Flags to build a tool without debugging information, which takes a sixth less time.
+# With these flags, building a tool takes a sixth less time, because the tool has no debugging information.
 lean=(-gcflags=all=-dwarf=false "-ldflags=-s -w")
 
 say() { printf '\n== %s\n' "$*"; }
@@ -12,12 +12,12 @@ die() {
 	exit 1
 }
 
-# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. need_root keeps the variables for
-# Go, for the tests and for downloads, and PATH, which sudo would otherwise replace.
+# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. need_root keeps PATH, which sudo
+# would otherwise replace, and the environment variables for Go, the tests and downloads.
 need_root() {
 	local kept
 	[ "$(id -u)" != 0 ] || return 0
-	command -v sudo >/dev/null || die "root is needed, for network namespaces and nftables, and there is no sudo here: run it as root"
+	command -v sudo >/dev/null || die "this script needs root for network namespaces and nftables, and sudo is not installed: run the script as root"
 	kept=$(compgen -e | grep -E '^(CI$|GO|CGO_|EDGEWAY_|CONFORMANCE_|SOURCE_DATE_EPOCH$|(https?|no)_proxy$|(HTTPS?|NO)_PROXY$)' | paste -sd, -) || :
 	mkdir -p "$repo/bin" # an ordinary user can replace root's files here, but could not write to root's directory
 	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
@@ -48,8 +48,8 @@ install_commands() {
 
 # need_vm installs the programs that build and run the virtual machines of test/vm.
 need_vm() {
-	[ "$(uname -m)" = x86_64 ] || die "the virtual machines are for x86_64"
-	command -v apt-get >/dev/null || die "the virtual machines are built by apt-get: a Debian host is needed"
+	[ "$(uname -m)" = x86_64 ] || die "the virtual machines need x86_64"
+	command -v apt-get >/dev/null || die "building the virtual machines needs apt-get, and therefore a Debian host"
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
@@ -65,10 +65,10 @@ find_go() {
 	local least pinned have
 	least=$(sed -n 's/^go /go/p' "$repo/go.mod")
 	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
-	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "go does not run"
+	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "cannot run go"
 	if ! at_least "$least" "$have"; then
-		# Since 1.21, Go downloads other versions itself. Without GOTOOLCHAIN it would download two, because not every
-		# go.mod in this tree names a toolchain.
+		# Go 1.21 and newer download other versions themselves. Without GOTOOLCHAIN, Go would download two versions, because
+		# not every go.mod in this tree names a toolchain.
 		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
 	fi
 	export PATH
@@ -78,7 +78,7 @@ find_go() {
 at_least() { printf '%s\n' "$1" "$2" | sort -CV; }
 
 # fetch_go VERSION downloads a Go toolchain as a module from Go's module proxy, as Go itself does since 1.21, and adds
-# the toolchain to PATH. An older Go cannot verify the toolchain, so toolchain.sum contains the lines of Go's checksum
+# the toolchain to PATH. An older Go cannot verify the toolchain, so toolchain.sum contains lines from Go's checksum
 # database.
 fetch_go() {
 	local module=golang.org/toolchain version dir got
@@ -90,7 +90,7 @@ fetch_go() {
 		die "$module $version has the digest $(field Sum), which scripts/toolchain.sum does not know"
 	dir=$(field Dir)
 	if [ ! -x "$dir/bin/go" ]; then
-		# A module contains neither executable files nor a second go.mod.
+		# A module cannot contain executable files or a second go.mod.
 		find "$dir/src" -name _go.mod -execdir cp {} go.mod ';'
 		chmod -R +x "$dir/pkg/tool" "$dir/bin"
 	fi

@@ -26,8 +26,8 @@ func cleanupCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cleanup",
 		Short: "Remove all kernel state that the daemon created; stop the daemon first",
-		Long: "Remove all rules and other kernel state that daemons of any version and with any " +
-			"backend created.\n\nThe command fails while a daemon holds the lock next to its socket, even if that " +
+		Long: "Remove all rules and other kernel state that any version of the daemon created with any " +
+			"backend.\n\nThe command fails while a daemon holds the lock next to its socket, even if that " +
 			"daemon hangs or is stopped, because the\ndaemon would write its rules again. Established " +
 			"connections to Services break. The packages run this command when they\nare removed. The command " +
 			"takes seconds, or minutes if iptables has very many rules.",

@@ -12,7 +12,7 @@ import (
 func probeCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "probe",
-		Short: "Check whether this host has what the backends need; changes nothing",
+		Short: "Report which backends this host can run, without changing anything",
 		Long: "Check for each backend whether this host has the kernel features and the programs that " +
 			"the backend needs.\n\nThe command changes nothing. The command fails if this host cannot run the " +
 			"configured backend or, without a valid\nconfiguration, the default backend.",

@@ -11,8 +11,8 @@ import (
 func reloadCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload",
-		Short: "Make the running daemon read its configuration again, and report errors in it",
-		Long: `Make the running daemon read its configuration again, and report errors in it.
+		Short: "Tell the running daemon to read its configuration again, and report errors in it",
+		Long: `Tell the running daemon to read its configuration again, and report errors in it.
 
 If the new configuration is invalid, the previous one stays in force, and the exit code is not 0. "systemctl reload edgeway"
 runs this command.`,

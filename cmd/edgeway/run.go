@@ -45,7 +45,8 @@ func runCommand(g *globals) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dry.on, "dry-run", false, "read the sources once, print what would be served, and touch nothing")
+	cmd.Flags().BoolVar(&dry.on, "dry-run", false,
+		"read the sources once, print the Services that Edgeway would serve, and change nothing")
 	dry.out = outputFlag(cmd)
 	cmd.Flags().DurationVar(&dry.wait, "wait", 30*time.Second,
 		"the maximum `duration` that a dry run waits for the sources")

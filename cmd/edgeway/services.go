@@ -16,12 +16,11 @@ func servicesCommand(g *globals) *cobra.Command {
 		Short: "List the Services and their problems",
 		Long: `List the Services that the daemon knows, the Services of one namespace, or one Service. ` +
 			`The output has one line
-for each Service, whether or not the daemon serves the Service.
+for each Service, whether or not the daemon serves it.
 
 READY/ALL ` +
-			`shows the number of endpoint addresses that get connections and answer, and the number of all ` +
-			`endpoint
-addresses. STATE is "ok", or the worst of these states:
+			`shows how many endpoint addresses get connections and respond, and how many there are in total.
+STATE is "ok", or the worst of these states:
 
   refused by kernel   the kernel ` +
 			`rejected a port, or its newest version
@@ -33,7 +32,7 @@ addresses. STATE is "ok", or the worst of these states:
   ` +
 			`no ready endpoint   the kernel rejects connections to a port
   dead endpoints      some endpoints ` +
-			`do not answer (checks.tcp)
+			`do not respond (checks.tcp)
   incomplete          Edgeway ignores a part of the Service, such as an ` +
 			`address that another Service owns
 

@@ -19,14 +19,14 @@ func statusCommand(g *globals) *cobra.Command {
 		Long: `Show the state of the running daemon, problems first.
 
 Each fault is "unhealthy" (the kernel does not have the rules that it should have), a "problem" (the rules are right,
-but connections fail), a "warning" (connections work, with a restriction) or a "notice" (worth knowing).
+but connections fail), a "warning" (connections work, with a restriction) or a "notice" (for your information).
 
-The exit code is 0 if the daemon is healthy. It is 4 if the daemon is degraded (the rules are right, but connections
-fail), unhealthy (the rules are not right), or has not read its manifests since it started. It is 3 if no daemon
-answers.
+The exit code is 0 if the daemon is healthy. The exit code is 4 if the daemon is degraded (the rules are right, but
+connections fail), unhealthy (the rules are not right), or has not read its manifests since it started. The exit code is
+3 if the daemon does not respond.
 
-With --wait, the command first waits until the daemon is ready. The daemon may still be starting. If the daemon is not
-ready in time, the exit code is 4.`,
+With --wait, the command first waits until the daemon is ready, even if it is still starting. If the daemon is not ready
+in time, the exit code is 4.`,
 		Example: "  edgeway status\n  edgeway status --wait=2m",
 		Args:    cobra.NoArgs,
 	}

@@ -21,8 +21,8 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
-		Doc: "tables of nftables with BPF programs in front of them: sockets of this host connect to endpoints " +
-			"without translation",
+		Doc: "BPF programs connect this host's sockets directly to endpoints, and nft tables handle all other " +
+			"connections",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
 			return lacking(dir, tcOf(settings), served)
@@ -37,15 +37,15 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "The size of the BPF maps. normal: 65,536 addresses and ports of Services and 131,072 " +
-				"endpoints, in 8 MB of memory. large: 524,288 addresses and ports and 1,048,576 endpoints, in " +
-				"70 MB. nftables handles Services that do not fit.",
+			Doc: "The size of the BPF maps. normal: 65,536 Service addresses and ports and 131,072 endpoints, in 8 " +
+				"MB of memory. large: 524,288 Service addresses and ports and 1,048,576 endpoints, in 70 MB of " +
+				"memory. nftables handles Services that do not fit.",
 		}, {
 			Name: "tc", Default: false,
-			Doc: "Whether a tc program at the network devices also handles TCP connections from pods " +
-				"and other hosts. false: nftables handles these connections, about as fast. true needs the " +
-				"drop-in ebpf-tc.conf, which gives edgeway-bpf.service CAP_SYS_ADMIN; see backends.md in the " +
-				"package's documentation.",
+			Doc: "Whether a tc program on the network devices also handles TCP connections from pods and other " +
+				"hosts. false: nftables handles these connections, and is about as fast. true: this setting needs " +
+				"the drop-in ebpf-tc.conf, which grants CAP_SYS_ADMIN to edgeway-bpf.service. See backends.md in " +
+				"the package's documentation.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf", CountsConnections: true},
 	}

@@ -16,13 +16,13 @@ func keys() []proxiers.Setting {
 	return []proxiers.Setting{
 		{
 			Name: "scheduler", Default: schedulers[0], Values: schedulers,
-			Doc: "How a virtual server chooses the endpoint of a new connection, see ipvsadm(8). The kernel loads " +
-				"its module ip_vs_NAME by itself.",
+			Doc: "The scheduler, which chooses the endpoint for a new connection: see ipvsadm(8). The kernel loads " +
+				"the module ip_vs_NAME automatically.",
 		},
 		{
 			Name: "strict_arp", Default: false,
-			Doc: "Whether the sysctls arp_ignore = 1 and arp_announce = 2 are set for all interfaces, so that this " +
-				"host does not answer ARP requests for the addresses of virtual servers. The sysctls apply to the " +
+			Doc: "Whether Edgeway sets the sysctls arp_ignore = 1 and arp_announce = 2 for all interfaces, so that " +
+				"this host does not answer ARP requests for virtual server addresses. The sysctls apply to the " +
 				"whole host, and Edgeway does not reset them.",
 		},
 	}

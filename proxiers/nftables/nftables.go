@@ -15,7 +15,7 @@ import (
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "nftables",
-		Doc:   "tables of its own",
+		Doc:   "separate nft tables",
 		Probe: func(ctx context.Context) error { return nfttable.Probe(ctx, schema(false), Sample()) },
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(schema(env.CountConnections), env)
