@@ -338,8 +338,10 @@ func metricsSection(m *Metrics) section {
 			"this key is empty, Edgeway serves plain HTTP to all clients.", path(&m.WebConfig, optional)},
 		{"pprof", "Whether Edgeway serves /debug/pprof at metrics.address. Clients on other hosts get access only " +
 			"if web_config contains basic_auth_users.", boolean(&m.Pprof)},
-		{"services", "Whether Edgeway counts the new connections to each Service, for the metric " +
-			"edgeway_service_connections_total and for edgeway services -o wide. The iptables backends do not count.",
-			boolean(&m.Services)},
+		{
+			"services", "Whether Edgeway counts the new connections to each Service, for the metric " +
+				"edgeway_service_connections_total and for edgeway services -o wide. The iptables backends do not count.",
+			boolean(&m.Services),
+		},
 	}}
 }

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -181,5 +180,5 @@ func (c *connectionCount) mustEqual(t *testing.T, ses *session, when string) {
 	if len(have) > 0 {
 		t.Errorf("%s: connections that the test did not open: %v", when, have)
 	}
-	t.Log(fmt.Sprintf("%s: %v", when, c.want))
+	t.Logf("%s: %v", when, c.want)
 }

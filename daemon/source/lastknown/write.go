@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"os"
 	"path/filepath"
@@ -191,52 +192,51 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot writes a snapshot without Documents, objects that fail convert.Check, and lines that exceed the read
-// limit. To save memory, encodeSnapshot uses one buffer for all lines: the first write happens soon after the daemon
-// starts, before the first garbage collection.
+// encodeSnapshot omits Documents, objects that fail convert.Check, and objects that do not fit into a line.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
-	hash := sha256.New()
-	var line bytes.Buffer
-	encoder, out := json.NewEncoder(&line), bufio.NewWriter(io.MultiWriter(w, hash))
-	emit := func(v any) (ok bool, err error) {
-		line.Reset()
-		if encoder.Encode(v) != nil || line.Len() > maxLine { // JSON has no years above 9999
-			return false, nil
-		}
-		size += int64(line.Len())
-		_, err = out.Write(line.Bytes())
-		return true, err
-	}
-	ok, err := emit(head)
-	if err == nil && !ok {
+	l := newLineWriter(w)
+	if !l.write(head) {
 		head.Held = nil // Held only settles which of several Services gets an address
-		ok, err = emit(head)
-	}
-	if err == nil && !ok {
-		err = errors.New("the header is too long")
-	}
-	if err != nil {
-		return size, err
+		if !l.write(head) {
+			return 0, errors.New("the header does not fit into a line")
+		}
 	}
 	n := 0
 	for _, obj := range objects {
-		r, ok := recordOf(obj)
-		if !ok || convert.Check(obj) != nil {
-			continue
-		}
-		ok, err := emit(r)
-		if err != nil {
-			return size, err
-		}
-		if ok {
+		if r, ok := recordOf(obj); ok && convert.Check(obj) == nil && l.write(r) {
 			n++
 		}
 	}
-	if err := out.Flush(); err != nil {
-		return size, err
+	if err := l.out.Flush(); err != nil {
+		return l.size, err
 	}
-	if _, err := emit(footer{Objects: n, SHA256: hex.EncodeToString(hash.Sum(nil))}); err != nil {
-		return size, err
+	l.write(footer{Objects: n, SHA256: hex.EncodeToString(l.hash.Sum(nil))})
+	return l.size, l.out.Flush()
+}
+
+// lineWriter writes JSON lines. The lines share one buffer to save memory, because the first write is soon after the
+// start of the daemon, before the first garbage collection.
+type lineWriter struct {
+	hash    hash.Hash
+	out     *bufio.Writer // out keeps the first error
+	line    bytes.Buffer
+	encoder *json.Encoder
+	size    int64
+}
+
+func newLineWriter(w io.Writer) *lineWriter {
+	l := &lineWriter{hash: sha256.New()}
+	l.encoder, l.out = json.NewEncoder(&l.line), bufio.NewWriter(io.MultiWriter(w, l.hash))
+	return l
+}
+
+// write reports whether v fits into a line. JSON cannot encode a time with a year above 9999.
+func (l *lineWriter) write(v any) bool {
+	l.line.Reset()
+	if l.encoder.Encode(v) != nil || l.line.Len() > maxLine {
+		return false
 	}
-	return size, out.Flush()
+	l.size += int64(l.line.Len())
+	_, _ = l.out.Write(l.line.Bytes())
+	return true
 }
