@@ -24,7 +24,7 @@ type limits struct {
 	answer time.Duration
 }
 
-// defaultLimits suits Edgeway's commands, which read immediately and give up after 30 s.
+// defaultLimits suits Edgeway's commands, which read immediately and give up after 30 s (answerTime in cmd/edgeway).
 var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, answer: 10 * time.Second,
 }

@@ -29,14 +29,14 @@ type Budget struct {
 	Port, Address, Endpoint int64
 }
 
-// maxEndpoints limits the size of a Service: its endpoints multiplied by its ports. A port or address counts as the
+// maxServiceEndpoints limits the size of a Service: its endpoints multiplied by its ports. A port or address counts as the
 // number of endpoints that use the same amount of memory: with nftables, 20,000 ports reach the limit. A full sync that
 // writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint uses
 // twenty times as much memory with iptables as with nftables.
-const maxEndpoints = 170_000
+const maxServiceEndpoints = 170_000
 
-// largest returns maxEndpoints converted to bytes.
-func (b Budget) largest() int64 { return maxEndpoints * b.Endpoint }
+// largest returns maxServiceEndpoints converted to bytes.
+func (b Budget) largest() int64 { return maxServiceEndpoints * b.Endpoint }
 
 type budget struct {
 	// limit applies to all Services together, and largest applies to each Service.

@@ -337,7 +337,7 @@ func TestBudgetIsIndependentOfHistory(t *testing.T) {
 				s.Created = time.Time{}
 			}
 		})
-		sz := size{s, []int64{0, 1, 100, 100, 150, maxEndpoints, maxEndpoints + 1}[rng.IntN(7)]}
+		sz := size{s, []int64{0, 1, 100, 100, 150, maxServiceEndpoints, maxServiceEndpoints + 1}[rng.IntN(7)]}
 		if present[nameOf(s)] = sz; sz.bytes == 0 {
 			delete(present, nameOf(s))
 			sz = size{}

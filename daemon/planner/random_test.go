@@ -117,7 +117,7 @@ func (c chaos) options() Options {
 	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
 	o.Proxy.NodePortRange = pick(c, config.PortRange{}, config.PortRange{First: 30001, Last: 32000})
 	o.Proxy.DenyEndpoints.Host = c.chance(50)
-	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxEndpoints / 9, maxEndpoints / 9, 1}, Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
+	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxServiceEndpoints / 9, maxServiceEndpoints / 9, 1}, Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
 	return o
 }
