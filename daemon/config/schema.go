@@ -340,7 +340,7 @@ func metricsSection(m *Metrics) section {
 			"if web_config contains basic_auth_users.", boolean(&m.Pprof)},
 		{
 			"services", "Whether Edgeway counts the new connections to each Service, for the metric " +
-				"edgeway_service_connections_total and for edgeway services -o wide. The iptables backends do not count.",
+				"edgeway_service_connections_total and for edgeway services -o wide. The iptables backends do not support this.",
 			boolean(&m.Services),
 		},
 	}}

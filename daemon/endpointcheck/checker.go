@@ -49,8 +49,8 @@ type Checker struct {
 
 type target struct {
 	addr netip.AddrPort
-	// flying reports whether a check is waiting for a response.
-	flying bool
+	// inFlight reports whether a check is waiting for a response.
+	inFlight bool
 	// dead is the current verdict. against counts the latest consecutive results that contradict it. since is the start
 	// of the check that returned the first contradicting result.
 	dead    bool
@@ -196,10 +196,10 @@ func (c *Checker) next() *target {
 			continue
 		}
 		c.queue = append(c.queue, t)
-		if t.flying {
+		if t.inFlight {
 			return nil
 		}
-		t.flying = true
+		t.inFlight = true
 		return t
 	}
 	return nil
@@ -208,7 +208,7 @@ func (c *Checker) next() *target {
 func (c *Checker) land(t *target) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.flying = false
+	t.inFlight = false
 }
 
 // publish schedules an update of Dead, at most one per publishPause. The caller must hold mu.
@@ -237,7 +237,7 @@ func notify(signal chan struct{}) {
 func (c *Checker) take(t *target, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.flying = false
+	t.inFlight = false
 	if c.targets[t.addr] != t || r.unclear {
 		return
 	}

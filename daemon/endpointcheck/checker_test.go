@@ -30,12 +30,12 @@ const promise = 3 * time.Second
 // network simulates endpoints that respond immediately. An endpoint in faults fails with its error, or never responds
 // if the error is errSilent.
 type network struct {
-	mu      sync.Mutex
-	faults  map[netip.AddrPort]error
-	dialled map[netip.AddrPort]int
-	starts  []time.Time
-	flying  int
-	most    int // most is the maximum number of simultaneous connections
+	mu       sync.Mutex
+	faults   map[netip.AddrPort]error
+	dialled  map[netip.AddrPort]int
+	starts   []time.Time
+	inFlight int
+	most     int // most is the maximum number of simultaneous connections
 }
 
 var errSilent = errors.New("silent")
@@ -59,15 +59,15 @@ func (n *network) dial(ctx context.Context, to netip.AddrPort) error {
 	fault := n.faults[to]
 	n.dialled[to]++
 	n.starts = append(n.starts, time.Now())
-	n.flying++
-	n.most = max(n.most, n.flying)
+	n.inFlight++
+	n.most = max(n.most, n.inFlight)
 	n.mu.Unlock()
 	if errors.Is(fault, errSilent) {
 		<-ctx.Done()
 		fault = ctx.Err()
 	}
 	n.mu.Lock()
-	n.flying--
+	n.inFlight--
 	n.mu.Unlock()
 	return fault
 }

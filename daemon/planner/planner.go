@@ -183,8 +183,8 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of the Services in old and then adds the bids of the Services in fresh. Between the two
-// steps, exchange updates the health check ports and the budget, because the bids depend on them.
+// exchange removes the bids of the Services in old, updates the health check ports and the budget, and adds the bids of
+// the Services in fresh. This order matters because bids depend on the health check ports and on the budget.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })

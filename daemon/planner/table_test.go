@@ -41,7 +41,7 @@ func packetTo(origin, frontend string) plan.Packet {
 }
 
 // outcome formats a decision. For Forward, outcome formats the endpoints as "here", "there" or "any", with "+" if the
-// proxy rewrites the source. For other verdicts, outcome formats the verdict.
+// proxy rewrites the source. For any other verdict, outcome returns the verdict's name.
 func outcome(d plan.Decision) string {
 	if d.Verdict != plan.Forward {
 		return d.Verdict.String()

@@ -122,7 +122,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches returns an error unless the connections that began after from have reached each named endpoint.
+// reaches returns an error unless the connections opened after from reached every named endpoint.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()

@@ -83,8 +83,8 @@ func Many(ports, endpoints int) []byte {
 }
 
 // Control returns the first control character in text with the surrounding text, or "" if there is none. Control also
-// finds the bytes 0x80 to 0x9f, which terminals interpret, and characters that can hide words because they change the
-// text direction.
+// finds the bytes 0x80 to 0x9f, which terminals interpret as control codes. Control also finds characters that change
+// the text direction, because such characters can hide words.
 func Control(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

@@ -28,20 +28,20 @@ func toJSON(text []byte) ([]byte, error) {
 // v3.0) limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand returns left minus the size of a node. The result is negative if the node is larger than left or nests too
-// deeply.
-func expand(n *yaml.Node, left, depth int) int {
+// expand returns the budget minus the size of a node. The result is negative if the node exceeds the budget or is nested
+// too deeply.
+func expand(n *yaml.Node, budget, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
-	if left -= len(n.Value) + 1; depth > 1000 {
+	if budget -= len(n.Value) + 1; depth > 1000 {
 		return -1 // also stops at an anchor that contains itself
 	}
 	for _, child := range n.Content {
-		if left < 0 {
+		if budget < 0 {
 			break
 		}
-		left = expand(child, left, depth+1)
+		budget = expand(child, budget, depth+1)
 	}
-	return left
+	return budget
 }
