@@ -41,7 +41,7 @@ func socketOfNoNodePort(h *host) {
 		h.try("systemctl", "stop", "edgeway", "edgeway-nodeport@30999.socket", "edgeway-nodeport-ipv6@30999.socket")
 		h.try("systemctl", "start", "edgeway")
 	})
-	h.eventually("is no NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
+	h.eventually("is not a NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.answers(clusterIP, loopback)
 }
 
