@@ -26,7 +26,8 @@ func checksDesc() *prometheus.Desc {
 }
 
 func endpointsDesc() *prometheus.Desc {
-	return prometheus.NewDesc("edgeway_endpoint_checks_endpoints", "Endpoints that Edgeway checks, by state (alive or dead).",
+	return prometheus.NewDesc("edgeway_endpoint_checks_endpoints",
+		"Endpoints that Edgeway checks, by state (alive or dead).",
 		[]string{"state"}, nil)
 }
 

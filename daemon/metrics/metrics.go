@@ -51,8 +51,11 @@ var present = [...]struct {
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, counted once for each address family.", nil},
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
 	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
-	{"edgeway_service_connections_total", "New connections to a port of a Service, with metrics.services. The labels " +
-		"are empty for the sum of all ports except the busiest 1,000.", []string{"namespace", "service", "port", "protocol", "frontend"}},
+	{
+		"edgeway_service_connections_total", "New connections to a port of a Service, with metrics.services. The labels " +
+			"are empty for the sum of all ports except the busiest 1,000.",
+		[]string{"namespace", "service", "port", "protocol", "frontend"},
+	},
 	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
 	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if it " +
 		"never was.", []string{"source"}},

@@ -3,8 +3,9 @@
 //
 // The package opens sockets with mdlayher/netlink, but parses messages and attributes itself. A dump of 10,000 Services
 // contains 70,000 elements in 3 MB. The package reads a dump through one buffer and allocates no memory for a message.
-// mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message. google/nftables (0.3.0) allocates each element of a set. Furthermore, google/nftables cannot make a
-// batch conditional on the last transaction, and truncates attributes longer than 64 KiB.
+// mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message. google/nftables
+// (0.3.0) allocates each element of a set. Furthermore, google/nftables cannot make a batch conditional on the last
+// transaction, and truncates attributes longer than 64 KiB.
 package netlink
 
 import (
