@@ -138,7 +138,7 @@ func (i *instance) connections() map[proxiers.Frontends]uint64 {
 				counts[proxiers.Frontends{Name: svc.Name, Kind: kind}] += n
 			})
 			if err != nil {
-				i.logger.Warn("connections not counted", "stage", s.Name, "error", err)
+				i.logger.Debug("cannot read the numbers of connections", "stage", s.Name, "error", err)
 				return nil
 			}
 		}
