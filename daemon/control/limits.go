@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,14 +55,16 @@ func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 }
 
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
-	raw, err := json.Marshal(value) // before the deadline, because a slow board needs seconds for a large plan
+	// The deadline does not include the encoding, because a slow board needs seconds for a large plan.
+	var body bytes.Buffer
+	err := json.NewEncoder(&body).Encode(value)
 	if err == nil {
 		err = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.answer))
 	}
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_, err = w.Write(append(raw, '\n'))
+		_, err = body.WriteTo(w)
 	}
 	if err != nil {
 		s.opts.Logger.Debug("cannot send the control response", "error", err)

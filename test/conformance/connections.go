@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -18,34 +19,20 @@ const (
 	connectionsUsually  = 500
 )
 
-const (
-	countedSpec = `
+// countedSpec has the endpoints of both pools of web, and the endpoints of sticky, as parameters.
+const countedSpec = `
 service web
-  cluster pod-a pod-b far-a
-  local   pod-a pod-b
+  cluster %s
+  local   %s
   ClusterIP      cluster-1:80   pod=cluster host=cluster outside=cluster+snat
   ExternalIP     external-1:80  pod=cluster host=cluster outside=cluster+snat
   LoadBalancerIP lb-1:80        pod=cluster host=cluster outside=local
   NodePort       30080          pod=cluster host=cluster outside=cluster+snat
 service sticky
   affinity 1h
-  cluster pod-a pod-b
+  cluster %s
   ClusterIP      cluster-2:80   all=cluster
 `
-	countedLaterSpec = `
-service web
-  cluster pod-b far-b
-  local   pod-b
-  ClusterIP      cluster-1:80   pod=cluster host=cluster outside=cluster+snat
-  ExternalIP     external-1:80  pod=cluster host=cluster outside=cluster+snat
-  LoadBalancerIP lb-1:80        pod=cluster host=cluster outside=local
-  NodePort       30080          pod=cluster host=cluster outside=cluster+snat
-service sticky
-  affinity 1h
-  cluster pod-a pod-b far-a
-  ClusterIP      cluster-2:80   all=cluster
-`
-)
 
 // testConnections checks that a backend that counts connections counts each new connection once, and that the numbers
 // survive changes of the endpoints, a full sync and a restart.
@@ -65,11 +52,11 @@ func testConnections(t *testing.T, s *suite) {
 		return
 	}
 	c := &connectionCount{suite: s, want: map[proxiers.Frontends]uint64{}, left: connections(t)}
-	p := ses.syncText(t, countedSpec)
+	p := ses.syncText(t, fmt.Sprintf(countedSpec, "pod-a pod-b far-a", "pod-a pod-b", "pod-a pod-b"))
 	c.connect(t, p, 3)
 	c.mustEqual(t, ses, "after a first sync")
 
-	p = ses.syncText(t, countedLaterSpec)
+	p = ses.syncText(t, fmt.Sprintf(countedSpec, "pod-b far-b", "pod-b", "pod-a pod-b far-a"))
 	c.connect(t, p, 2)
 	c.mustEqual(t, ses, "after a change of the endpoints")
 

@@ -27,8 +27,8 @@ func testDrift(t *testing.T, s *suite) {
 				t.Fatal("the backend did not report drift")
 			}
 			ses.apply(t, nil, p)
-			if mended := ses.dump(t); mended != whole {
-				t.Errorf("a full sync did not repair the state: %s", firstDifference(whole, mended))
+			if repaired := ses.dump(t); repaired != whole {
+				t.Errorf("a full sync did not repair the state: %s", firstDifference(whole, repaired))
 			}
 			s.mustAgree(t, p, c.sample(rowsOf(p, p.Services), 60), "after repair")
 		})
