@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// daemon returns the daemon's faults that no other check finds. If the daemon is not running, daemon returns the faults
-// that the sources report on this host.
+// daemon returns the daemon's faults that no other check finds. If the daemon is not running, the result contains the
+// faults that the sources report on this host.
 func daemon(_ context.Context, h *Host) []fault.Fault {
 	const details = "edgeway status"
 	var out []fault.Fault
@@ -46,7 +46,7 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// AsRoot is the fix for a check that requires root's permissions.
+// AsRoot is the fix if a check requires root's permissions.
 const AsRoot = "sudo edgeway doctor"
 
 func backend(ctx context.Context, h *Host) []fault.Fault {

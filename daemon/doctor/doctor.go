@@ -65,8 +65,7 @@ func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	return all
 }
 
-// look runs the check. If look returns an error, the check could not inspect the host, and the findings are
-// meaningless.
+// look runs the check. An error means that the check could not inspect the host and that the findings are meaningless.
 func (c Check) look(ctx context.Context, h *Host) ([]fault.Fault, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

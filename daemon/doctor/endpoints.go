@@ -16,11 +16,12 @@ import (
 // network is an address range of endpoints. The range is as large as the usual pod range of a node, whose endpoints
 // share one route. Some network plugins use smaller ranges, so a network has two samples.
 type network struct {
-	to          netip.Prefix // to is a single address if only one endpoint is known
+	to          netip.Prefix // prefix is a single address if only one endpoint is known
 	first, last sample
 }
 
-// sample is an endpoint, with the result of its route lookup. why is the reason for a missing route, or "".
+// sample is an endpoint, with the result of its route lookup. reason explains a missing route, or is "" if there is a
+// route.
 type sample struct {
 	addr netip.Addr
 	svc  plan.ServicePortName
@@ -73,7 +74,8 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// behindRouter returns a notice rather than a problem, because many default routers have routes to the pods.
+// behindRouter returns a notice about endpoints behind the default router. The finding is not a problem, because many
+// default routers have routes to the pods.
 func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
@@ -124,7 +126,7 @@ func networkOf(a netip.Addr) netip.Prefix {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// lost returns the fault of endpoints that have no route or whose link is down.
+// lost returns the fault for endpoints that have no route or whose link is down.
 func (h *Host) lost(to netip.Prefix, s *sample) fault.Fault {
 	why := cmp.Or(s.why, "the link of "+s.hop.Interface+" is down")
 	what := fmt.Sprintf("endpoint %s of %s", s.addr, s.svc)

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fake is an in-memory System. While Rounds runs, a test must call edit to change the fake.
+// fake is an in-memory System. While Rounds runs, a test must call edit to change the system.
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string
@@ -126,8 +126,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run formats each finding of the check called name as a line: the severity, the message and, after a vertical bar, the
-// fix.
+// run runs the check called name and formats each finding as a line: the severity, the message and, after a vertical
+// bar, the fix.
 func run(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })

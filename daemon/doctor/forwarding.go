@@ -59,8 +59,9 @@ func forwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwarding6 checks IPv6 forwarding. The fix also sets accept_ra to 2 where needed, because a router with accept_ra=1
-// ignores router advertisements (Linux, ip-sysctl) and would lose a default route that an advertisement added.
+// forwarding6 checks whether the kernel forwards IPv6 connections. The fix also sets accept_ra to 2 where needed,
+// because a router with accept_ra=1 ignores router advertisements (Linux, ip-sysctl) and would lose a default route
+// that an advertisement added.
 func forwarding6(_ context.Context, h *Host) []fault.Fault {
 	return h.forwarding(plan.IPv6, forward6, func() string {
 		var commands []string
@@ -105,9 +106,8 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded names a frontend that requires this host to forward connections. needed is set if clients can reach the
-// frontend only through this host. useful is set if other hosts may route connections to the frontend through this
-// host.
+// forwarded names a frontend that requires this host to forward connections. Clients can reach the frontend needed only
+// through this host. Other hosts may route connections to the frontend useful through this host.
 func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {

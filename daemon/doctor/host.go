@@ -20,7 +20,7 @@ type Host struct {
 	Config *config.Config
 	Facts
 	System
-	// Unasked is the reason why a daemon that may be running did not respond. Unasked is the zero Fault if the daemon
+	// Unasked explains why a daemon that may be running did not respond. The value is the zero Fault if the daemon
 	// responded or no daemon is running.
 	Unasked fault.Fault
 	// Unprivileged reports whether this process lacks some of the privileges that the checks need.
@@ -29,7 +29,7 @@ type Host struct {
 	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that a daemon on this host uses or would use: Backend or its fallback.
+	// Serving is the backend that the daemon on this host uses or would use: Backend or its fallback.
 	Serving proxiers.Component
 	// Contact queries the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
@@ -58,8 +58,8 @@ type System interface {
 	// Read returns the content of a file without surrounding white space.
 	Read(path string) (string, error)
 	// NextHop returns the kernel's route for packets from this host to an address. The returned error wraps the
-	// kernel's error. The kernel returns ENETUNREACH if there is no route, and EHOSTUNREACH, EINVAL or EACCES for
-	// routes of the types unreachable, blackhole and prohibit.
+	// kernel's error. The kernel returns ENETUNREACH if there is no route, EHOSTUNREACH for an unreachable route,
+	// EINVAL for a blackhole route, and EACCES for a prohibit route.
 	NextHop(to netip.Addr) (nodeinfo.NextHop, error)
 	// Links returns the names of all interfaces that are up, except the loopback interface.
 	Links() ([]string, error)

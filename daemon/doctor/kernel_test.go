@@ -15,7 +15,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace that exists until the test's thread exits. v0 and v1 are the two ends of a veth pair.
+// lab is a network namespace for one test. The namespace exists until the test's thread exits. v0 and v1 are the two
+// ends of a veth pair.
 type lab struct {
 	testing.TB
 	*Host
@@ -35,7 +36,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	return l
 }
 
-// A child process starts in this thread's network namespace, which is the lab.
+// A child process starts in this thread's network namespace.
 func (l *lab) sh(line string) {
 	l.Helper()
 	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
@@ -43,7 +44,7 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// fixes fails the test unless the check reports the problems and the suggested fixes resolve them.
+// fixes fails the test unless the check reports the problems and the suggested commands resolve them.
 func (l *lab) fixes(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
@@ -119,7 +120,7 @@ func TestProhibitRouteAndDownLink(t *testing.T) {
 	}
 }
 
-// mendless fails the test unless the check reports exactly one problem. mendless does not run the fix.
+// mendless fails the test unless the check reports exactly one problem. The fix does not run.
 func (l *lab) mendless(check, words string) {
 	l.Helper()
 	wants(l.TB, l.Host, check, "problem: … "+words)

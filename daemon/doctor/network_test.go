@@ -123,7 +123,7 @@ func TestRoutesToSmallRanges(t *testing.T) {
 	}
 }
 
-// The cluster determines the number of endpoints, so each run of the check looks up at most Lookups routes in the
+// The cluster determines the number of endpoints, so each run of the check looks up a limited number of routes in the
 // kernel and reports only a few findings.
 func TestRouteLookupsAreBounded(t *testing.T) {
 	var endpoints []string

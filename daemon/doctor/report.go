@@ -10,7 +10,7 @@ import (
 
 // Report lists the doctor's findings for operators and programs.
 type Report struct {
-	// Daemon is the process ID of the daemon that responded, or 0 if no daemon responded.
+	// Daemon is the process ID of the daemon, or 0 if no daemon responded.
 	Daemon   int            `json:"daemon,omitempty"`
 	Severity fault.Severity `json:"severity"`
 	// Faults lists the worst fault first. A check without a finding adds a fault with the severity OK.

@@ -17,7 +17,7 @@ type Rounds struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// looking guards looked and filter, and is locked while the checks run.
+	// runMu protects lastRun and filter, and is locked while the checks run.
 	looking sync.Mutex
 	looked  time.Time
 	filter  dropCount
@@ -33,12 +33,12 @@ type RoundsOptions struct {
 	Moved <-chan struct{}
 }
 
-// settle delays a run, because one event, such as a new DHCP lease, changes the network in several steps. afterMove
-// limits the frequency of runs, because a router's network may change all the time.
+// settle is the delay after a change to the network, because one event, such as a new DHCP lease, changes the network
+// in several steps. afterMove limits the frequency of runs, because a router's network may change all the time.
 const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second // afterMove is the minimum time between two runs
+	afterMove    = 5 * time.Second // minRunGap is the minimum time between two runs
 	// filterPeriod is the minimum time during which Rounds reports packets that the reverse path filter dropped.
 	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two runs while a problem exists. faultPeriod is shorter than roundsPeriod,
@@ -54,7 +54,7 @@ func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }
 
-// Planned signals without blocking that the kernel has a plan. Only the first plan triggers a run of the checks,
+// Planned signals that the kernel has a plan, and never blocks. Only the first plan triggers a run of the checks,
 // because a cluster changes constantly.
 func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
 
@@ -65,7 +65,7 @@ func (r *Rounds) Faults() []fault.Fault {
 	return r.found
 }
 
-// atOnce is the maximum age of a run that Now does not repeat.
+// atOnce is the maximum age of a run that RunNow does not repeat.
 const atOnce = time.Second
 
 // Now runs the checks, unless another run started less than atOnce ago.
@@ -82,8 +82,8 @@ func (r *Rounds) Now(ctx context.Context) {
 	}
 }
 
-// Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to Planned, or after
-// roundsPeriod.
+// Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to SignalPlan, or
+// after roundsPeriod.
 func (r *Rounds) Run(ctx context.Context) {
 	var last time.Time
 	due := time.Now().Add(roundsPeriod)

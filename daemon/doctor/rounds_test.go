@@ -139,7 +139,7 @@ func TestRoundsArePaced(t *testing.T) {
 	}
 }
 
-// counting counts how often the checks run, based on a file that each run reads once.
+// counting counts the runs of the checks, based on a file that each run reads once.
 type counting struct {
 	*fake
 	looks *int
@@ -217,7 +217,7 @@ func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
 	})
 }
 
-// A call to Now finds a fault that no event announced, and a second run soon confirms the fault.
+// A call to RunNow finds a fault that no event announced, and a second run soon confirms the fault.
 func TestRoundsNow(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")

@@ -131,8 +131,8 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 }
 
 // route looks up the kernel's route to an address. why is the reason why the kernel cannot send packets to the address,
-// or "" if it can. route does not check whether the link is up, because the link state does not matter if rules replace
-// the destination.
+// or "" if it can. The result does not depend on whether the link is up, because the link state does not matter if
+// rules replace the destination.
 func (h *Host) route(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	r, err := h.NextHop(to)
 	switch {

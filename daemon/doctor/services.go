@@ -37,7 +37,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// unchecked returns a hint about how to test whether the endpoints respond, because the check itself opens no
+// unchecked returns a hint that explains how to test whether the endpoints respond, because the check itself opens no
 // connections.
 func (h *Host) unchecked() string {
 	setting := h.Unchecked()

@@ -57,8 +57,8 @@ func (h *Host) counter(file, heading, name string) int {
 	return 0
 }
 
-// The kernel drops new connections when the connection-tracking table is full. The check reports a warning at muchUsed
-// percent and a problem at nearlyFull percent.
+// The kernel drops new connections when the connection-tracking table is full. The check reports a warning if muchUsed
+// percent of the entries are in use, and a problem at nearlyFull percent.
 const (
 	muchUsed   = 75
 	nearlyFull = 95

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// watched is a System that records the first error that does not describe the host, such as EMFILE. If a check
-// interpreted that error as a result, it would report a fault that the host does not have.
+// watched is a System that records the first error that does not describe the host, such as EMFILE. A check that
+// interpreted EMFILE as a result would report a fault that the host does not have.
 type watched struct {
 	System
 	err error

@@ -24,13 +24,13 @@ const (
 	maxBurst = maxRate / 50
 	// maxFlying is the maximum number of checks that wait for a response.
 	maxFlying = 256
-	// publishPause is the minimum time between two changes to Dead. Each change triggers a sync, and the endpoints of a
-	// failed network do not all fail at the same moment.
+	// publishPause is the minimum time between two changes to the list of dead endpoints. Each change triggers a sync,
+	// and the endpoints of a failed network do not all fail at the same moment.
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. All methods may be called from any goroutine, except that Use must not be called during
-// Run.
+// Checker checks endpoints. All methods may be called from any goroutine, except that Configure must not be called
+// during Run.
 type Checker struct {
 	lines          Lines
 	dial           dialFunc // Use and tests set dial
@@ -51,14 +51,14 @@ type target struct {
 	addr netip.AddrPort
 	// inFlight reports whether a check is waiting for a response.
 	inFlight bool
-	// dead is the current verdict. against counts the latest consecutive results that contradict it. since is the start
-	// of the check that returned the first contradicting result.
+	// dead is the current verdict. contradictions counts the latest consecutive results that contradict the verdict.
+	// since is the start of the check that returned the first contradicting result.
 	dead    bool
 	against int
 	since   time.Time
 }
 
-// Lines logs state changes by key, and may omit some of them. journal.Damper implements Lines.
+// Lines logs state changes by key, and may omit some of them. journal.Damper implements this interface.
 type Lines interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
@@ -118,7 +118,7 @@ func (c *Checker) Follow(t Targets) {
 	notify(c.wake)
 }
 
-// Dead returns the endpoints that do not respond, or nil if all endpoints respond.
+// Dead returns the dead endpoints, or nil if all endpoints respond.
 func (c *Checker) Dead() *Dead { return c.dead.Load() }
 
 // Endpoints returns the number of targets.
@@ -128,7 +128,8 @@ func (c *Checker) Endpoints() int {
 	return len(c.targets)
 }
 
-// Changed returns a channel that receives a value after Dead has changed. One value may stand for several changes.
+// Changed returns a channel that receives a value after the list of dead endpoints has changed. One value may stand for
+// several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
 // Run checks the targets until ctx is done, and returns nil.
@@ -211,7 +212,7 @@ func (c *Checker) land(t *target) {
 	t.inFlight = false
 }
 
-// publish schedules an update of Dead, at most one per publishPause. The caller must hold mu.
+// publish schedules an update of the list of dead endpoints, at most one per publishPause. The caller must hold mu.
 func (c *Checker) publish() {
 	if c.pending {
 		return

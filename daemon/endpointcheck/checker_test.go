@@ -35,7 +35,7 @@ type network struct {
 	dialled  map[netip.AddrPort]int
 	starts   []time.Time
 	inFlight int
-	most     int // most is the maximum number of simultaneous connections
+	most     int // maxConns is the maximum number of simultaneous connections
 }
 
 var errSilent = errors.New("silent")
@@ -308,7 +308,8 @@ func TestConnectionRateIsBounded(t *testing.T) {
 	})
 }
 
-// The Checker limits the checks per second, the simultaneous checks, the changes to Dead, and the log lines.
+// The Checker limits the checks per second, the simultaneous checks, the changes to the list of dead endpoints, and the
+// log lines.
 func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {

@@ -1,10 +1,10 @@
 // Package endpointcheck opens TCP connections from this host to detect endpoints that do not respond. Endpoints in
 // manifests need checks, because no other component reports whether they are ready.
 //
-// The planner sets the endpoints (Follow) and reads the dead endpoints (Dead). The dead endpoints are an input to the
-// next plan, like the host's addresses, and the planner decides whether to exclude them. The Checker checks an endpoint
-// only once per interval, even if many Services use it. Verdicts outlive Run, so a reload does not restore a dead
-// endpoint.
+// The planner sets the endpoints (UpdateTargets) and reads the dead endpoints (Checker.DeadEndpoints). The dead
+// endpoints are an input to the next plan, like the host's addresses, and the planner decides whether to exclude them.
+// The Checker checks an endpoint only once per interval, even if many Services use it. Verdicts outlive Run, so a
+// reload does not restore a dead endpoint.
 package endpointcheck
 
 import (
@@ -44,7 +44,7 @@ type Targets struct {
 	Add, Drop []netip.AddrPort
 }
 
-// Dead holds the endpoints that do not respond. Dead is immutable. A nil *Dead holds no endpoints.
+// Dead holds the endpoints that do not respond, and is immutable. A nil *DeadEndpoints holds no endpoints.
 type Dead struct {
 	// Faults maps each endpoint to a short message, such as "connection refused", and the start time of the first
 	// failed check.

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the size limit for configuration files, kubeconfigs, keys and certificates.
+// Small is the maximum size of configuration files, kubeconfigs, keys and certificates.
 const Small = 1 << 20
 
 var (
@@ -111,8 +111,8 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// impatient reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report its readiness, as
-// for some files in /proc.
+// impatient reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report the file's
+// readiness, as for some files in /proc.
 type impatient struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

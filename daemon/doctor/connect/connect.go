@@ -21,7 +21,7 @@ const Check = "connect"
 // Options selects the connections to open.
 type Options struct {
 	Plan *plan.Plan
-	// Only is "namespace/name", or "" for all Services.
+	// Only is the "namespace/name" of a Service, or "" for all Services.
 	Only string
 	// UDP enables connections to UDP ports. Only DNS servers must respond to the datagram. On any other port, only a
 	// refusal counts as a failure.
@@ -33,14 +33,14 @@ type Options struct {
 }
 
 const (
-	// maxServices limits the number of ServicePorts to try if Only is empty. maxEndpoints and maxFrontends limit the
-	// number of destinations to try for each ServicePort.
+	// maxServices limits the number of ServicePorts to try if Options.Service is empty. maxEndpoints and maxFrontends
+	// limit the number of destinations to try for each ServicePort.
 	maxServices  = 200
 	maxEndpoints = 16
 	maxFrontends = 8
 	// atOnce is the maximum number of simultaneous connections.
 	atOnce = 32
-	// timeBound limits the time for all connections. Traces run afterwards.
+	// timeBound is the maximum time for all connections together. Traces run afterwards.
 	timeBound = 3 * time.Minute
 	// tries is the maximum number of connections to a frontend with dead endpoints, because each connection may reach a
 	// different endpoint.
@@ -87,8 +87,8 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
-	// sent holds the outcome for each destination. mu guards sent while connections are in progress. cut reports
-	// whether the time ran out before all outcomes were known.
+	// outcomes holds the outcome for each destination. mu guards outcomes while connections are in progress. timedOut
+	// reports whether the time ran out before all outcomes were known.
 	mu   sync.Mutex
 	sent map[netip.AddrPort]outcome
 	cut  bool
@@ -159,7 +159,7 @@ func (s *service) try(ctx context.Context, slots chan struct{}) {
 	s.each(ctx, slots, s.frontends, n)
 }
 
-// each connects to all destinations in parallel, and tries each destination up to n times.
+// each connects to all destinations in parallel, and makes up to n attempts for each destination.
 func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.AddrPort, n int) {
 	var all sync.WaitGroup
 	for _, to := range list {
@@ -181,8 +181,8 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 	all.Wait()
 }
 
-// owed counts a missing UDP response as success, unless the destination is a DNS server, because other servers do not
-// have to respond.
+// owed counts a missing UDP response as success, unless the destination is a DNS server, because only DNS servers must
+// respond.
 func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers
@@ -190,7 +190,7 @@ func (s *service) owed(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// which returns the destinations that responded or, if answering is false, the destinations that did not respond.
+// which returns the destinations that responded or, if answering is false, the other destinations.
 func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

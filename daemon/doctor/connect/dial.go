@@ -20,7 +20,7 @@ type outcome uint8
 
 const (
 	answers outcome = iota
-	silent          // no response was received
+	silent          // the server did not respond
 	refused
 	unreachable // the kernel has no route, or a router sent an error
 	forbidden   // an output rule of this host rejected the connection
@@ -57,8 +57,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// Unanswered connects to all addresses over TCP in parallel. Unanswered returns "" if any server responds, or a
-// description of one failure, as in "10.244.1.11:8080 does not answer".
+// Unanswered connects to all addresses over TCP in parallel. The result is "" if any server responds, or a description
+// of one failure, as in "10.244.1.11:8080 does not answer".
 func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -85,7 +85,8 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 // dnsPort is the only UDP port where a server must respond.
 const dnsPort = 53
 
-// dnsQuestion asks for the root name servers. Every DNS server responds to dnsQuestion, even if only with a refusal.
+// dnsQuestion is a DNS query for the root name servers. Every DNS server responds to this query, even if only with a
+// refusal.
 var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
 // ask sends a UDP datagram and classifies the response.

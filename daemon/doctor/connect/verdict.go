@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// claim is a fault and the destinations that it concerns.
+// claim is a fault with the destinations that it affects.
 type claim struct {
 	fault.Fault
 	about []netip.AddrPort
 }
 
 // findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
-// that drops a connection, the fault from the trace replaces the claim about that connection.
+// that drops a connection, the fault from the trace replaces the diagnosis of that connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.claims(o)
 	if len(claims) == 0 {
@@ -48,8 +48,8 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 	return out
 }
 
-// claims returns the faults that follow from the connections alone, without a trace. If the Service works, its
-// endpoints do not have to respond to direct connections, because a rule may accept only translated connections.
+// claims derives the faults from the connection outcomes alone, without a trace. If the Service works, its endpoints do
+// not have to respond to direct connections, because a rule may accept only translated connections.
 func (s *service) claims(o Options) (out []claim) {
 	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
@@ -125,7 +125,7 @@ func hasRoute(to netip.AddrPort) bool {
 	return err == nil
 }
 
-// trace traces a connection and returns a fault that describes what happened to the packets. found is false if no
+// trace traces a connection and returns a fault that describes what happened to its packets. found is false if no
 // program is listening at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
@@ -160,7 +160,7 @@ func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault
 	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
 }
 
-// passed explains why a connection can fail although no nftables rule drops its packets.
+// passed explains why a connection fails although no nftables rule drops its packets.
 func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
 	to := v.To.Addr()
 	hop, err := nodeinfo.LookupRoute(to)

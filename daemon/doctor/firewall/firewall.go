@@ -45,7 +45,7 @@ type Checker struct {
 // New returns a Checker for the network namespace of the calling thread.
 func New() *Checker { return &Checker{reader: reader{tooBig: map[source]time.Time{}}} }
 
-// Question specifies the connections that the rules must accept.
+// Question lists the connections that the rules must accept.
 type Question struct {
 	Plan *plan.Plan
 	// Forwarded names two frontends. This host must always forward connections to the frontend needed. This host must
@@ -108,7 +108,7 @@ type need struct {
 	hooks  []string
 	// service is an example Service for the trace command.
 	service plan.ServicePortName
-	// answer reports whether the packets are reply packets.
+	// answer reports whether the packets are replies.
 	answer bool
 	// optional reports whether the packets must pass only for clients that have a route through this host.
 	optional bool
@@ -185,8 +185,8 @@ type hit struct {
 	links []string
 }
 
-// ask appends to hits the rules and policies of a base chain that drop packets. ask appends each rule or policy once,
-// with the need that has the greatest weight.
+// ask appends the rules and policies of a base chain that drop packets. Each rule or policy appears once, with the need
+// that has the greatest weight.
 func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
@@ -221,7 +221,7 @@ func (c *chain) early() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }
 
-// weight ranks a hit. Only hits with the greatest weight are problems.
+// weight ranks a blocker. Only blockers with the greatest weight are problems.
 func (h *hit) weight() int {
 	switch {
 	case h.may:

@@ -35,7 +35,7 @@ func testPlan(endpoints ...string) *plan.Plan {
 	return p
 }
 
-// remote is an endpoint behind eth1, and local is an endpoint on this host.
+// remote is an endpoint behind eth1, and localEndpoint is an endpoint on this host.
 const (
 	remote = "10.244.1.11:8080"
 	local  = "192.0.2.10:9100"
@@ -97,7 +97,7 @@ func (h *rulesHost) look() (found []fault.Fault) {
 }
 
 // finds fails the test unless the check returns exactly one finding, which must have the severity level and a message
-// that contains names. finds returns the suggested fix.
+// that contains names. The result is the suggested fix.
 func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()

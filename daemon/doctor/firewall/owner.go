@@ -195,7 +195,7 @@ type Drop struct {
 	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the packet's destination. Direct reports whether no rule translates it.
+	// To is the packet's destination. Direct reports whether no rule translates the destination.
 	To     netip.AddrPort
 	Direct bool
 }

@@ -19,8 +19,8 @@ import (
 const (
 	// maxTable limits a table's text to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound limits the time for one run of the check. tableBound limits the time for reading one table. Reading a
-	// table takes about 10 ms, or seconds on a busy single-board computer.
+	// timeBound is the maximum time for one run of the check. tableBound is the maximum time for reading one table.
+	// Reading a table takes about 10 ms, or seconds on a busy single-board computer.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
 	// again is the delay before another attempt to read a table that was too large, because each attempt takes as much
@@ -32,7 +32,7 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d Mi
 	maxTable>>20, tableBound)
 
 type reader struct {
-	// known holds the nftables tables that were read at generation, or nil if they must be read again.
+	// tableCache holds the nftables tables that the check read at generation, or nil if the check must read them again.
 	known      []*table
 	generation uint16
 	// tooBig maps each table that was too large to the time of the next attempt to read it.

@@ -32,14 +32,15 @@ type chain struct {
 type rule struct {
 	text    string
 	verdict verdict
-	target  string // target is the destination of jump and jumpAway
-	// fresh is the result of matching a new connection to a Service. answers is the result of matching reply packets.
+	target  string // target is the chain that jump and jumpAway lead to
+	// fresh states whether the rule matches a new connection to a Service. matchesReply states whether the rule matches
+	// reply packets.
 	fresh, answers answer
 	// translated reports whether the rule matches a connection because the connection is translated.
 	translated bool
-	// out is the only output interface that matches, or "" if the rule names no output interface.
+	// out is the only output interface that the rule matches, or "" if the rule names no output interface.
 	out string
-	// ports holds the only destination ports that match, or nil if the rule names no ports.
+	// ports holds the only destination ports that the rule matches, or nil if the rule names no ports.
 	ports []string
 }
 
@@ -54,7 +55,7 @@ const (
 	jumpAway // the packet jumps and does not return (goto)
 )
 
-// answer states whether a rule matches a packet.
+// answer is the result of matching a packet with a rule.
 type answer uint8
 
 const (
@@ -77,7 +78,7 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never is a pattern for conditions that Service packets cannot satisfy, because the conditions require ICMP or the
+	// never matches conditions that Service packets cannot satisfy, because the conditions require ICMP or the
 	// interface lo.
 	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
@@ -216,10 +217,10 @@ type place struct {
 
 // fate is the result of sending a packet through a chain.
 type fate struct {
-	// end is accept or drop, or goOn if the packet reaches the end of the chain.
+	// end is accept, drop, or noVerdict if the packet reaches the end of the chain.
 	end verdict
-	at  place // at is the rule or policy that drops the packet
-	// may reports whether an earlier rule may accept the packet.
+	at  place // place is the rule or policy that drops the packet
+	// may reports whether an earlier rule may have accepted the packet.
 	may bool
 }
 
@@ -229,7 +230,7 @@ type walk struct {
 	need  *need
 	base  *chain
 	links []string
-	// known holds the results for the chains that the walk has visited, because many rules may jump to the same chain.
+	// known caches the results for the chains that the walk has visited, because many rules may jump to the same chain.
 	known map[*chain]fate
 }
 

@@ -31,7 +31,7 @@ var ErrTooMuch = errors.New("the output is too long")
 // flush ruleset".
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run runs nft. See Program.
+// Run runs nft in the same way as RunProgram.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
 	return Program(ctx, limit, input, "nft", args...)
 }
@@ -70,8 +70,8 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	return out.buf.Bytes(), nil
 }
 
-// failure returns the first line of a program's messages as an error. nft 1.0.9 and older versions crash on rules that
-// nft 1.1.3 or a newer version wrote (kubernetes#136786).
+// failure returns the first line of a program's messages as an error. nft versions up to 1.0.9 crash on rules that nft
+// 1.1.3 or a newer version wrote (kubernetes#136786).
 func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
 	if _, after, ok := strings.Cut(text, "Error: "); ok {
@@ -96,7 +96,7 @@ func Rule(ctx context.Context, family, table, chain string, handle uint64) strin
 	return mark[len(" # "):]
 }
 
-// bounded is a writer that stores data up to a limit. A write beyond the limit fails, which terminates the program.
+// bounded stores written data up to a limit. A write beyond the limit fails, which terminates the program.
 type bounded struct {
 	buf  bytes.Buffer
 	left int

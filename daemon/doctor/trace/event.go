@@ -17,7 +17,7 @@ type event struct {
 	family, table, chain string
 	handle               uint64 // handle is 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // to is invalid if an earlier event contains the address
+	to                   netip.AddrPort // destination is invalid if an earlier event contains the address
 }
 
 const (

@@ -25,9 +25,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is the name of the trace table, which belongs to the inet family. The chains with names that begin with answers
-// process the reply packets. The chain called leaving processes the packets that leave this host or are destined for
-// it.
+// table is the name of the trace table, which belongs to the inet family. The chains whose names begin with replyPrefix
+// process the reply packets. leavingChain processes the packets that leave this host or are destined for it.
 const (
 	table   = proxiers.TraceTable
 	answers = "answers"
@@ -55,20 +54,20 @@ type Flow struct {
 
 // Verdict is the result of a trace.
 type Verdict struct {
-	// If Dropped is false, only Seen, Left, Answered and To are set.
+	// If Dropped is false, only Traced, LeftHost, Answered and Destination are set.
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool
-	// To is the dropped packet's destination, possibly after translation. If no packet was dropped, To is the last
-	// destination of a traced packet.
+	// To is the dropped packet's destination, possibly after translation. If no packet was dropped, Destination is the
+	// last destination of a traced packet.
 	To netip.AddrPort
 	// Family, Table and Chain identify the chain that dropped the packet. Handle is the rule's handle, or 0 for the
 	// chain's policy. Rule is the rule's text.
 	Family, Table, Chain string
 	Handle               uint64
 	Rule                 string
-	// Seen reports whether the kernel traced any packets. Left reports whether the packets left this host or were
-	// destined for it. Answered reports whether a reply packet was received.
+	// Seen reports whether the kernel traced any packets. LeftHost reports whether the packets left this host or were
+	// destined for it. Answered reports whether this host received a reply packet.
 	Seen, Left, Answered bool
 }
 
@@ -103,7 +102,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 
 // rules returns the nft commands that recreate the table. The chain called output runs before all other programs'
 // chains. The other chains run after connection tracking (-200), because the addresses or ports of their packets may
-// have been translated. The chain called leaving records that packets leave this host.
+// have been translated. leavingChain records that packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.To.Addr().Is6() {
