@@ -31,8 +31,8 @@ func leaving(s *pipeline.State) bool {
 	return s.Snapshot != nil && s.Snapshot.Node != nil && s.Snapshot.Node.Leaving
 }
 
-// firstSync returns a fault while the first sync has not succeeded. The fault is Unhealthy from the start, because a
-// host without rules forwards no connections to Services.
+// firstSync returns a fault until the first sync has succeeded. The fault is Unhealthy from the start, because a host
+// without rules forwards no connections to Services.
 func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
 	switch {
@@ -50,7 +50,7 @@ func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	return f
 }
 
-// missing returns the names of the sources that have not listed all of their objects.
+// missing returns the names of the sources that have not listed all of their objects yet.
 func (c *Checker) missing() string {
 	var names []string
 	for _, src := range c.sources {
@@ -69,7 +69,7 @@ func (c *Checker) missing() string {
 }
 
 // backendSync returns a warning after a failed sync. The fault becomes Unhealthy when the kernel has differed from the
-// plan for longer than Grace, whether the syncs fail or one sync hangs.
+// plan for longer than GracePeriod, whether the syncs fail or one sync hangs.
 func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
 	if s.Backend.Err == "" && !late {

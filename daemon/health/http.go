@@ -34,7 +34,7 @@ type familyBody struct {
 type HandlerOptions struct {
 	// Families are the synced address families. Each family has an entry in "status".
 	Families []plan.Family
-	// Answered is called with the path and the status code of every response. Answered must not be nil.
+	// Answered is called with the path and the status code of every response, and must not be nil.
 	Answered func(path string, code int)
 }
 

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// logging runs a FaultLog in a synctest bubble. lines returns the lines that were logged since the previous call to
-// lines.
+// logging runs a FaultLog in a synctest bubble. lines returns the lines that the FaultLog has logged since the previous
+// call to lines.
 func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -39,7 +39,7 @@ type Damper struct {
 	lines *rate.Limiter
 
 	mu      sync.Mutex
-	things  map[string]*thing // things holds the things that changed within damping, by key
+	things  map[string]*thing // histories holds the things that changed within damping, by key
 	omitted map[string]int    // omitted counts the omitted lines, by message
 	waiting bool              // a review is scheduled
 }
@@ -49,8 +49,8 @@ type thing struct {
 	since   time.Time // since is the time of the first counted change
 	changes int
 	last    line
-	changed time.Time // changed is the time of the change in last
-	// silent counts the changes since logged that the Damper has not logged. logged is the time of the latest line
+	changed time.Time // changedAt is the time of the change in last
+	// silent counts the changes since loggedAt that the Damper has not logged. loggedAt is the time of the latest line
 	// about a flapping thing.
 	silent int
 	logged time.Time

@@ -42,7 +42,7 @@ func (m *Metrics) Synced(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.Synced) {
 	}
 }
 
-// HealthAnswered implements the hook health.HandlerOptions.Answered.
+// HealthAnswered implements the hook health.HandlerOptions.OnAnswer.
 func (m *Metrics) HealthAnswered(path string, code int) {
 	switch path {
 	case "/healthz":

@@ -146,7 +146,8 @@ func (s scrape) programmed(p *plan.Plan) {
 	}
 }
 
-// noLocalEndpoints counts the ServicePorts that drop connections because no endpoint is on this host.
+// noLocalEndpoints counts, by traffic policy and family, the ServicePorts that drop connections because no endpoint is
+// on this host.
 func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
 	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
 	if p == nil {

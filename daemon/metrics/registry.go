@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options provides the metric values. Every function except Panicked is called at each scrape, from any goroutine. No
+// Options provides the metric values. Every function except OnPanic is called at each scrape, from any goroutine. No
 // function may be nil.
 type Options struct {
 	Version, Revision string
@@ -44,11 +44,11 @@ type Options struct {
 	Proxiers []prometheus.Collector
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
 	Connections func() map[proxiers.Frontends]uint64
-	// Panicked is called with the panic of a collector. The scrape then lacks the collector's other metrics.
+	// Panicked is called with a collector's panic. The scrape then lacks the collector's other metrics.
 	Panicked func(error)
 }
 
-// contained recovers from a panic in a collector. The panic would otherwise terminate the process, because
+// contained is a collector that recovers from its own panics. A panic would otherwise terminate the process, because
 // client_golang (1.23) runs collectors in separate goroutines.
 type contained struct {
 	prometheus.Collector

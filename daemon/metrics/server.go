@@ -55,7 +55,7 @@ func (o HandlerOptions) profile(mux *http.ServeMux) {
 	}
 }
 
-// onlyFor serves the page to the allowed clients. Other clients get a 404 response, as if the page did not exist.
+// onlyFor serves the page only to the allowed clients. Other clients get a 404 response, as if the page did not exist.
 func onlyFor(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {

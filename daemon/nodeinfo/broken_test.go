@@ -57,7 +57,7 @@ func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	}
 }
 
-// breaking is the lab's kernel with sockets that a test can break.
+// breaking is the kernel with sockets that a test can break.
 type breaking struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex
@@ -82,7 +82,7 @@ func (b *breaking) fail() {
 	b.last.Close()
 }
 
-// panicky is the lab's kernel, except that the first socket panics at its first notification.
+// panicky is the kernel, except that the first socket panics at its first notification.
 type panicky struct {
 	breaking
 	sockets int

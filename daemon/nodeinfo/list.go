@@ -184,8 +184,8 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// retry repeats a listing if the kernel reports that the listed objects changed meanwhile. After several attempts,
-// retry returns the last result with steady set to false.
+// retry repeats a listing if the kernel reports that the listed objects changed during the listing. After several
+// attempts, retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
 	found, err = rtnl.Retry(listing)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {

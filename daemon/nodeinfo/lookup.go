@@ -73,8 +73,8 @@ func LookupRoute(to netip.Addr) (NextHop, error) {
 	}, nil
 }
 
-// byDefault reports whether the kernel uses a default route, or one of the two /1 routes that replace a default
-// route. Kernels before 4.13 do not report the route that they use.
+// byDefault reports whether the kernel's route to an address is a default route, or one of the two /1 routes that
+// replace a default route. Kernels before 4.13 do not report the route that they use.
 func byDefault(handle *netlink.Handle, to netip.Addr) (bool, error) {
 	found, err := handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A change to routes, routing rules or kernel settings that are not part of Host triggers Moved, but not Changed.
+// A change to routes, routing rules or kernel settings that are not part of Host triggers NetworkChanged, but not
+// Changed.
 func TestMovedReportsRoutesAndSettings(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	for what, move := range map[string]func(){

@@ -67,7 +67,7 @@ func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
 	return out
 }
 
-// beyond converts a route through a gateway or a tunnel. beyond uses the first next hop whose interface is up.
+// beyond converts a route through a gateway or a tunnel, and uses the first next hop whose interface is up.
 func beyond(found netlink.Route, up links) (r Route, ok bool) {
 	r.To = rtnl.Prefix(found.Dst)
 	for _, hop := range hopsOf(found) {

@@ -158,7 +158,7 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 	}
 }
 
-// note announces a change to the network, and reports whether Host may have changed.
+// note announces that the network has changed, and reports whether Host may have changed.
 func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
 	if !w.ignores(m.Header.Type, m.Data) {
 		tell(w.moved)
@@ -175,8 +175,8 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// relevant reports whether a message may change Host. relevant returns false for messages about routing rules,
-// settings, and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
+// relevant reports whether a message may change Host. The result is false for messages about routing rules, settings,
+// and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
 func (w *Watcher) relevant(messageType uint16, data []byte) bool {
 	switch messageType {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:

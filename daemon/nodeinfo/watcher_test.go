@@ -98,7 +98,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	return l
 }
 
-// A child process starts in this thread's network namespace, which is the lab.
+// A child process starts in this thread's network namespace.
 func (l *lab) ip(args string) {
 	l.Helper()
 	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -106,7 +106,7 @@ func (l *lab) ip(args string) {
 	}
 }
 
-// want waits until the host has exactly the wanted addresses, written as "address@interface" with "*" for a primary
+// want waits until the host has exactly the listed addresses, written as "address@interface" with "*" for a primary
 // address.
 func (l *lab) want(want ...string) {
 	l.Helper()
@@ -306,7 +306,7 @@ func TestLinkKind(t *testing.T) {
 	l.quiet()
 }
 
-// batch adds 2,000 addresses in 10.net.0.0/16 to lo, and deletes all of them but the last.
+// batch adds 2,000 addresses in 10.net.0.0/16 to lo, and deletes all of them except the last.
 func (l *lab) batch(net int) {
 	l.Helper()
 	l.batchOn("lo", net, 2000)

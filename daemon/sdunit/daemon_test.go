@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// blocking is a backend that hangs and ignores its context.
+// blocking is a backend whose Apply method hangs and ignores its context.
 type blocking struct{ release chan struct{} }
 
 func (b *blocking) Apply(context.Context, proxiers.Change) error {

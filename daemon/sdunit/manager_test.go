@@ -43,7 +43,7 @@ func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 	if count(sent, "READY=1") == 0 {
 		t.Error("a manager that reads again is not told that the daemon is ready")
 	}
-	n.Stopping() // Stopping must not block
+	n.Stopping() // NotifyStopping must not block
 }
 
 func TestInvalidNotifySocketWarnsOnce(t *testing.T) {

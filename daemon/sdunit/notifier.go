@@ -14,26 +14,26 @@ import (
 )
 
 const (
-	// eager and steady are the times between two reads of the daemon's state. The Notifier uses eager until the daemon
-	// is ready.
+	// eager and steadyPeriod are the times between two reads of the daemon's state. The Notifier uses startPeriod until
+	// the daemon is ready.
 	eager  = 100 * time.Millisecond
 	steady = time.Second
 	// statusEvery is the minimum time between two status lines, because each status line wakes up systemd and all its
 	// clients.
 	statusEvery = 5 * time.Second
-	// While the daemon is starting and its sync loop is alive, the Notifier requests extendBy more time every
-	// extendEvery.
+	// While the daemon is starting and its sync loop is alive, the Notifier requests extraTime from systemd once per
+	// extendPeriod.
 	extendEvery = 10 * time.Second
 	extendBy    = 30 * time.Second
-	// reloadPatience limits the time that a reload waits for the new configuration's sources, such as an unreachable
-	// API server. After reloadPatience, the Notifier reports the reload as done. During the wait, the previous Services
-	// keep working.
+	// reloadPatience is the maximum time that a reload waits for the new configuration's sources, such as an
+	// unreachable API server. The Notifier then reports the reload as done. During the wait, the previous Services keep
+	// working.
 	reloadPatience = 10 * time.Second
 )
 
 // View is the daemon's state at one point in time.
 type View struct {
-	// Status is the text of STATUS=. The Notifier sends each new text, but at most one every statusEvery.
+	// Status is the text of STATUS=. The Notifier sends each new text, but at most one per statusPeriod.
 	Status string
 	// Served reports whether the kernel is programmed and every follower has run at least once, even if a follower
 	// failed.
@@ -60,7 +60,7 @@ type Notifier struct {
 	ready     bool // READY=1 was sent
 	reloading bool // RELOADING=1 was sent, and READY=1 has not been sent since
 	stopping  bool
-	stalled   bool      // the stalled sync has been logged
+	stalled   bool      // the Notifier has logged the stalled sync
 	status    string    // status is the last text of STATUS=
 	statusAt  time.Time // statusAt is zero if the next text must be sent immediately
 	pinged    time.Time
@@ -178,7 +178,7 @@ func (n *Notifier) aliveLines() []string {
 }
 
 // Reloading notifies systemd that the daemon is reloading its configuration. systemd then expects READY=1 from
-// NotReloaded, or from Run with the new configuration. Before the first READY=1, Reloading does nothing.
+// NotifyReloadFailed, or from Run with the new configuration. Before the first READY=1, the call has no effect.
 func (n *Notifier) Reloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -89,8 +89,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during advances the fake clock and returns the datagrams that the Notifier has sent. during reads often, because a
-// socket's queue holds only a few datagrams.
+// during advances the fake clock and returns the datagrams that the Notifier has sent. The function reads often,
+// because a socket's queue holds only a few datagrams.
 func during(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -146,7 +146,7 @@ func TestReadyAfterFirstSync(t *testing.T) {
 	})
 }
 
-// The Notifier sends each new text, but at most one every statusEvery.
+// The Notifier sends each new text, but at most one per statusPeriod.
 func TestStatusIsSentOnChange(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.set(synced(1))

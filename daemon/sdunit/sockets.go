@@ -35,16 +35,16 @@ type Sockets struct {
 type socket struct {
 	addr netip.AddrPort
 	file *os.File
-	// unit is the socket's name if a socket unit created it. stored is the socket's name in the fd store. Under
-	// systemd, either unit or stored is set.
+	// unit is the name of a socket that a socket unit created. storedName is the name of a socket in the fd store.
+	// Under systemd, either unitName or storedName is set.
 	unit, stored string
 	claimed      bool // Listen was called
 	released     bool // Release was called, and the socket stays open
 }
 
 // Passed returns the files that the service manager passed, and removes their variables from the environment.
-// go-systemd (22.7) allocates memory for as many files as the environment specifies, so Passed ignores a number above
-// the process's limit on open files.
+// go-systemd (22.7) allocates memory for as many files as the environment specifies, so a number above the process's
+// limit on open files has no effect.
 func Passed() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -170,8 +170,8 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs reports whether Edgeway uses this name for a socket in the fd store. isOurs rejects a line break, which would
-// begin another assignment.
+// isOurs reports whether Edgeway uses this name for a socket in the fd store. The result is false for a name with a
+// line break, which would begin another assignment.
 func isOurs(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

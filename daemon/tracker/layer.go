@@ -12,8 +12,8 @@ type layer struct {
 	// changes counts the changes to objects other than Documents, which describe faults.
 	changes uint64
 
-	// Only a fallback uses hidden and retired. hidden holds the objects that the primary layer deleted. retired reports
-	// whether the primary layer has replaced the fallback.
+	// Only a fallback uses deletedKeys and retired. deletedKeys holds the keys of the objects that the primary layer
+	// deleted. retired reports whether the primary layer has replaced the fallback.
 	hidden  map[source.Key]struct{}
 	retired bool
 }

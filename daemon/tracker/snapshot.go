@@ -35,7 +35,7 @@ type Snapshot struct {
 	APIPorts []uint16
 	// Problems lists the faults of all objects, sorted by object.
 	Problems []fault.Fault
-	// Triggers lists the trigger times (EndpointSlice.Triggered) of the changes since the previous snapshot.
+	// Triggers lists the trigger times (EndpointSlice.TriggerTime) of the changes since the previous snapshot.
 	Triggers []time.Time
 }
 

@@ -127,7 +127,7 @@ func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	t.update(key, before)
 }
 
-// synced marks the layer as synced and retires its fallbacks. The caller must hold the lock.
+// synced marks the layer as synced and removes the objects of its fallbacks. The caller must hold the lock.
 func (t *Tracker) synced(l *layer) {
 	if l.synced {
 		return
@@ -184,7 +184,7 @@ func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	return nil
 }
 
-// settled reports whether Snapshot may return a snapshot; see Snapshot for the conditions.
+// settled reports whether the conditions that Snapshot documents hold.
 func (t *Tracker) settled() bool {
 	known := false
 	for _, l := range t.layers {

@@ -21,8 +21,8 @@ type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first snapshot
 
-	// merged holds each Service with its EndpointSlices. Spec is nil if only EndpointSlices exist. The view replaces a
-	// changed Service and never modifies it, because snapshots share Services.
+	// merged maps each name to the Service and its EndpointSlices. Spec is nil if only EndpointSlices exist. The view
+	// replaces a changed Service and never modifies it, because snapshots share Services.
 	merged map[Name]*Service
 	nodes  map[string]*source.Node
 	cidrs  map[string]*source.ServiceCIDR

@@ -31,8 +31,8 @@ type Server struct {
 	// reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// Down is called with the reason when the server stops serving, and with nil when the server starts serving. Down
-	// may be nil.
+	// Down is called with the reason when the server stops serving, and with nil when the server starts serving. The
+	// function may be nil.
 	Down func(error)
 }
 
