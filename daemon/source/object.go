@@ -51,7 +51,7 @@ func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 // a fault that counts the rest.
 const maxFaults = 20
 
-// Faults collects the faults of one object. On a nil *Faults, Room returns false and Addf does nothing.
+// Faults collects the faults of one object. On a nil *Faults, HasRoom returns false and Addf does nothing.
 type Faults struct {
 	Object Key
 	list   []fault.Fault
@@ -67,14 +67,14 @@ func (f *Faults) Room() bool {
 	return f != nil && len(f.list) < maxFaults
 }
 
-// Addf calls Room and, if it returns true, adds the fault that FaultOf returns.
+// Addf calls HasRoom and, if the result is true, adds the fault that FaultOf returns.
 func (f *Faults) Addf(field, format string, args ...any) {
 	if f.Room() {
 		f.Add(FaultOf(f.Object, field, format, args...))
 	}
 }
 
-// Add adds a fault. Call Add only after Room has returned true.
+// Add adds a fault. Call Add only after HasRoom has returned true.
 func (f *Faults) Add(found fault.Fault) { f.list = append(f.list, found) }
 
 // List returns the faults, or nil if there are none.
@@ -123,7 +123,7 @@ type Service struct {
 	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
 	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
 	// SourceRanges restricts which clients can reach LoadBalancerIPs, separately for each address family. If a family
-	// has no ranges, any client can connect unless NoSources lists the family.
+	// has no ranges, any client can connect unless BlockedFamilies lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
 	// NoSources lists the families whose source ranges were all invalid, so no client of these families can connect.
 	NoSources []plan.Family `json:"noSources,omitempty"`
@@ -174,8 +174,8 @@ type EndpointSlice struct {
 	Family    plan.Family `json:"family"`
 	Ports     []SlicePort `json:"ports,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints,omitempty"`
-	// Triggered is the time of the change that caused this version of the slice, or zero if the time is unknown. The
-	// time comes from the annotation endpoints.kubernetes.io/last-change-trigger-time.
+	// Triggered is the time of the change that caused this version of the slice, or zero if the time is unknown.
+	// Edgeway reads the time from the annotation endpoints.kubernetes.io/last-change-trigger-time.
 	Triggered time.Time `json:"triggered,omitzero"`
 	// Manifest reports whether the slice comes from a file on this host. Only root can write the file, so an endpoint
 	// can have an address of this host.
@@ -272,7 +272,7 @@ type ServerAddr struct {
 	Missing time.Time `json:"missing,omitzero"`
 }
 
-// Holding describes a port that several Services claim, and names the Service that owns it.
+// Holding describes a port that several Services request, and names the Service that owns the port.
 type Holding struct {
 	Addr      netip.Addr    `json:"addr,omitzero"` // invalid if the port is a port of the host
 	Protocol  plan.Protocol `json:"protocol"`

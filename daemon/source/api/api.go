@@ -19,7 +19,7 @@ func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 // Networking returns the API group and version of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo adds to a scheme the kinds that Edgeway reads. Registering all kinds of the three API groups would add 3 MB to
+// AddTo adds the kinds that Edgeway reads to a scheme. Registering all kinds of the three API groups would add 3 MB to
 // the program.
 func AddTo(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})

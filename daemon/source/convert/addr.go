@@ -110,8 +110,8 @@ func checkUnicast(a netip.Addr) error {
 }
 
 // metadata lists addresses of cloud metadata services, which give a host its identity and credentials. Most clouds use
-// 169.254.169.254, which is link-local. An endpoint may have a listed address, because a pod network can contain
-// 100.100.100.200. To forbid endpoints at these addresses, set proxy.deny_endpoints.
+// 169.254.169.254, which is link-local. An endpoint may have an address from this list, because a pod network can
+// contain 100.100.100.200. To forbid endpoints at these addresses, set proxy.deny_endpoints.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba

@@ -96,7 +96,7 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// repeats reports whether a key occurs twice. For a short list, a map would use more memory than the list.
+// repeats reports whether a key occurs more than once. For a short list, a map would use more memory than the list.
 func repeats[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {

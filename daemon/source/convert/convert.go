@@ -19,7 +19,7 @@ import (
 // Converter converts objects and shares the strings that many objects contain: namespaces, node names, zones and port
 // names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// Before, if not nil, is called with the key of each object before its conversion. Tests use Before to cause
+	// Before, if not nil, is called with the key of each object before its conversion. Tests use this hook to cause
 	// panics.
 	Before  func(source.Key)
 	strings map[string]string

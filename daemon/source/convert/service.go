@@ -33,8 +33,8 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	return contained(c, key, func() *source.Service { return c.service(s) }), true
 }
 
-// utc returns the zero time for a year that JSON cannot encode, because such an object would miss in the last-known
-// state.
+// utc returns t in UTC, or the zero time if JSON cannot encode the year. The last-known state could not contain an
+// object with that year.
 func utc(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() > 9999 {
 		return time.Time{}

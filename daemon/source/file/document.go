@@ -32,8 +32,8 @@ type document struct {
 	at map[source.Key]string
 	// broken contains the invalid objects, which hold only faults.
 	broken map[source.Key]bool
-	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. more counts the
-	// other reasons. A usable object stores its own faults.
+	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. omittedFaults
+	// counts the other reasons. A usable object stores its own faults.
 	faults  []fault.Fault
 	more    int
 	ignored []ignored
@@ -178,7 +178,7 @@ func (d *document) unparsable(path string, p part, err error) {
 
 var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)
 
-// inFile returns the error with line numbers that count from the start of the file.
+// inFile returns the error with line numbers relative to the start of the file.
 func inFile(p part, err error) error {
 	shift := p.lines - 1 // parsePart inserted a line before the document
 	if strings.Contains(err.Error(), "did not find expected ','") {

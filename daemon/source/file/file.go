@@ -12,9 +12,9 @@
 // document, a file or a path is unusable, Edgeway removes no object: a half-written, wrongly edited or unreadable file
 // removes no Service, and neither does a renamed directory. An empty directory or file also counts as unusable if it
 // contained objects before. A file system that is not mounted looks like an empty directory, and a power failure can
-// leave an empty file. When Edgeway starts, the same rules apply to the objects that Options.Known returns. Once every
-// document is readable, Edgeway removes the objects that no document contains any more. If several documents contain
-// the same object, Edgeway uses the first one, in order of path and line.
+// leave an empty file. When Edgeway starts, the same rules apply to the objects that Options.KnownObjects returns. Once
+// every document is readable, Edgeway removes the objects that no document contains any more. If several documents
+// contain the same object, Edgeway uses the first one, in order of path and line.
 //
 // A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a cluster
 // Service, but keeps the addresses and NodePorts that it already owns. To give a Service precedence, set its
@@ -46,7 +46,7 @@ type Options struct {
 	// NodeName is the name of the host's Node. Edgeway ignores all other Nodes.
 	NodeName string
 	// Known returns the objects that the previous run read from the files. ok is false if these objects are unknown.
-	// Known may be nil.
+	// The function may be nil.
 	Known func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
@@ -72,8 +72,8 @@ type Source struct {
 	recalled  bool          // whether served still contains the previous run's objects
 	began     bool          // whether begin has loaded the previous run's objects
 	said      bool          // whether Synced was called
-	late      time.Duration // see the constant late
-	coarse    time.Duration // see the constant coarse
+	late      time.Duration // see the constant slowReadTime
+	coarse    time.Duration // see the constant timestampMargin
 }
 
 var _ source.Source = (*Source)(nil)
@@ -119,14 +119,14 @@ func (s *Source) Place(key source.Key) string {
 
 // These times control when Edgeway reads the files.
 const (
-	// quiet is the time that the files must stay unchanged before Edgeway reads them. settle is the longest time that
-	// Edgeway waits for the changes to stop.
+	// quiet is the time that the files must stay unchanged before Edgeway reads them. maxChangeWait is the longest time
+	// that Edgeway waits for the changes to stop.
 	quiet  = 100 * time.Millisecond
 	settle = time.Second
 	// poll is the time between two reads if the kernel reports no change. The kernel sends no events for changes behind
 	// symbolic links or on network file systems.
 	poll = 30 * time.Second
-	// faultyPoll replaces poll while a path is unreadable or not watched.
+	// faultyPoll replaces pollPeriod while a path is unreadable or not watched.
 	faultyPoll = 5 * time.Second
 	// late is the time without progress after which Edgeway reports a slow read. Reading 40 MiB takes several seconds
 	// on a small board, and reading 100,000 Services takes a minute if other programs keep the CPUs busy.
@@ -136,8 +136,8 @@ const (
 )
 
 // Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first read.
-// Otherwise, Run calls Synced after the first read that is complete enough (see reading.counts). Until Run has called
-// Synced, Edgeway removes no object from the host.
+// Otherwise, Run calls Synced after the first read that is complete enough (see reading.countsAsComplete). Until Run
+// has called Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.begin(sink)
 	w := newWatcher(&s.options)
@@ -173,7 +173,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 }
 
 // Read reads all files once and passes the objects to the sink. If an object is unreadable, Read passes the version
-// from Options.Known.
+// from Options.KnownObjects.
 func Read(o Options, sink source.Sink) source.Status {
 	s, r := New(o), &reading{}
 	s.begin(sink)

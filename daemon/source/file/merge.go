@@ -21,9 +21,10 @@ type reading struct {
 	objects  map[source.Key]source.Object
 	places   map[source.Key]place
 	paths    []fault.Fault // the faults of unreadable paths
-	// unread reports whether a path was unreadable. fresh reports whether any object comes from a readable file.
+	// unread reports whether a path was unreadable. hasReadableObject reports whether any object comes from a readable
+	// file.
 	unread, fresh bool
-	// faults lists the first reasons why the read is incomplete, and more counts the other reasons.
+	// faults lists the first reasons why the read is incomplete, and omittedFaults counts the other reasons.
 	faults []fault.Fault
 	more   int
 	// kept lists the Services that Edgeway still serves although no readable document contains them.
@@ -49,8 +50,8 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a read can count as complete even if the previous run's objects are unknown. counts returns
-// false for a read that has faults and no objects, because it looks like an empty cluster.
+// counts reports whether a read can count as complete even if the previous run's objects are unknown. The result is
+// false for a read with faults and without objects, because it looks like an empty cluster.
 func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
 
 // fault explains why the read is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the read

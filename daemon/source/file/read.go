@@ -27,7 +27,7 @@ type manifest struct {
 	// the file again.
 	stamp     syscall.Stat_t
 	documents []*document
-	// ended reports whether the file ends, or once ended, with the document end marker.
+	// ended reports whether the file ends, or has ever ended, with the document end marker.
 	ended bool
 	// fault explains why the file is currently unreadable. If fault is not nil, documents holds the last readable
 	// version.
@@ -222,8 +222,8 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// settled reports whether any later write to the file will change its stamp. For a stamp in the future, settled returns
-// false.
+// settled reports whether any later write to the file will change its stamp. The result is false for a stamp in the
+// future.
 func (s *Source) settled(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
 }

@@ -303,8 +303,8 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks every attempt to open the directory until the test calls release, as a network file system does while its
-// server is down.
+// hang blocks every attempt to open the directory until the test calls release. A network file system blocks in the
+// same way while its server is down.
 func (f *folder) hang() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)

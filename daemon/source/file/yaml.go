@@ -28,8 +28,8 @@ func toJSON(text []byte) ([]byte, error) {
 // v3.0) limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand returns the budget minus the size of a node. The result is negative if the node exceeds the budget or is nested
-// too deeply.
+// expand returns the budget minus the size of a node. A negative result means that the node exceeds the budget or is
+// nested too deeply.
 func expand(n *yaml.Node, budget, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias

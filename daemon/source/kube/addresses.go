@@ -17,8 +17,8 @@ const (
 	// keepAddr is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
 	// name stopped resolving to the address must be older than keepAddr.
 	keepAddr = 7 * 24 * time.Hour
-	// proofStep is the resolution of proof times. Edgeway writes each change to disk, and a connection in use proves
-	// its address every minute.
+	// proofStep is the resolution of proof times. Because Edgeway writes each change to disk, proof times have a low
+	// resolution: a connection in use proves its address every minute.
 	proofStep = time.Hour
 )
 

@@ -19,8 +19,8 @@ const maxSkew = 10 * time.Second
 // clock estimates the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// server is the time in the response, with a resolution of one second. heard is the time when the source received
-	// it.
+	// serverTime is the time in the response, with a resolution of one second. receivedAt is the time when the source
+	// received the response.
 	server, heard time.Time
 }
 
@@ -35,8 +35,8 @@ func (c *clock) note(resp *http.Response) {
 	c.server, c.heard = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns how far this host's clock is ahead of the API server's clock. Because ahead uses the monotonic clock,
-// the result is correct as soon as a program has set the host's clock. ok is false before the first response.
+// ahead returns how far this host's clock is ahead of the API server's clock. The calculation uses the monotonic clock,
+// so the result is correct as soon as a program has set the host's clock. ok is false before the first response.
 func (c *clock) ahead() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

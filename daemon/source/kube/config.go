@@ -238,7 +238,7 @@ func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 	if errors.Is(err, exec.ErrNotFound) {
 		return fixable(fixCommand, err)
 	}
-	return err // the cause matters: a file system that is not mounted yet is no permanent error
+	return err // the cause matters: a missing file is not a permanent error if its file system is not mounted yet
 }
 
 func (r *reader) readKeyPair(user *api.AuthInfo, expiries map[string]Expiry) error {

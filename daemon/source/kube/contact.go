@@ -17,8 +17,8 @@ type Contact struct {
 	Server string // the URL of the API server
 	// Took is the time from the request to the response.
 	Took time.Duration
-	// Ahead is how far this host's clock is ahead of the server's clock, with a resolution of one second. Dated reports
-	// whether Ahead is known.
+	// Ahead is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
+	// SkewKnown reports whether ClockSkew is known.
 	Ahead time.Duration
 	Dated bool
 	// Fault explains why Edgeway cannot read Services, or is the zero Fault.

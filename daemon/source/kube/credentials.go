@@ -85,7 +85,7 @@ func (s *Source) Expiries() map[string]Expiry {
 }
 
 // poll reads the kubeconfig periodically until ctx is done. When the content changes, poll sends a new client to
-// s.replaced.
+// s.newClients.
 func (s *Source) poll(ctx context.Context) {
 	for sleep(ctx, credentialPoll) == nil {
 		if next := s.reload(); next != nil {

@@ -265,8 +265,8 @@ func byFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// found logs a message when the host name stops or starts leading to the API server. why is nil if the host name leads
-// there.
+// found logs a message when the host name stops or starts leading to the API server. If the host name leads to the API
+// server, why is nil.
 func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.astray.Swap(why != nil); {
 	case why != nil && !before:

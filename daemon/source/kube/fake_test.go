@@ -34,7 +34,8 @@ type fakeAPI struct {
 
 	// hook may respond to a request itself, and then returns true. hook runs with mu locked.
 	hook func(w http.ResponseWriter, r request) bool
-	// broken responds to all requests instead of the fake API server. breakWith closes cut when broken changes.
+	// broken responds to all requests instead of the fake API server. breakWith closes brokenChanged when brokenHandler
+	// changes.
 	broken http.HandlerFunc
 	cut    chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.
@@ -223,7 +224,8 @@ func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	}
 }
 
-// follow sends bookmarks as a real API server does: every minute, and two seconds before the end of the watch.
+// follow serves a watch, and sends bookmarks as a real API server does: every minute, and two seconds before the end of
+// the watch.
 func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(req.get("timeoutSeconds"))

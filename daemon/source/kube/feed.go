@@ -102,8 +102,8 @@ const (
 	// after probeOvertime. A long watch and the test watch that follows it detect a silent API server within 90 s.
 	overtime      = 20 * time.Second
 	probeOvertime = 5 * time.Second
-	// silence is the longest time without data that Edgeway tolerates during a list. An API server aborts a list that
-	// is not ready within a minute.
+	// silence is the longest time that Edgeway waits for data during a list. An API server aborts a list that is not
+	// ready within a minute.
 	silence = 75 * time.Second
 )
 
@@ -296,7 +296,8 @@ func (f *feed) nextWatch() *watcher {
 	return w
 }
 
-// watchFailed returns an error that the reflector (client-go v0.37.2) handles correctly.
+// watchFailed converts the error of a failed watch to an error that the reflector (client-go v0.37.2) handles
+// correctly.
 func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	switch {
 	case c.list && refusesStream(err):

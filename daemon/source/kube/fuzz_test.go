@@ -76,7 +76,8 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// received calls use with a store, and fails the test if an object is invalid or the call allocates too much memory.
+// received calls use with a store, and fails the test if the store receives an invalid object or the call allocates too
+// much memory.
 func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})

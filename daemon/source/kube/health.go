@@ -27,7 +27,7 @@ type health struct {
 	bookmarkless time.Time
 }
 
-// ok records that Edgeway decoded a list or an event.
+// ok records that the API server works, because Edgeway has decoded a list or an event.
 func (h *health) ok() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -73,7 +73,7 @@ type Source struct {
 	listed  atomic.Pointer[client] // the client that last listed all objects, or nil
 	feeds   []*feed
 	panics  chan error       // from the source's goroutines
-	told    source.APIServer // the last value passed to the sink; only Run uses it
+	told    source.APIServer // the last value that Run passed to the sink; only Run uses this field
 	// replaced receives a client for each kubeconfig that differs from the one in use.
 	replaced chan *client
 
@@ -240,7 +240,7 @@ func (s *Source) tellAddrs(sink source.Sink) {
 	}
 }
 
-// sync passes on the addresses of the API server before calling Synced, because a plan needs them.
+// sync passes the addresses of the API server to the sink and then calls Synced, because a plan needs the addresses.
 func (s *Source) sync(sink source.Sink) {
 	s.tellAddrs(sink)
 	s.listed.Store(s.client.Load())

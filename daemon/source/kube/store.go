@@ -22,8 +22,8 @@ type store struct {
 
 	converter convert.Converter
 	// known contains all objects that the sink has from this store, and shares them with the receiver behind the sink.
-	// When ctx is done, known may contain more objects than the sink, because the events that the sink has not received
-	// are lost.
+	// When ctx is done, the map may contain more objects than the sink, because the events that the sink has not
+	// received are lost.
 	known map[source.Key]source.Object
 	// past lists the keys of objects from earlier stores until the store receives the first complete list.
 	past []source.Key

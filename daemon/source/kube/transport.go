@@ -57,7 +57,7 @@ var (
 
 type callKey struct{}
 
-// in returns a context for a request that the transport then records in c.
+// in returns a context for a request. The transport then records the request in c.
 func (c *call) in(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
 
 // RoundTrip implements http.RoundTripper.

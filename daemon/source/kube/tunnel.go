@@ -13,15 +13,15 @@ type tunnels struct {
 	mu sync.Mutex
 	// used reports whether connections use a proxy and the client verifies the certificate of the server behind it.
 	used bool
-	// unproven maps the local address of each connection without a complete TLS handshake to a timer.
+	// unproven maps the local address of each connection to a timer until the TLS handshake is complete.
 	unproven map[string]*time.Timer
 	failed   map[netip.Addr]time.Time
 }
 
 const (
-	// tunnelTime limits the TLS handshake at an address that is not proven.
+	// tunnelTime is the maximum time for a TLS handshake at an address that is not proven.
 	tunnelTime = 4 * time.Second
-	// provenTunnelTime limits the TLS handshake at a proven address, which may be slow.
+	// provenTunnelTime is the maximum time for a TLS handshake at a proven address, which may be slow.
 	provenTunnelTime = 10 * time.Second
 	// The dialer skips a failed address for failedTime.
 	failedTime = 30 * time.Second
@@ -62,7 +62,7 @@ func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	})
 }
 
-// proven cancels the time limit of a connection after the TLS handshake.
+// proven cancels a connection's time limit after the TLS handshake.
 func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -127,9 +127,9 @@ var (
 
 const (
 	atOnce = 5 * time.Second
-	// doubt is the maximum age of the last contact when a watch ends without an event. If the contact is older, the
-	// reflector must request a list: API servers before v1.29, and API servers that have restored an older state, may
-	// send no bookmarks.
+	// doubt is the maximum age of the last contact when a watch ends without an event. If the last contact is older,
+	// the reflector must request a list: API servers before v1.29, and API servers that have restored an older state,
+	// may send no bookmarks.
 	doubt = 4 * time.Minute
 )
 

@@ -89,7 +89,7 @@ const (
 	maxLine = 8 << 20
 )
 
-// newLines returns a line scanner with bounded memory.
+// newLines returns a line scanner that uses a limited amount of memory.
 func newLines(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine+1)

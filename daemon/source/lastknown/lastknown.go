@@ -38,11 +38,12 @@ type Options struct {
 	Changes func() (n uint64, synced bool)
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
-	// Confirmed returns the time when the source last confirmed the state, for Age. By default, the time of the write
-	// counts as the confirmation.
+	// Confirmed returns the time when the source last confirmed the state, which Age then returns. By default, Age
+	// returns the time of the write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
-	// Before, if not nil, is called with the key of each object that the Store loads. Tests use Before to cause panics.
+	// Before, if not nil, is called with the key of each object that the Store loads. Tests use this hook to cause
+	// panics.
 	Before func(source.Key)
 }
 
@@ -126,7 +127,7 @@ func (s *Store) ServerAddrs() []source.ServerAddr {
 	return s.server
 }
 
-// Recall loads the state only for Held and ServerAddrs, and writes nothing to disk.
+// Recall loads the state only for Holdings and ServerAddrs, and writes nothing to disk.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.Before)
 	if err == nil && st.cluster.same(s.o.Cluster()) {
@@ -219,7 +220,7 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// setAside renames a damaged snapshot, so that the operator can examine it, and returns the new path.
+// setAside renames a damaged snapshot so that the operator can examine it, and returns the new path.
 func (s *Store) setAside() string {
 	path := filepath.Join(s.dir, snapshotName)
 	aside := path + ".damaged"

@@ -69,7 +69,7 @@ func (s *Store) Record(ctx context.Context) {
 }
 
 // Commit tells the Store that the host is in sync with the source's objects and that the Store can save them. Commit
-// has no effect until the source has listed all objects. held lists the sorted holdings that Held returns after a
+// has no effect until the source has listed all objects. held lists the sorted holdings that Holdings returns after a
 // restart. The caller must not modify held afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	n, synced := s.o.Changes()
@@ -153,7 +153,7 @@ func (s *Store) written(r *revision, at time.Time, err error) {
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// failed wraps an error but omits the name of the temporary file, so that repeated faults have the same message.
+// failed wraps an error but omits the name of the temporary file, so repeated faults have the same message.
 func (s *Store) failed(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
@@ -196,7 +196,7 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	l := newLineWriter(w)
 	if !l.write(head) {
-		head.Held = nil // Held only settles which of several Services gets an address
+		head.Held = nil // without holdings, Edgeway only decides again which of several Services gets an address
 		if !l.write(head) {
 			return 0, errors.New("the header does not fit into a line")
 		}
