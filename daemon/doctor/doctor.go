@@ -1,7 +1,7 @@
 // Package doctor finds out why connections to Services fail on this host although Edgeway's rules are correct.
 //
 // A Check inspects one aspect of the host and returns findings with their fixes. "edgeway doctor" runs all checks,
-// whether or not a daemon is running. The daemon repeats the cheap checks (Rounds) and reports their findings as its
+// whether or not a daemon is running. The daemon repeats the cheap checks (Monitor) and reports their findings as its
 // own faults.
 package doctor
 

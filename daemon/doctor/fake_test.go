@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fake is an in-memory System. While Rounds runs, a test must call edit to change the system.
+// fake is an in-memory System. While a Monitor runs, a test must call edit to change the system.
 type fake struct {
 	mu                sync.Mutex
 	files             map[string]string

@@ -26,7 +26,7 @@ type Rounds struct {
 	found []fault.Fault
 }
 
-// RoundsOptions are the dependencies of Rounds. All fields are required.
+// RoundsOptions holds the dependencies of a Monitor. All fields are required.
 type RoundsOptions struct {
 	Host func() *Host
 	// Moved receives a value after a change to the host's network.
@@ -39,7 +39,7 @@ const (
 	roundsPeriod = 50 * time.Second
 	settle       = 500 * time.Millisecond
 	afterMove    = 5 * time.Second // minRunGap is the minimum time between two runs
-	// filterPeriod is the minimum time during which Rounds reports packets that the reverse path filter dropped.
+	// filterPeriod is the minimum time during which a Monitor reports packets that the reverse path filter dropped.
 	filterPeriod = 2 * roundsPeriod
 	// faultPeriod is the time between two runs while a problem exists. faultPeriod is shorter than roundsPeriod,
 	// because an operator who fixes the problem waits for the result.
@@ -49,7 +49,7 @@ const (
 	confirmed = 3 * time.Second
 )
 
-// NewRounds returns a Rounds that has not run any check yet.
+// NewRounds returns a Monitor that has not run any check yet.
 func NewRounds(o RoundsOptions) *Rounds {
 	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
 }

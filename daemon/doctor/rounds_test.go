@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onRounds runs Rounds in a synctest bubble. The test can change the host while Rounds sleeps.
+// onRounds runs a Monitor in a synctest bubble. The test can change the host while the Monitor sleeps.
 func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{})) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
@@ -76,8 +76,8 @@ func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
 	})
 }
 
-// Within a minute, Rounds finds a fault that no event announces, such as a full connection-tracking table. A fault that
-// disappears immediately, as during the renewal of a DHCP lease, is gone after the second run and is not logged.
+// Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. A fault
+// that disappears immediately, as during the renewal of a DHCP lease, is gone after the second run and is not logged.
 func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
 		r.Planned()
@@ -152,8 +152,8 @@ func (c *counting) Read(path string) (string, error) {
 	return c.fake.Read(path)
 }
 
-// A problem stays in the list while the checks cannot inspect the host. Rounds reports the problem neither as fixed
-// nor as new.
+// A problem stays in the list while the checks cannot inspect the host. The Monitor reports the problem neither as
+// fixed nor as new.
 func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
@@ -238,7 +238,7 @@ func TestRoundsNow(t *testing.T) {
 	})
 }
 
-// Rounds reports packets that the reverse path filter dropped, but only for a few minutes.
+// The Monitor reports packets that the reverse path filter dropped, but only for a few minutes.
 func TestRoundsForgetReversePathFilterDrops(t *testing.T) {
 	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")

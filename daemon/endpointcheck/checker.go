@@ -33,7 +33,7 @@ const (
 // during Run.
 type Checker struct {
 	lines          Lines
-	dial           dialFunc // Use and tests set dial
+	dial           dialFunc // Configure and tests set dial
 	settings       Settings
 	changed, wake  chan struct{}
 	dead           atomic.Pointer[Dead]
@@ -179,7 +179,7 @@ func (c *Checker) Run(ctx context.Context) error {
 	}
 }
 
-// adjust sets the rate so that each target is checked slightly more often than once per interval.
+// adjust sets a rate at which the Checker checks each target slightly more often than once per interval.
 func (c *Checker) adjust(pace *rate.Limiter) {
 	limit := min(1.05*float64(c.Endpoints())/c.settings.Interval.Seconds(), maxRate)
 	pace.SetLimit(rate.Limit(limit))

@@ -206,7 +206,7 @@ func TestLocalErrorsKeepVerdict(t *testing.T) {
 	})
 }
 
-// The Checker checks each endpoint once per interval, and stops when the endpoint is removed.
+// The Checker checks each endpoint once per interval, and stops when the planner removes the endpoint.
 func TestChecksFollowTargets(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.Follow(Targets{All: true, Add: many(3)})

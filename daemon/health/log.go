@@ -26,7 +26,7 @@ const (
 type FaultLog struct {
 	lines  *journal.Damper
 	except []string
-	known  map[string]*known // known holds the faults of the previous read, by key
+	known  map[string]*known // knownFaults holds the faults of the previous read, by key
 }
 
 // NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the pipeline's faults and the faults

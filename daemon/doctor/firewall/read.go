@@ -71,7 +71,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// tables reads the tables one at a time, and the nat tables of iptables last. A nat table matters only if another
+// tables reads the tables one at a time, and reads the nat tables of iptables last. A nat table matters only if another
 // program translates connections, and may be huge if Edgeway translates them.
 func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
@@ -107,7 +107,7 @@ func ofIPTables(t nft.Table) bool {
 	return known && (t.Family == "ip" || t.Family == "ip6")
 }
 
-// table reads a table, unless it was too large recently.
+// table reads a table unless its last listing, less than ten minutes ago, was too large.
 func (r *reader) table(ctx context.Context, s source) *table {
 	failed := newTable(s.Family, s.Name)
 	if failed.err = errTooBig; time.Now().Before(r.tooBig[s]) {

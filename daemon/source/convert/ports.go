@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// protocolPort must be unique within a Service.
+// protocolPort is a protocol with a port. Each protocolPort must be unique within a Service.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16

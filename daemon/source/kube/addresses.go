@@ -37,7 +37,7 @@ type addresses struct {
 	fixed bool
 	// proven lists the proven addresses, latest proof first.
 	proven []source.ServerAddr
-	// recalled reports whether proven includes the addresses of the previous run.
+	// recalled reports whether provenAddrs includes the addresses of the previous run.
 	recalled bool
 }
 

@@ -21,7 +21,7 @@ import (
 type client struct {
 	host      string            // the server's URL as written in the kubeconfig
 	cas       []string          // see Source.Cluster
-	digest    [sha256.Size]byte // of the kubeconfig; see access
+	digest    [sha256.Size]byte // the checksum of the kubeconfig; see access
 	server    *url.URL
 	transport *transport
 	params    runtime.ParameterCodec

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs f in a goroutine. If f panics, Run panics too, so that its caller can restart it.
+// work runs f in a goroutine. If f panics, Run also panics, so the caller can restart the source.
 func (s *Source) work(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }

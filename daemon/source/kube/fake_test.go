@@ -44,7 +44,7 @@ type fakeAPI struct {
 	// as a proxy does.
 	noMinutes bool
 	idleLimit time.Duration
-	// fakeAPI.hang closes hung to simulate an API server that hangs with open connections.
+	// fakeAPI.hang closes hangStarted to simulate an API server that hangs with open connections.
 	hung chan struct{}
 }
 

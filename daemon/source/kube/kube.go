@@ -69,10 +69,10 @@ type Source struct {
 	log     *slog.Logger
 	options Options
 	dialer  *dialer
-	client  atomic.Pointer[client] // for the kubeconfig in use
+	client  atomic.Pointer[client] // the client for the kubeconfig in use
 	listed  atomic.Pointer[client] // the client that last listed all objects, or nil
 	feeds   []*feed
-	panics  chan error       // from the source's goroutines
+	panics  chan error       // receives the panics of the source's goroutines
 	told    source.APIServer // the last value that Run passed to the sink; only Run uses this field
 	// replaced receives a client for each kubeconfig that differs from the one in use.
 	replaced chan *client

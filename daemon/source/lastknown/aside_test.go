@@ -75,8 +75,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 	})
 }
 
-// After a downgrade, Edgeway cannot read the newer version's state, but does not treat it as damaged. If the older
-// version does not replace the state, the newer version can use it again after an upgrade.
+// After a downgrade, Edgeway cannot read the state that the later version saved, but does not treat the state as
+// damaged. Unless the earlier version replaces the state, the later version can use it again after an upgrade.
 func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

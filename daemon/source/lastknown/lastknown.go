@@ -38,8 +38,8 @@ type Options struct {
 	Changes func() (n uint64, synced bool)
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
-	// Confirmed returns the time when the source last confirmed the state, which Age then returns. By default, Age
-	// returns the time of the write.
+	// Confirmed returns the time when the source last confirmed the state, which SavedAt then returns. By default,
+	// SavedAt returns the time of the write.
 	Confirmed func() time.Time
 	Logger    *slog.Logger
 	// Before, if not nil, is called with the key of each object that the Store loads. Tests use this hook to cause
@@ -86,7 +86,7 @@ func New(dir string, o Options) *Store {
 // Name implements source.Source.
 func (s *Store) Name() string { return s.o.Name }
 
-// Status implements source.Source. LastContact is the time that Age returns.
+// Status implements source.Source. LastContact is the time that SavedAt returns.
 func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
