@@ -83,8 +83,9 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// judge finds the first drop of a packet that matched a rule in the trace table, because other programs may trace other
-// packets. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the loopback interface.
+// judge finds the first drop among the packets that matched a rule in the trace table. The other packets belong to the
+// traces of other programs. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the
+// loopback interface.
 func judge(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

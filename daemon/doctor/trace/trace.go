@@ -136,7 +136,7 @@ table inet %[1]s {
 `, table, answers, ip, addr, proto, f.From, f.To.Port(), leaving)
 }
 
-// Cleanup removes the table of an interrupted trace.
+// Cleanup removes the nft table that an interrupted trace left behind.
 func Cleanup(ctx context.Context) error {
 	tables, _, err := nft.Tables()
 	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: table}) {

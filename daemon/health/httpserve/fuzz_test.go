@@ -16,7 +16,7 @@ func (closed) Accept() (net.Conn, error) { return nil, net.ErrClosed }
 func (closed) Close() error              { return nil }
 func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
 
-// FuzzWebConfig reads arbitrary files as metrics.web_config. The server must accept exactly the files that
+// FuzzWebConfig sets metrics.web_config to arbitrary files. The server must accept exactly the files that
 // CheckWebConfig accepts when the daemon starts.
 func FuzzWebConfig(f *testing.F) {
 	dir := f.TempDir()

@@ -40,7 +40,7 @@ func HasUsers(path string) bool {
 	return err == nil && yaml.Unmarshal(text, &file) == nil && len(file.Users) > 0
 }
 
-// serve handles requests until the server is closed. exporter-toolkit reads the file for each connection, so
+// serve handles requests until the caller closes the server. exporter-toolkit reads the file for each connection, so
 // certificates and passwords can be replaced at any time.
 func serve(l net.Listener, server *http.Server, path string, log *slog.Logger) error {
 	if path == "" {

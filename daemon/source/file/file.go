@@ -51,7 +51,7 @@ type Options struct {
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// Before is passed to convert.Converter.
+	// Before, if not nil, is called with the key of each object before its conversion.
 	Before func(source.Key)
 }
 

@@ -64,7 +64,7 @@ func newClient(config *rest.Config, d *dialer) (*client, error) {
 		config.GroupVersion, config.APIPath = &group.gv, group.apiPath
 		*group.client, err = rest.RESTClientForConfigAndClient(config, &http.Client{Transport: c.transport})
 		if err != nil {
-			return nil, fmt.Errorf("make client for %s: %w", group.gv, err)
+			return nil, fmt.Errorf("create client for %s: %w", group.gv, err)
 		}
 	}
 	return c, nil
@@ -84,7 +84,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 			// client-go rejects a kubeconfig that has both a certificate authority and insecure-skip-tls-verify.
 			err = fixable("remove insecure-skip-tls-verify", err)
 		}
-		return fmt.Errorf("make transport: %w", err)
+		return fmt.Errorf("create transport: %w", err)
 	}
 	c.transport = &transport{base: base}
 	c.peers = []*url.URL{c.server}
@@ -139,7 +139,8 @@ func pingOften(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// innermost returns the transport that client-go has wrapped, or nil if it has another type.
+// innermost returns the transport that client-go has wrapped, or nil if the innermost transport is not an
+// *http.Transport.
 func innermost(rt http.RoundTripper) *http.Transport {
 	for {
 		w, ok := rt.(utilnet.RoundTripperWrapper)

@@ -60,7 +60,7 @@ type Options struct {
 	// Lookup returns the addresses of a host name. By default, the dialer queries this host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// Before is passed to convert.Converter.
+	// Before, if not nil, is called with the key of each object before its conversion.
 	Before func(source.Key)
 }
 

@@ -17,7 +17,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// liar accepts connections to the address at the API server's port, and passes each connection to treat.
+// liar accepts connections to the address on the API server's port, and passes each connection to treat.
 func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, (&source.APIServer{Name: apiURL}).Port()))

@@ -167,12 +167,12 @@ func (s *Store) failed(what string, err error) error {
 
 func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at time.Time) (size int64, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return 0, s.failed("make folder", err)
+		return 0, s.failed("create directory", err)
 	}
 	path := filepath.Join(s.dir, snapshotName)
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
-		return 0, s.failed("make snapshot", err)
+		return 0, s.failed("create snapshot", err)
 	}
 	defer file.Cleanup() //nolint:errcheck // Cleanup does nothing after the file was replaced
 	head := header{Format: snapshotFormat, Version: version, Cluster: s.o.Cluster(), At: at, Held: held}
