@@ -206,7 +206,7 @@ func abandon(from <-chan outcome[net.Conn]) {
 	}()
 }
 
-// byName resolves the host name, stores its addresses in tried, and tries each of them.
+// dialByName resolves the host name, stores its addresses in tried, and tries each of them.
 func (d *dialer) byName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
