@@ -47,7 +47,7 @@ func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Res
 // apiName is a host name in httptest's certificate, which is also valid for 127.0.0.1.
 const apiName = "example.com"
 
-// startByName prepares a source that connects to a fake API server by host name.
+// prepareByName prepares a source that connects to a fake API server by host name.
 func byName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeAPI, *running, string) {
 	t.Helper()
 	api := newFakeAPI(t)
