@@ -28,7 +28,7 @@ func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
 	return d
 }
 
-// checkedWorld is a world in which Edgeway checks all endpoints. Initially, all endpoints respond.
+// checkedWorld is a test fixture in which Edgeway checks all endpoints. Initially, all endpoints respond.
 type checkedWorld struct {
 	*world
 	dead *endpointcheck.Dead

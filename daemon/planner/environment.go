@@ -227,7 +227,7 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 const loopbackDevice = "lo"
 
 // uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no default
-// route determines the source address, uplinks adds the family to guessed.
+// route determines the source address, uplinks adds the family to guessedFamilies.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {

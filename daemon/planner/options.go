@@ -25,14 +25,14 @@ type Options struct {
 	Budget Budget
 	// Checks configures the endpoint checks.
 	Checks Checks
-	// Held returns the claims that Contested returned when the previous process exited. Only the first call to Plan
-	// calls Held. A previous plan takes precedence over Held. Held may be nil.
+	// Held returns the list that ContestedPorts returned when the previous process exited. Only the first call to Plan
+	// calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
 	Held func() []source.Holding
-	// Before, if not nil, is called with the key of each Service before the Planner plans it. Tests use Before to cause
-	// panics.
+	// Before, if not nil, receives the key of each Service before the Planner plans the Service. Tests use
+	// BeforeService to cause panics.
 	Before func(source.Key)
-	// beforeClaims, if not nil, is called with each Service before the Planner collects its claims. Tests use
-	// beforeClaims to cause a panic. For one version of a Service, beforeClaims must either always or never panic,
-	// because the Planner would otherwise remove claims that were never added.
+	// beforeClaims, if not nil, receives each Service before the Planner collects the Service's requests for ports.
+	// Tests use beforeClaims to cause a panic. For one version of a Service, beforeClaims must either always or never
+	// panic, because the Planner would otherwise remove requests that it never added.
 	beforeClaims func(*source.Service)
 }
