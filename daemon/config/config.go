@@ -1,9 +1,9 @@
 // Package config reads Edgeway's configuration: the TOML file edgeway.toml and its drop-ins, conf.d/*.toml.
 //
 // The schema (schema.go) is the only description of the keys, and defaults.go holds the default values. The schema
-// defines how a configuration is loaded, validated and printed. The commented file etc/edgeway/edgeway.toml and the key
-// list in the manual page edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the
-// schema is an error, unless an earlier version supported it (removed.go).
+// defines how the package loads, validates and prints a configuration. The schema is also the source of the commented
+// file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Loading is strict: a key that
+// is not in the schema is an error, unless removed.go lists the key.
 package config
 
 import (
@@ -63,7 +63,7 @@ const (
 	LocalCluster LocalPolicy = "cluster"
 )
 
-// Source holds the sources. After Load, at least one of Kube.Kubeconfig and File.Paths is set.
+// Source configures the sources. After Load, at least one of Kube.Kubeconfig and File.Paths is not empty.
 type Source struct {
 	Kube      Kube
 	File      File
@@ -125,12 +125,12 @@ const (
 )
 
 // NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
-// one family do not select addresses of the other family, and the zero value selects no address. Loopback must be
-// selected explicitly (KEP-6032): a wider range does not include it.
+// one family do not select addresses of the other family, and the zero value selects no address. A range selects
+// loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
 	// Primary selects one address of each family: the first one in Node.Addresses or in the Node object that is also an
 	// address of this host, or else the source address of the default route. If no address qualifies, Primary selects
-	// none.
+	// no address.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
@@ -235,7 +235,7 @@ type Metrics struct {
 	Address   string
 	WebConfig string // WebConfig is an absolute path, or ""
 	Pprof     bool
-	Services  bool // Services enables the number of connections of each Service
+	Services  bool // Services enables counting the connections to each Service
 }
 
 // Log configures the log, which the daemon writes to standard error.
