@@ -18,8 +18,8 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// childConfig names an environment variable for the path of a configuration. If the variable is set, the test binary
-// runs the daemon with that configuration.
+// childConfig is the name of an environment variable for the path of a configuration. If the variable is set, the test
+// binary runs the daemon with that configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// unit is a daemon on the lab's node. The test plays the role of systemd.
+// unit is a daemon on the lab's node. The test simulates systemd.
 type unit struct {
 	*testing.T
 	manager *sdtest.Manager
