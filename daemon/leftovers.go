@@ -38,7 +38,7 @@ type leftovers struct {
 // leftover is a Component that still has rules.
 type leftover struct {
 	proxiers.Component
-	// err is the error of the last cleanup, and failing is the time of the first failure.
+	// err is the error of the last cleanup, and failingSince is the time of the first failure.
 	err     error
 	failing time.Time
 }

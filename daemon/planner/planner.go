@@ -154,7 +154,7 @@ func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// transfer updates the ownership and returns the Services that are affected by changes to other Services.
+// transfer updates the ownership and returns the Services that changes to other Services affect.
 func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
