@@ -164,7 +164,7 @@ func probed(ctx context.Context, list []proxiers.Component, name string) (proxie
 	return b, err
 }
 
-// fallbackFix lists the commands that return to the configured backend.
+// fallbackFix contains the commands for returning to the configured backend.
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
 // fallback returns a warning while proxy.fallback replaces the configured backend.

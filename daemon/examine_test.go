@@ -63,7 +63,8 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 	}
 }
 
-// An invalid configuration is only a finding, because a daemon may still use a previous configuration.
+// For an invalid configuration, ExamineHost only returns a fault, because a daemon may still use a previous
+// configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {

@@ -163,7 +163,7 @@ func (u *unit) receive() {
 	}
 }
 
-// await waits for a datagram with the assignment, and discards all earlier datagrams.
+// await waits for a datagram with the given assignment, and discards all earlier datagrams.
 func (u *unit) await(assignment string) sdtest.Datagram {
 	u.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

@@ -25,8 +25,8 @@ const DefaultPath = "/etc/edgeway/edgeway.toml"
 // DefaultSocket is the daemon socket path that the commands use if the configuration is unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go documents its field. The comments here
-// document only the properties of the Go values.
+// Config is the effective configuration. In schema.go, the text of each key documents the key's field. The comments
+// here document only the properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -57,7 +57,7 @@ type Node struct {
 // LocalPolicy is the effect of the traffic policy Local on a host without a Node object.
 type LocalPolicy string
 
-// The local policies.
+// LocalDrop and LocalCluster are the local policies.
 const (
 	LocalDrop    LocalPolicy = "drop"
 	LocalCluster LocalPolicy = "cluster"
@@ -174,7 +174,7 @@ type Routes struct {
 // ServiceRoutes specifies when Edgeway maintains kernel routes to Service addresses.
 type ServiceRoutes string
 
-// The values of ServiceRoutes.
+// RoutesAuto, RoutesAlways and RoutesNever are the values of ServiceRoutes.
 const (
 	RoutesAuto   ServiceRoutes = "auto"
 	RoutesAlways ServiceRoutes = "always"
@@ -214,7 +214,7 @@ type TCPChecks struct {
 // CheckedSource is a source whose endpoints Edgeway checks.
 type CheckedSource string
 
-// Edgeway can check the endpoints from these sources.
+// CheckedFile and CheckedKube are the sources whose endpoints Edgeway can check.
 const (
 	CheckedFile CheckedSource = "file"
 	CheckedKube CheckedSource = "kube"

@@ -41,7 +41,7 @@ type Explanation struct {
 	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
 	// Out describes the failure of each of the Service's dead endpoints. A dead endpoint belongs to no pool while
-	// another endpoint responds.
+	// another endpoint of the Service responds.
 	Out []string `json:"out,omitempty"`
 	// Gaps contains a sentence for each feature that the backend or a follower implements differently from the plan.
 	Gaps []string `json:"gaps,omitempty"`

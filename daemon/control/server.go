@@ -34,7 +34,7 @@ import (
 // Options holds the functions that compute the responses. The server may call the functions in Options from any
 // goroutine.
 type Options struct {
-	// Socket is the path of the socket. A lock file with the suffix ".lock" remains next to the socket.
+	// Socket is the path of the Unix socket. A lock file with the suffix ".lock" remains next to the socket.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status

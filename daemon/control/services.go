@@ -62,7 +62,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The states are sorted from worst to best.
+// The following states are in order, from the worst to the best.
 const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address

@@ -124,8 +124,8 @@ func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	return proxiers.NewChange(p.reported, next)
 }
 
-// apply syncs the stage to target and reports whether it was out of sync. During an Apply, and after an error, Edgeway
-// treats the host's state as unknown.
+// apply syncs the stage to target and reports whether the stage was out of sync. During an Apply, and after an error,
+// Edgeway treats the host's state as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
 	if change.Empty() {

@@ -29,10 +29,10 @@ type Budget struct {
 	Port, Address, Endpoint int64
 }
 
-// maxServiceEndpoints limits the size of a Service: its endpoints multiplied by its ports. A port or address counts as
-// the number of endpoints that use the same amount of memory: with nftables, 20,000 ports reach the limit. A full sync
-// that writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint
-// uses twenty times as much memory with iptables as with nftables.
+// maxServiceEndpoints limits the size of a Service: the number of its endpoints multiplied by the number of its ports.
+// A port or address counts as the number of endpoints that use the same amount of memory: with nftables, 20,000 ports
+// reach the limit. A full sync that writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not
+// in bytes, because an endpoint uses twenty times as much memory with iptables as with nftables.
 const maxServiceEndpoints = 170_000
 
 // largest returns maxServiceEndpoints converted to bytes.

@@ -32,8 +32,7 @@ func wide(n int) func(*source.Service) {
 	}
 }
 
-// wideSlice returns an EndpointSlice with n ports, and with endpoints that have consecutive addresses, starting with
-// number first.
+// wideSlice returns an EndpointSlice with n ports. The parameter first is the number of the first endpoint's address.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -268,7 +267,7 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 }
 
 // The size limit is 170,000 endpoint-port pairs, regardless of the memory that a backend needs for an endpoint. With
-// iptables, a Service with 170,000 pairs takes 1 GB.
+// iptables, a Service with 170,000 pairs takes 1 GB of memory.
 func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()

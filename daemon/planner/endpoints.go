@@ -165,10 +165,11 @@ type pools struct {
 	reachable      bool
 }
 
-// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are alive.
-// If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the terminating
-// endpoints that still serve connections. One pool can therefore hold ready endpoints while the other one holds
-// terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
+// choosePools chooses the endpoints of each pool by readiness, check results, topology hints and termination. Each pool
+// holds the ready endpoints that are alive. If no endpoint is alive, the pool holds all ready endpoints. If no endpoint
+// is ready, the pool holds the terminating endpoints that still serve connections. One pool can therefore hold ready
+// endpoints while the other one holds terminating endpoints. Topology applies only to the ready endpoints of the
+// cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready

@@ -43,7 +43,7 @@ type environment struct {
 	guessed []plan.Family
 	// portless holds the families in which "primary" selects no address although the host has an address.
 	portless []portless
-	// problems lists the faults found in the ClusterIP ranges.
+	// problems lists the faults in the ClusterIP ranges.
 	problems []fault.Fault
 }
 

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NodePort faults have these IDs.
+// NodePortAddressesID and NodePortRangeID are the IDs of the faults in the NodePort settings.
 const (
 	NodePortAddressesID = "nodeport-addresses"
 	NodePortRangeID     = "nodeport-range"

@@ -6,8 +6,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the operator's decisions. A Planner's options never change: a reload creates a new Planner, which
-// receives the old Planner's plan.
+// Options configures a Planner. A Planner's options never change: a reload creates a new Planner, which receives the
+// old Planner's plan.
 type Options struct {
 	// Node, Proxy and FastPath are configuration sections. The configuration schema documents their keys.
 	Node     config.Node
@@ -16,7 +16,7 @@ type Options struct {
 	// Families lists the families to serve. If Families is empty, Edgeway serves the families of the host's
 	// addresses, including loopback addresses. The Planner ignores Proxy.IPFamilies.
 	Families []plan.Family
-	// OwnRoutes adds to the plan the uplinks that Edgeway's own routes to Services use.
+	// OwnRoutes reports whether the plan contains the uplinks that Edgeway's own routes to Services use.
 	OwnRoutes bool
 	// OwnPorts maps each TCP port that the daemon listens on to its configuration key. No Service can use one of the
 	// daemon's ports at an address of this host.

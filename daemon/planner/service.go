@@ -174,9 +174,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 	}
 }
 
-// allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may. If the ranges
-// contain an address of this host, the host itself may connect. If the load-balancer address is on a device of this
-// host, the kernel uses this address as the source of the host's connections, so allowFrom adds it to the ranges.
+// allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If the
+// ranges contain an address of this host, the host itself may connect. If the load-balancer address is on a device of
+// this host, the kernel uses this address as the source of the host's connections, so allowFrom adds it to the ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {

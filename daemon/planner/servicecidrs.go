@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Faults in proxy.service_cidrs have these IDs.
+// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of the faults in proxy.service_cidrs.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -32,7 +32,7 @@ type serviceCIDRs struct {
 	problems []fault.Fault
 }
 
-// CheckServiceCIDRs returns the faults of the setting proxy.service_cidrs on a host.
+// CheckServiceCIDRs returns the faults that the ranges in proxy.service_cidrs cause on a host.
 func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
 	s := serviceCIDRs{host: host}
 	s.addSetting(ranges)
