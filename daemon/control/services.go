@@ -42,7 +42,8 @@ type ServiceItem struct {
 	// respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// Status counts ServicePorts and Endpoints in the same way.
+	// ServicePorts and Endpoints count the Service's ServicePorts and endpoints, as Status.Counts does for the whole
+	// plan.
 	ServicePorts int `json:"servicePorts"`
 	Endpoints    int `json:"endpoints"`
 	// Connections is the number of new connections, or nil if Edgeway does not count connections.

@@ -39,7 +39,7 @@ type Stage struct {
 	Applier proxiers.Applier
 }
 
-// Options configure a Pipeline. The hooks run on the pipeline's goroutine and must not block.
+// Options configures a Pipeline. The hooks run on the pipeline's goroutine and must not block.
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
@@ -70,7 +70,8 @@ type Applied struct {
 	// Full reports whether the Change had no Prev. Reason states why the sync was a full sync.
 	Full   bool
 	Reason string
-	// Changed and Removed count the ServicePorts in the Change. A full Change counts all ServicePorts as changed.
+	// Changed and RemovedCount count the changed and the removed ServicePorts in the Change. A full Change counts all
+	// ServicePorts as changed.
 	Changed, Removed int
 	Start            time.Time
 	Duration         time.Duration

@@ -194,7 +194,7 @@ func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.Addr
 	}
 }
 
-// The first call to Checked returns each endpoint of a TCP port once. Later calls return only the changes.
+// The first call to CheckChanges returns each endpoint of a TCP port once. Later calls return only the changes.
 func TestCheckedTargets(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
 	w := newCheckedWorld(t, testOptions(), testService("svc"), second,

@@ -51,7 +51,7 @@ type Planner struct {
 	checks   checkIndex
 	rivals   int
 
-	// The following buffers are reused for each Service.
+	// The Planner reuses the following buffers for each Service.
 	checked []netip.AddrPort // see targets
 	scratch []endpoint       // see endpoints
 	claimed []claimed        // see eachRequest
@@ -230,7 +230,8 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 // Options.SavedOwners must return the same list. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked returns the changes to the set of checked endpoints since the last call. Checked requires Options.Checks.
+// Checked returns the changes to the set of checked endpoints since the last call. CheckChanges requires
+// Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
 func (p *Planner) spec(name tracker.Name) *source.Service { return specOf(p.snap, name) }
