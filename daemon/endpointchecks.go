@@ -26,7 +26,7 @@ type checks struct {
 	services  deadServices
 }
 
-// useChecks configures the Checker, which survives a reload.
+// useChecks returns the configured endpoint checks, and configures the Checker, which survives a reload.
 func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 	tcp := cfg.Checks.TCP
 	if len(tcp.Sources) == 0 {
