@@ -54,7 +54,7 @@ func followers(cfg *config.Config, backend proxiers.Component, s shared) []follo
 	}
 }
 
-// sharedTables returns the nftables tables that contain chains of both Edgeway's backends and other programs.
+// sharedTables returns the nftables tables that contain both chains of Edgeway's backends and chains of other programs.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -97,8 +97,8 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that are not in use but may have left rules on the host: all other backends and the
-// disabled followers.
+// unused returns the Components that are not in use but may have left rules on the host: all backends except backend,
+// and the disabled followers.
 func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
@@ -126,7 +126,8 @@ func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
 // findBackend returns the configured backend or, if this host cannot run it, the backend that proxy.fallback names.
-// unsupported is the reason why the configured backend cannot run, or nil if it can. findBackend changes nothing.
+// unsupported is the reason why the configured backend cannot run, or nil if the backend can run. findBackend changes
+// nothing.
 func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component, unsupported, err error) {
 	return choose(ctx, Backends(), cfg.Proxy)
 }
@@ -163,7 +164,7 @@ func probed(ctx context.Context, list []proxiers.Component, name string) (proxie
 	return b, err
 }
 
-// fallbackFix lists the commands that return to the configured backend.
+// fallbackFix contains the commands for returning to the configured backend.
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
 // fallback returns a warning while proxy.fallback replaces the configured backend.

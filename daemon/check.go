@@ -28,8 +28,8 @@ import (
 // ServiceUser is the user that edgeway.service runs as.
 const ServiceUser = "edgeway"
 
-// Installed reports whether edgeway.service reads the configuration at path. Any other configuration may be meant for
-// another host.
+// Installed reports whether edgeway.service reads the configuration at path. A configuration that edgeway.service does
+// not read may be for another host.
 func Installed(path string) bool {
 	path, err := filepath.Abs(path)
 	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
@@ -252,7 +252,7 @@ func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Faul
 	}
 }
 
-// planned computes a plan from the objects, and returns its problems and a fault for each Service port without
+// planned computes a plan from the objects, and returns the plan's problems and a fault for each Service port without
 // endpoints.
 func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})

@@ -35,7 +35,7 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panicky is a backend that panics if the plan contains a Service called name.
+// panicky is a backend that panics if the plan contains a certain Service.
 type panicky struct {
 	mu      sync.Mutex
 	name    string
@@ -171,8 +171,8 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	})
 }
 
-// A panic in an HTTP handler is reported and closes the connection. Panics in HTTP handlers never terminate the daemon,
-// however often they occur.
+// The daemon reports a panic in an HTTP handler and closes the connection. Panics in HTTP handlers never terminate the
+// daemon, however often they occur.
 func TestHandlerPanicKeepsDaemonRunning(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
 	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))

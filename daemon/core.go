@@ -27,7 +27,7 @@ import (
 
 // Core plans the objects that the sources provide, and applies each plan through the stages. A Core holds an instance's
 // sources, tracker, planner, pipeline and health checker. A Core needs no privileges and opens no sockets, so test/sim
-// can run one in a testing/synctest bubble.
+// can run a Core in a testing/synctest bubble.
 type Core struct {
 	cfg      *config.Config
 	logger   *slog.Logger
@@ -63,7 +63,7 @@ type CoreOptions struct {
 	// FullSync is the mean time between periodic full syncs, or 0 for the default.
 	FullSync time.Duration
 	Applied  func(pipeline.Applied)
-	// Synced is called after each successful backend sync, before the objects are saved for the next start.
+	// Synced runs after each successful backend sync, before the stores save the objects for the next start.
 	Synced  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced)
 	Outside Outside
 }
@@ -182,8 +182,8 @@ func (c *Core) run(start starter, backend pipeline.Stage, followers ...pipeline.
 	})
 }
 
-// runPipeline runs the pipeline once the host's addresses are known, because a plan without addresses would remove all
-// NodePorts.
+// runPipeline waits for the host's addresses and then runs the pipeline, because a plan without addresses would remove
+// all NodePorts.
 func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, followers []pipeline.Stage) error {
 	select {
 	case <-ctx.Done():

@@ -2,7 +2,7 @@
 // sources → tracker → planner → pipeline → backend and followers.
 //
 // An instance (instance.go) holds the components for one configuration. A reload replaces the instance while the kernel
-// keeps forwarding connections. The type shared holds the few components that survive a reload.
+// keeps forwarding connections. The type sharedComponents holds the few components that survive a reload.
 package daemon
 
 import (
@@ -41,8 +41,8 @@ type Options struct {
 
 // Run runs the daemon until ctx is done. The kernel keeps forwarding connections after Run returns. Run returns only
 // errors that the operator must fix: an invalid configuration at the start, a second daemon, or a host that cannot run
-// the backend. After a *config.Error or a *Permanent, a restart would also fail. SIGHUP reloads the configuration. If
-// the new configuration is invalid, the previous configuration stays in force.
+// the backend. After a *config.Error or a *PermanentError, a restart would also fail. SIGHUP reloads the configuration.
+// If the new configuration is invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput)
 	logger := slog.New(logs)
@@ -163,7 +163,7 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
-	// unsupported is the reason why the configured backend cannot run, or nil if it can.
+	// unsupported is the reason why the configured backend cannot run, or nil if the backend can run.
 	unsupported error
 }
 
@@ -178,7 +178,7 @@ const (
 	secondLook = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and calls it once more after a permanent error.
+// loadAtStart calls loadAndCheck, and calls loadAndCheck once more after a permanent error.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	manager.ExtendStart(startTimeout)
 	set, err := loadAndCheck(ctx, path)
@@ -222,8 +222,9 @@ func (p *Permanent) Error() string { return p.err.Error() }
 // Unwrap returns the wrapped error.
 func (p *Permanent) Unwrap() error { return p.err }
 
-// permanent marks an error in a file's content or permissions as a *Permanent. permanent does not mark other system
-// call errors, because they may disappear, for example when another program writes the file or when a disk is mounted.
+// permanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark other
+// system call errors, because these errors may disappear, for example when another program writes the file or mounts a
+// disk.
 func permanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err

@@ -19,14 +19,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks runs the configured endpoint checks. If no checks are configured, the methods do nothing.
+// checks runs the configured endpoint checks. If the configuration enables no checks, the methods do nothing.
 type checks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
 	services  deadServices
 }
 
-// useChecks configures the Checker, which survives a reload.
+// useChecks returns the configured endpoint checks, and configures the Checker, which survives a reload.
 func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
 	tcp := cfg.Checks.TCP
 	if len(tcp.Sources) == 0 {
@@ -83,7 +83,7 @@ func (c *checks) faults(p *plan.Plan) []fault.Fault {
 		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: message})
 }
 
-// status returns the checks section of "edgeway status", or nil if no endpoints are checked.
+// status returns the checks section of "edgeway status", or nil if Edgeway checks no endpoints.
 func (c *checks) status() *control.StatusChecks {
 	if !c.on() {
 		return nil
@@ -160,7 +160,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 	return out
 }
 
-// deadPool returns a pool that a frontend uses and that has only dead endpoints, or nil if there is none.
+// deadPool returns a pool that a frontend uses and that has only dead endpoints, or nil if there is no such pool.
 func deadPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {

@@ -61,7 +61,7 @@ func runChecks(t *testing.T, c *checks, dead int) {
 	<-done
 }
 
-// Endpoint verdicts survive a reload, unless the new configuration disables endpoint checks.
+// Endpoint check results survive a reload, unless the new configuration disables endpoint checks.
 func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)

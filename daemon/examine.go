@@ -23,7 +23,7 @@ import (
 
 // Examined returns the Host that "edgeway doctor" inspects. The facts in the Host come from the running daemon or, if
 // no daemon responds, from the configuration, the manifests, the API server and the last-known state. The returned
-// faults describe the sources that Examined could not read. Examined changes nothing.
+// faults describe the sources that ExamineHost could not read. ExamineHost changes nothing.
 func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
 	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
@@ -91,7 +91,7 @@ func unasked(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is the time limit for the daemon's response, after which Examined returns a fault.
+// answerTime is the time limit for the daemon's response. After this time, ExamineHost returns a fault.
 const answerTime = 15 * time.Second
 
 // examinedEndpoints limits the number of route lookups by "edgeway doctor". watchedEndpoints limits the number of route
@@ -119,7 +119,8 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 // readingTime limits the time for reading all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline returns facts based on foresee or, if foresee fails, on a plan that is computed from all sources.
+// offline returns facts based on predictPlan or, if predictPlan fails, on a plan that MakePlan computes from all
+// sources.
 func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
 	state, files, err := foresee(cfg)
 	if err == nil {

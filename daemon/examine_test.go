@@ -42,7 +42,7 @@ func examinedConfig(t *testing.T, extra string) string {
 	return path
 }
 
-// If no daemon is running, Examined creates a plan from the manifests.
+// If no daemon is running, ExamineHost creates a plan from the manifests.
 func TestExaminedWithoutDaemon(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
 	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
@@ -63,7 +63,8 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 	}
 }
 
-// An invalid configuration is only a finding, because a daemon may still use a previous configuration.
+// For an invalid configuration, ExamineHost only returns a fault, because a daemon may still use a previous
+// configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
@@ -71,9 +72,9 @@ func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// If Examined lacks the permission to query the daemon, or does not know its socket, it must not conclude that no
-// daemon is running. If Examined drew that conclusion, the doctor would report that another program uses the daemon's
-// ports.
+// If ExamineHost lacks the permission to query the daemon, or does not know the daemon's socket, ExamineHost must not
+// conclude that no daemon is running. With this wrong conclusion, the doctor would report that another program uses the
+// daemon's ports.
 func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))

@@ -33,7 +33,7 @@ func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	return out, nil
 }
 
-// fastPath.of returns the first reason that excludes a connection from the fast path.
+// fastPath.explain returns the first reason that excludes a connection from the fast path.
 func TestFastPathReasons(t *testing.T) {
 	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
 	other := &plan.ServicePort{Name: web.Name}

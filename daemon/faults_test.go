@@ -71,7 +71,7 @@ func TestIgnoredNoticesAreNotReported(t *testing.T) {
 	}
 }
 
-// A fault is logged even while so many Services change that the log omits some of their lines.
+// The daemon logs a fault even while so many Services change that the log omits some of their lines.
 func TestFaultIsLoggedDuringManyServiceChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -60,12 +60,12 @@ type instance struct {
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component
-	// unsupported is the reason why the configured backend cannot run, or nil if it can.
+	// unsupported is the reason why the configured backend cannot run, or nil if the backend can run.
 	unsupported error
 	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
 	served atomic.Bool
-	// stages holds the backend and its followers, in the order in which they run. closers holds the stages that are
-	// closed together with the instance.
+	// stages holds the backend and its followers, in the order in which they run. closers holds the stages to close
+	// together with the instance.
 	stages    []pipeline.Stage
 	closers   []proxiers.Proxier
 	leftovers *leftovers
@@ -73,12 +73,12 @@ type instance struct {
 	metrics   *metrics.Metrics
 	control   *control.Server
 	servers   servers
-	// free is the timer that returns memory to the system freeDelay after a full sync.
+	// free is the timer that returns memory to the system when freeDelay has passed since a full sync.
 	free *time.Timer
 }
 
-// newInstance creates an instance, and opens the control socket before changing anything, because that socket prevents
-// a second daemon on the host.
+// newInstance creates an instance, and opens the control socket before changing anything, because the control socket
+// prevents a second daemon on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupported: set.unsupported, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))

@@ -16,29 +16,29 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftovers removes the rules of Components that are no longer configured: a previous backend after a reload or a
-// restart, or a disabled follower. The old rules stay until the configured backend has synced, so either the old or the
-// new rules apply to every connection.
+// leftovers removes the rules of Components that the configuration no longer enables: a previous backend after a reload
+// or a restart, or a disabled follower. The old rules stay until the configured backend has synced, so either the old
+// or the new rules apply to every connection.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
 // other backend's rules do not apply. All backends use the same masquerade mark.
 type leftovers struct {
 	logger *slog.Logger
 	env    proxiers.Env
-	// backend is the configured backend. before is the backend before this reload, or "" if the reload did not change
-	// it.
+	// backend is the configured backend. previousBackend is the backend before this reload, or "" if the reload did not
+	// change the backend.
 	backend, before string
 	// synced receives a value after each full sync.
 	synced chan struct{}
 
 	mu sync.Mutex
-	of []leftover // of lists the Components to clean up after
+	of []leftover // components lists the Components that may still have rules
 }
 
 // leftover is a Component that still has rules.
 type leftover struct {
 	proxiers.Component
-	// err is the error of the last cleanup, and failing is the time of the first failure.
+	// err is the error of the last cleanup, and failingSince is the time of the first failure.
 	err     error
 	failing time.Time
 }
@@ -50,7 +50,7 @@ const (
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftovers returns leftovers for the Components in list. before may equal backend.
+// newLeftovers returns a leftoverCleaner for the Components in list. before may equal backend.
 func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
 	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1)}
 	for _, c := range list {
@@ -70,8 +70,8 @@ func (l *leftovers) noteFull() {
 	}
 }
 
-// run removes the leftovers after the first full sync. run tries again after cleanupRetry and after each full sync,
-// until no leftovers remain or ctx is done.
+// run removes the unused rules after the first full sync. run tries again after cleanupRetry and after each full sync,
+// until all unused rules are gone or ctx is done.
 func (l *leftovers) run(ctx context.Context) {
 	var retry <-chan time.Time
 	switching := l.switching()
@@ -93,14 +93,14 @@ func (l *leftovers) run(ctx context.Context) {
 
 func (l *leftovers) pending() bool { return len(l.list()) > 0 }
 
-// list returns the remaining leftovers. Callers must not modify the slice.
+// list returns the Components that may still have rules. Callers must not modify the slice.
 func (l *leftovers) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.of
 }
 
-// remove tries to clean up after each Component, and retains each Component that still has rules.
+// remove tries to remove the rules of each Component, and keeps each Component that still has rules.
 func (l *leftovers) remove(ctx context.Context) {
 	var left []leftover
 	for _, c := range l.list() {
@@ -117,7 +117,8 @@ func (l *leftovers) remove(ctx context.Context) {
 	l.of = left
 }
 
-// cleanUp tries once to clean up after a Component. cleanUp logs an error only if it differs from the previous error.
+// cleanUp tries once to remove the rules of a Component. cleanUp logs an error only if the error differs from the
+// previous error.
 func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// A logger that was created before a reload follows the new configuration.
+// After a reload, an existing logger follows the new configuration.
 func TestLoggerFollowsReload(t *testing.T) {
 	var out strings.Builder
 	logs := newLogSwitch(config.Log{Level: slog.LevelWarn, Format: "text"}, &out)

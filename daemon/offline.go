@@ -23,9 +23,9 @@ import (
 )
 
 // foresee returns the plan that a daemon would compute if it started now and could not reach its API server. files is
-// the status of the manifests. foresee reads the last-known state, the manifests and this host's network settings.
-// foresee changes nothing and opens no connections. foresee does not need the kubeconfig, which may be a credential
-// that exists only while the service runs.
+// the status of the manifests. predictPlan reads the last-known state, the manifests and this host's network settings.
+// predictPlan changes nothing and opens no connections. predictPlan does not need the kubeconfig, which may be a
+// credential that exists only while the service runs.
 func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
@@ -72,7 +72,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 		if before, files, err = readFiles(cfg, all.Sink(fileLayer)); err != nil {
 			return nil, nil, files, err
 		}
-		if held == nil { // sources.held uses the same fallback
+		if held == nil { // sources.savedOwners uses the same fallback
 			held = before
 		}
 	}
@@ -83,8 +83,8 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 	return snap, held, files, nil
 }
 
-// readFiles reads the manifests once, and uses their last-known state if they are unreadable. held lists the holdings
-// in the last-known state.
+// readFiles reads the manifests once, and uses their last-known state if they are unreadable. held lists the owners of
+// contested ports in the last-known state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	if objects, before, err := lastknown.Peek(savedFilesDir(cfg)); err == nil {
@@ -98,7 +98,7 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 
 // MakePlan reads the sources once, and returns the plan that Run would apply and the problems with the objects.
 // MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the API server's addresses and
-// the owners of ports that several Services claim.
+// the owners of ports that several Services request.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
 	s, err := newSources(cfg, logger, Outside{})
 	if err != nil {

@@ -42,7 +42,7 @@ func TestForeseePlansFromManifests(t *testing.T) {
 
 func TestForeseeWithoutLastKnownState(t *testing.T) {
 	cfg := config.Default()
-	cfg.Source.Kube.Kubeconfig = "/nonexistent/kubeconfig" // foresee does not read the kubeconfig
+	cfg.Source.Kube.Kubeconfig = "/nonexistent/kubeconfig" // predictPlan does not read the kubeconfig
 	cfg.Source.LastKnown.Directory = filepath.Join(t.TempDir(), "state")
 	if _, _, err := foresee(cfg); err == nil || !strings.Contains(err.Error(), "last-known state") {
 		t.Errorf("no state: %v", err)

@@ -62,7 +62,7 @@ func (i *instance) freshFaults() []fault.Fault {
 	return i.health.Faults()
 }
 
-// explainer returns the stage that implements proxiers.Explainer, or nil if no stage does.
+// explainer returns the stage that implements proxiers.Explainer, or nil if no stage implements it.
 func (i *instance) explainer() proxiers.Explainer {
 	for _, s := range i.stages {
 		if e, ok := s.Applier.(proxiers.Explainer); ok {
@@ -80,7 +80,7 @@ func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{}, nil
 }
 
-// shortcut returns lines that describe the backend's shortcut past the rules, or nil if it has none.
+// shortcut returns lines that describe the backend's shortcut past the rules, or nil if the backend has no shortcut.
 func (i *instance) shortcut() []string {
 	if e := i.explainer(); e != nil {
 		return e.Summary()
@@ -98,7 +98,7 @@ func (i *instance) status() control.Status {
 }
 
 // lastKnown describes the saved state that Edgeway serves if the API server has not responded since the start, or if
-// some manifests could not be read.
+// some manifests are unreadable.
 func (i *instance) lastKnown() control.LastKnown {
 	at, serving := i.sources.lastKnown()
 	return control.LastKnown{Serving: serving, SavedAt: at}
@@ -193,8 +193,7 @@ func NewFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
 }
 
-// haveOwnLines returns the IDs of the faults that other components log, with one line for each object, endpoint or
-// port.
+// haveOwnLines returns the IDs of the faults that other components log with one line for each object, endpoint or port.
 func haveOwnLines() []string {
 	return []string{
 		planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut", "endpoint-checks", "panic",
@@ -292,8 +291,8 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// of returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules. hops
-// holds the next hops to the client and to the endpoints.
+// of returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules. The
+// parameter hops holds the next hops to the client and to the endpoints.
 func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
 	missing := f.missing()
 	switch {
@@ -336,7 +335,7 @@ func (i *instance) viewer() func() sdunit.View {
 	}
 }
 
-// served reports whether the backend has synced and no follower is waiting for its first sync. served considers the
+// served reports whether the backend has synced and no follower is waiting for its first sync. isServing considers the
 // followers, because they listen on loopback and serve health checks.
 func served(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }

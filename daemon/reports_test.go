@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A plan problem that breaks connections is a host fault, and is not listed among the other problems.
+// A plan problem that breaks connections is a host fault, and the status does not list it among the other problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}

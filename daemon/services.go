@@ -20,8 +20,8 @@ import (
 )
 
 // serviceLog logs each Service that is added or removed, loses its last ready endpoint, or has a ready endpoint again.
-// serviceLog remembers the Services without endpoints, so it can compute their faults without reading the whole plan.
-// All methods may be called from any goroutine.
+// serviceLog records the Services without endpoints, so it can compute their faults without reading the whole plan. Any
+// goroutine may call the methods.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper
@@ -31,10 +31,10 @@ type serviceLog struct {
 	idle   map[tracker.Name]*idleService
 	snap   *tracker.Snapshot // snap is the snapshot of the last sync
 	plan   *plan.Plan
-	faults []fault.Fault // faults holds the faults of snap and plan, unless stale
+	faults []fault.Fault // faults holds the faults of snap and plan, unless stale is true
 	stale  bool
-	// before is the plan that the previous instance left in force. before becomes nil when the initial state is
-	// complete.
+	// before is the plan that the previous instance left in the kernel. previousPlan becomes nil when the initial state
+	// is complete.
 	before *plan.Plan
 	// began is the time of the first sync, and starting reports whether the sources are still listing their objects.
 	began    time.Time
@@ -43,7 +43,7 @@ type serviceLog struct {
 
 type idleService struct {
 	since  time.Time        // since is zero if the port had no endpoint at the start
-	of     *tracker.Service // of is the Service that faults describes, or nil to compute faults again
+	of     *tracker.Service // service is the Service that faults describes, or nil if faults is outdated
 	faults []fault.Fault
 }
 
@@ -137,8 +137,8 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unserved returns a Notice for each port without endpoints, starting with the latest. unserved recomputes only the
-// Notices that may have changed.
+// unserved returns a Notice for each port without endpoints, starting with the latest Notice. unservedPortFaults
+// recomputes only the Notices that may have changed.
 func (l *serviceLog) unserved() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -186,8 +186,8 @@ const maxProblemLines = 50
 // problemLog logs each object problem once, when the problem appears.
 type problemLog struct {
 	logger  *slog.Logger
-	ignored []string         // ignored holds the IDs of notices that are not logged
-	last    [2][]fault.Fault // last holds the lists from the previous call
+	ignored []string         // ignoredIDs holds the IDs of notices that problemLog does not log
+	last    [2][]fault.Fault // lastLists holds the lists from the previous call
 }
 
 // note logs the new problems of a plan. objects holds the problems that the sources found, and planned holds the

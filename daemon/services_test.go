@@ -84,7 +84,7 @@ func TestServiceChangesAreLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
-		want          string // the only logged line must contain want; "" means no line
+		want          string // the only logged line must contain want, and "" means that there is no line
 		unserved      int
 	}{
 		"added":                 {nil, []source.Object{web, slice}, nil, "Service added", 0},
@@ -242,7 +242,8 @@ func TestServiceFaultCostDependsOnChange(t *testing.T) {
 	}
 }
 
-// BenchmarkUnserved measures unserved after a sync that changed none, one, or all of the Services without endpoints.
+// BenchmarkUnserved measures unservedPortFaults after a sync that changed no Service, one Service, or all Services
+// without endpoints.
 func BenchmarkUnserved(b *testing.B) {
 	for _, changed := range []int{0, 1, 5000} {
 		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {

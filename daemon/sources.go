@@ -30,10 +30,10 @@ const (
 
 type sources struct {
 	tracker *tracker.Tracker
-	file    *file.Source     // file is nil if not configured
-	kube    *kube.Source     // kube is nil if not configured
-	saved   *lastknown.Store // saved is the last-known state of the API server's objects, or nil
-	// savedFiles is the last-known state of the manifests, or nil.
+	file    *file.Source     // file is nil if the configuration names no manifests
+	kube    *kube.Source     // kube is nil if the configuration names no API server
+	saved   *lastknown.Store // kubeStore is nil if the configuration names no API server
+	// savedFiles is the last-known state of the manifests, or nil if the configuration names no manifests.
 	savedFiles *lastknown.Store
 	// aside reports whether Edgeway neither serves nor writes the last-known state.
 	aside bool
@@ -108,7 +108,7 @@ func savedFilesDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
 
-// knownFiles returns the manifest objects from the last-known state. ok is false if no last-known state was saved.
+// knownFiles returns the manifest objects from the last-known state. ok is false if there is no last-known state.
 func (s *sources) knownFiles() (objects []source.Object, ok bool) {
 	if s.aside {
 		return nil, false
@@ -141,8 +141,8 @@ func (s *sources) commit(held []source.Holding) {
 	}
 }
 
-// lastKnown returns the time when the last-known state was saved. serving reports whether Edgeway serves the
-// last-known state because a source has not been read since the start.
+// lastKnown returns the time when Edgeway saved the last-known state. serving reports whether Edgeway serves the
+// last-known state because it has not read a source since the start.
 func (s *sources) lastKnown() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.Age()
@@ -211,7 +211,7 @@ func (s *sources) run(start starter) {
 	}
 }
 
-// serverAddrs returns the API server addresses that were verified before this start.
+// serverAddrs returns the API server addresses that Edgeway verified before this start.
 func (s *sources) serverAddrs() []source.ServerAddr {
 	if s.saved == nil {
 		return nil

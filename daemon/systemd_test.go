@@ -18,8 +18,8 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// childConfig names an environment variable for the path of a configuration. If the variable is set, the test binary
-// runs the daemon with that configuration.
+// childConfig is the name of an environment variable for the path of a configuration. If the variable is set, the test
+// binary runs the daemon with that configuration.
 const childConfig = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// unit is a daemon on the lab's node. The test plays the role of systemd.
+// unit is a daemon on the lab's node. The test simulates systemd.
 type unit struct {
 	*testing.T
 	manager *sdtest.Manager
@@ -163,7 +163,7 @@ func (u *unit) receive() {
 	}
 }
 
-// await waits for a datagram with the assignment, and discards all earlier datagrams.
+// await waits for a datagram with the given assignment, and discards all earlier datagrams.
 func (u *unit) await(assignment string) sdtest.Datagram {
 	u.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

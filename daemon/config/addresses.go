@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// word is a keyword in a list of address ranges, and the flag that it sets.
+// word is a keyword in a list of address ranges, with the flag that the keyword sets.
 type word struct {
 	name string
 	on   *bool
@@ -21,7 +21,7 @@ func nodePortAddresses(p *NodePortAddresses) value {
 
 func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, word{"host", &p.Host}) }
 
-// portRange returns a value that accepts "FIRST-LAST", or an empty string for any port.
+// portRange returns a value that accepts "FIRST-LAST", or an empty string for all ports.
 func portRange(p *PortRange) value {
 	v := scalar(p, "a string", func(s string) (PortRange, error) {
 		if s == "" {

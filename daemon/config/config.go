@@ -1,9 +1,9 @@
 // Package config reads Edgeway's configuration: the TOML file edgeway.toml and its drop-ins, conf.d/*.toml.
 //
 // The schema (schema.go) is the only description of the keys, and defaults.go holds the default values. The schema
-// defines how a configuration is loaded, validated and printed. The commented file etc/edgeway/edgeway.toml and the key
-// list in the manual page edgeway.toml(5) are generated from the schema. Loading is strict: a key that is not in the
-// schema is an error, unless an earlier version supported it (removed.go).
+// defines how the package loads, validates and prints a configuration. The schema is also the source of the commented
+// file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Loading is strict: a key that
+// is not in the schema is an error, unless removed.go lists the key.
 package config
 
 import (
@@ -25,8 +25,8 @@ const DefaultPath = "/etc/edgeway/edgeway.toml"
 // DefaultSocket is the daemon socket path that the commands use if the configuration is unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go documents its field. The comments here
-// document only the properties of the Go values.
+// Config is the effective configuration. In schema.go, the text of each key documents the key's field. The comments
+// here document only the properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -57,13 +57,13 @@ type Node struct {
 // LocalPolicy is the effect of the traffic policy Local on a host without a Node object.
 type LocalPolicy string
 
-// The local policies.
+// LocalDrop and LocalCluster are the local policies.
 const (
 	LocalDrop    LocalPolicy = "drop"
 	LocalCluster LocalPolicy = "cluster"
 )
 
-// Source holds the sources. After Load, at least one of Kube.Kubeconfig and File.Paths is set.
+// Source configures the sources. After Load, at least one of Kube.Kubeconfig and File.Paths is not empty.
 type Source struct {
 	Kube      Kube
 	File      File
@@ -125,12 +125,12 @@ const (
 )
 
 // NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
-// one family do not select addresses of the other family, and the zero value selects no address. Loopback must be
-// selected explicitly (KEP-6032): a wider range does not include it.
+// one family do not select addresses of the other family, and the zero value selects no address. A range selects
+// loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
 	// Primary selects one address of each family: the first one in Node.Addresses or in the Node object that is also an
 	// address of this host, or else the source address of the default route. If no address qualifies, Primary selects
-	// none.
+	// no address.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
@@ -174,7 +174,7 @@ type Routes struct {
 // ServiceRoutes specifies when Edgeway maintains kernel routes to Service addresses.
 type ServiceRoutes string
 
-// The values of ServiceRoutes.
+// RoutesAuto, RoutesAlways and RoutesNever are the values of ServiceRoutes.
 const (
 	RoutesAuto   ServiceRoutes = "auto"
 	RoutesAlways ServiceRoutes = "always"
@@ -214,7 +214,7 @@ type TCPChecks struct {
 // CheckedSource is a source whose endpoints Edgeway checks.
 type CheckedSource string
 
-// Edgeway can check the endpoints from these sources.
+// CheckedFile and CheckedKube are the sources whose endpoints Edgeway can check.
 const (
 	CheckedFile CheckedSource = "file"
 	CheckedKube CheckedSource = "kube"
@@ -235,7 +235,7 @@ type Metrics struct {
 	Address   string
 	WebConfig string // WebConfig is an absolute path, or ""
 	Pprof     bool
-	Services  bool // Services enables the number of connections of each Service
+	Services  bool // Services enables counting the connections to each Service
 }
 
 // Log configures the log, which the daemon writes to standard error.

@@ -17,7 +17,7 @@ type setting struct {
 	value any
 }
 
-// Error is one error in the configuration.
+// Error is an error in the configuration.
 type Error struct {
 	File string
 	Line int    // Line is 0 if the error does not concern a single line
@@ -59,7 +59,7 @@ func decode(name string, data []byte) ([]setting, error) {
 func syntaxError(name string, err error) error {
 	if parse, ok := errors.AsType[toml.ParseError](err); ok {
 		text := parse.Message
-		// The user may have written nftables or 127.0.0.1 without quotes.
+		// The user may have written a value such as "nftables" or "127.0.0.1" without quotes.
 		if strings.Contains(text, "expected value but found \"") || strings.HasPrefix(text, "Invalid float") {
 			text += "; text needs quotes"
 		}

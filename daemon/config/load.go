@@ -13,7 +13,7 @@ import (
 )
 
 // Load reads the main file and then, in lexical order, its drop-ins: the files conf.d/*.toml next to the main file. The
-// last file that sets a key wins. Load joins the errors from all files. Each error is an *Error. backends are the
+// last file that sets a key wins. Load joins the errors from all files. Each error is an *Error. backends holds the
 // allowed values of proxy.backend.
 func Load(path string, backends []proxiers.Component) (*Config, error) {
 	path, err := filepath.Abs(path)
@@ -43,7 +43,7 @@ func Load(path string, backends []proxiers.Component) (*Config, error) {
 	return load(all, strings.ToLower(strings.TrimSpace(host)), backends)
 }
 
-// dropIns returns the paths of the drop-ins in lexical order, or none if the directory does not exist.
+// dropIns returns the paths of the drop-ins in lexical order, or an empty list if the directory does not exist.
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -58,7 +58,7 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Overlooked returns the files in conf.d that look like drop-ins but that Load does not read.
+// Overlooked returns the files in conf.d that look like drop-ins but that Load ignores.
 func Overlooked(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
@@ -74,7 +74,8 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats it.
+// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats the file
+// name.
 func unreadable(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
@@ -126,7 +127,7 @@ func load(files []file, hostname string, backends []proxiers.Component) (*Config
 
 type loader struct {
 	keys   map[string]value
-	origin map[string]*Error // origin holds the position where each key was last set
+	origin map[string]*Error // positions holds the file and line that last set each key
 	errs   []error
 	// removed lists the removed keys that the files set, in file order.
 	removed []Removed

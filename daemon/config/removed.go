@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// removed maps each key that only earlier versions supported to its replacement. A removed key never prevents the
-// daemon from starting, because a host must keep working after an unattended upgrade and the next reboot.
+// removed maps each key that Edgeway no longer supports to its replacement. A removed key never prevents the daemon
+// from starting, because a host must keep working after an unattended upgrade and the next reboot.
 var removed = map[string]string{
 	"source.lastknown.enabled": "Edgeway always stores the last-known state, in " +
 		"source.lastknown.directory",
@@ -43,7 +43,7 @@ const budget = "the memory limit (MemoryMax= of edgeway.service) limits the size
 
 const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
 
-// Removed is a removed key that a file sets, with its position and its replacement.
+// Removed is a removed key that a file sets, with the position and the replacement of the key.
 type Removed struct {
 	File        string
 	Line        int
@@ -56,7 +56,7 @@ func (r Removed) String() string {
 	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
 }
 
-// isRemovedSection reports whether any key was removed from the TOML table with the given name.
+// isRemovedSection reports whether a removed key belongs to the TOML table called name.
 func isRemovedSection(name string) bool {
 	for key := range removed {
 		if strings.HasPrefix(key, name+".") {

@@ -37,7 +37,7 @@ func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	}
 }
 
-// A section whose keys were all removed may remain in the file if it is empty.
+// A file may still contain an empty section whose keys Edgeway no longer supports.
 func TestEmptySectionOfRemovedKeys(t *testing.T) {
 	for key := range removed {
 		section := key[:strings.LastIndex(key, ".")]
@@ -57,8 +57,8 @@ func TestRemovedKeysAreNotInSchema(t *testing.T) {
 	}
 }
 
-// The upgrade test in a virtual machine uses a configuration that sets every removed key, each with the comment "#
-// removed".
+// The upgrade test in a virtual machine uses a configuration that sets every removed key. Each of these keys has the
+// comment "# removed".
 func TestUpgradeTestSetsEveryRemovedKey(t *testing.T) {
 	const path = "../../test/vm/host/testdata/before/site.toml"
 	raw, err := os.ReadFile(path)

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// When every key is uncommented, the shipped file must load as the default configuration.
+// Without the comment signs before its keys, the shipped file must load as the default configuration.
 func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {
@@ -74,7 +74,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				count(f.Type)
 				continue
 			}
-			// Fields of the types []Section and []Removed have no fixed key.
+			// Fields of the types []Section and []RemovedKey have no fixed key.
 			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() {
 				fields++
 			}

@@ -23,7 +23,7 @@ type key struct {
 	value value
 }
 
-// schema binds every key to its field in c. backends are the allowed values of proxy.backend.
+// schema binds every key to its field in c. backends holds the allowed values of proxy.backend.
 func schema(c *Config, backends []proxiers.Component) []section {
 	before := []section{
 		nodeSection(&c.Node),

@@ -17,7 +17,7 @@ type value struct {
 	set func(v any, dir string) error
 	// get returns the field as a string, int64, bool or []string.
 	get func() any
-	// limits describes the allowed values as text, or is "" if every value of the type is allowed.
+	// limits describes the allowed values as text, or is "" if the field accepts every value of the type.
 	limits string
 }
 
@@ -30,7 +30,7 @@ func required(s string) error {
 	return nil
 }
 
-// as returns v as a T, or an error that names the expected and the actual type.
+// as converts v to the type T, or returns an error that names the expected type and the actual type.
 func as[T any](v any, want string) (T, error) {
 	t, ok := v.(T)
 	if !ok {
@@ -61,7 +61,7 @@ func typeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// scalar returns a value that decodes a TOML value of type R. want names this type in error messages.
+// scalar returns a value that decodes a TOML value of type R. want is the name of type R in error messages.
 func scalar[R, T any](p *T, want string, parse func(R) (T, error), show func(T) any) value {
 	return value{
 		set: func(v any, _ string) error {

@@ -26,8 +26,8 @@ type Explanation struct {
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if no fix is
-	// known.
+	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if Edgeway
+	// knows no fix.
 	Fix string `json:"fix,omitempty"`
 	// NextHop is the kernel's route from this host to the destination, or "" if another host sends the packet.
 	NextHop string `json:"nextHop,omitempty"`
@@ -41,7 +41,7 @@ type Explanation struct {
 	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
 	// Out describes the failure of each of the Service's dead endpoints. A dead endpoint belongs to no pool while
-	// another endpoint responds.
+	// another endpoint of the Service responds.
 	Out []string `json:"out,omitempty"`
 	// Gaps contains a sentence for each feature that the backend or a follower implements differently from the plan.
 	Gaps []string `json:"gaps,omitempty"`
@@ -98,9 +98,9 @@ type Lookups struct {
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
-// Explain explains what happens to a connection. src is "host", or an address that may be followed by "@INTERFACE" if
-// pods are detected by their interface. dst is "ADDR:PORT", "localhost:PORT" or "NAMESPACE/NAME[:PORT]", and may end
-// in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
+// Explain explains what happens to a connection. src is "host", or an address. The address may have the suffix
+// "@INTERFACE" if Edgeway detects pods by their interface. dst is "ADDR:PORT", "localhost:PORT" or
+// "NAMESPACE/NAME[:PORT]", and may end in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
 func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 	p, current, err := inForce(&s.State)
 	if err != nil {
@@ -183,7 +183,7 @@ func (q *question) explanation(d plan.Decision) Explanation {
 }
 
 // addEndpoints adds the endpoints and the kernel's routes to them. If the kernel has no route to any endpoint,
-// addEndpoints changes the verdict to unreachable.
+// addEndpoints changes the verdict to "unreachable".
 func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort

@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// FastPath states whether and why connections from an origin to a ServicePort take the fast path. FastPath returns ""
-// if there is nothing to report. hops holds the next hops to the client and to the endpoints.
+// FastPath returns text that states whether and why connections from an origin to a ServicePort use the fast path, or
+// "" if there is nothing to report. hops holds the next hops to the client and to the endpoints.
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string
 
 func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {

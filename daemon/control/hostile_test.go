@@ -10,11 +10,11 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// escapes is text that would control a terminal and forge a line.
+// escapes is text that would control a terminal and forge a line of output.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// spoil writes escapes into each string in v, including strings in nested structures. spoil sets the length of each
-// list to one.
+// spoil writes escapes into each string in v, including strings in nested structures. addEscapes sets the length of
+// each list to one.
 func spoil(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -25,15 +25,16 @@ type limits struct {
 	answer time.Duration
 }
 
-// defaultLimits suits Edgeway's commands, which read immediately and give up after 30 s (answerTime in cmd/edgeway).
+// defaultLimits suits Edgeway's commands, which read the response immediately and wait at most 30 s for it (answerTime
+// in cmd/edgeway).
 var defaultLimits = limits{
 	connections: 16, header: 5 * time.Second, turn: time.Second, answer: 10 * time.Second,
 }
 
-// errBusy is the response to a request that waited too long for its turn. The client retries.
+// errBusy is the response to a request that waited too long for its turn. The client retries the request.
 var errBusy = errors.New("the daemon is sending a large response to another command: try again")
 
-// large is like answer, but builds only one response at a time for each class of clients, because the responses grow
+// large returns a handler that builds only one response at a time for each class of clients, because the responses grow
 // with the plan.
 func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)

@@ -159,7 +159,7 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
-// The server closes the connections to clients that do not read. A command that had to wait then gets its response.
+// The server closes the connections to clients that do not read. A waiting command then gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.header, l.turn, l.answer = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second

@@ -53,9 +53,9 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	return q, err
 }
 
-// find looks up the kernel's route for a packet that this host sends. If the user specified no source address, find
-// also determines one. Without a route, find uses any host address of the destination's family, because the source
-// address then does not matter.
+// find looks up the kernel's route for a packet that this host sends. If the user specified no source address,
+// findRoute also determines the source address. Without a route, findRoute uses any host address of the destination's
+// family, because the source address then does not matter.
 func (q *question) find(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
 	found, err := hop(q.packet.Dst.Addr())
 	if err != nil {
@@ -81,8 +81,8 @@ func (q *question) find(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, er
 	return nil
 }
 
-// origin is the source of a connection. If iface is "", this host is the source. If addr is not valid, the kernel
-// chooses the source address.
+// origin is the source of a connection. If iface is "", this host is the source. If addr is invalid, the kernel chooses
+// the source address.
 type origin struct {
 	addr  netip.Addr
 	iface string
@@ -106,11 +106,11 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 
 // target is the destination of a connection: an address, a port on this host's loopback interface, or a Service.
 type target struct {
-	protocol plan.Protocol  // protocol is 0 if not specified
+	protocol plan.Protocol  // protocol is 0 if the user specified no protocol
 	addr     netip.AddrPort // port 0 means the only Service port at the address
 	loopback bool           // addr contains only a port
 	service  tracker.Name   // an empty namespace means the only Service with this name
-	port     string         // port is the number or name of a Service port, or "" if not specified
+	port     string         // port is the number or name of a Service port, or "" if the user specified no port
 }
 
 func parseTarget(dst, proto string) (to target, err error) {
@@ -210,7 +210,7 @@ func (s *Subject) findService(name string) (found tracker.Name, err error) {
 	}
 }
 
-// locatePort returns the only Service port at an address. If no protocol is specified, locatePort prefers TCP.
+// locatePort returns the only Service port at an address. If the target specifies no protocol, locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -238,9 +238,9 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 		to.addr.Addr())}
 }
 
-// locateService returns the requested port of a Service or, if none is requested, its only port. If no protocol is
-// specified, locateService prefers TCP. The returned address is an address for external clients if the client is
-// outside the cluster, or the ClusterIP if the client is this host or one of its pods.
+// locateService returns the requested port of a Service or, if the target names no port, the Service's only port. If
+// the target specifies no protocol, locateService prefers TCP. The returned address is an address for external clients
+// if the client is outside the cluster, or the ClusterIP if the client is this host or one of its pods.
 func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort

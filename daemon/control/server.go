@@ -9,8 +9,8 @@
 //   - GET /v1/facts: the facts that edgeway doctor needs
 //   - POST /v1/reload
 //
-// The response to a failed request is {"error": "..."} with a status of 400 or more. After a 503, the client retries.
-// The commands print the responses as text (text_*.go), starting with the verdict.
+// The response to a failed request is {"error": "..."} with a status of 400 or more. After the status 503, the client
+// retries the request. The commands print the responses as text (text_*.go), starting with the verdict.
 package control
 
 import (
@@ -34,14 +34,14 @@ import (
 // Options holds the functions that compute the responses. The server may call the functions in Options from any
 // goroutine.
 type Options struct {
-	// Socket is the path of the socket. A lock file with the suffix ".lock" remains next to the socket.
+	// Socket is the path of the Unix socket. A lock file with the suffix ".lock" remains next to the socket.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
 	Lookups
-	// Place and Dead are documented in ServiceInput.
+	// ServiceInput documents Place and DeadEndpoints.
 	Place func(source.Key) string
 	Dead  func() *endpointcheck.Dead
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
@@ -159,7 +159,7 @@ func (argumentError) Is(target error) bool { return target == ErrArgument }
 
 var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
-// inForce returns the plan in the kernel or, before the first sync, the plan to apply.
+// inForce returns the plan in the kernel or, before the first sync, the plan that Edgeway will apply.
 func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 	switch {
 	case s.InForce != nil:

@@ -38,10 +38,12 @@ type ServiceItem struct {
 	// Addresses and Ports hold the values in force or, if Edgeway does not serve the Service, the requested values.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
-	// All counts the distinct endpoint addresses. Ready counts the addresses that get connections and respond.
+	// AllEndpoints counts the distinct endpoint addresses. ReadyEndpoints counts the addresses that get connections and
+	// respond.
 	Ready int `json:"ready"`
 	All   int `json:"all"`
-	// Status counts ServicePorts and Endpoints in the same way.
+	// ServicePorts and Endpoints count the Service's ServicePorts and endpoints, as Status.Counts does for the whole
+	// plan.
 	ServicePorts int `json:"servicePorts"`
 	Endpoints    int `json:"endpoints"`
 	// Connections is the number of new connections, or nil if Edgeway does not count connections.
@@ -61,7 +63,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The states are sorted from worst to best.
+// The following states are in order, from the worst to the best.
 const (
 	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
@@ -76,17 +78,18 @@ const (
 // ServiceInput holds the arguments of NewServiceList.
 type ServiceInput struct {
 	State pipeline.State
-	// Dead holds the endpoints that do not respond. Dead may be nil.
+	// Dead holds the endpoints that do not respond. DeadEndpoints may be nil.
 	Dead *endpointcheck.Dead
-	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. Place is called only
-	// for Services in the snapshot.
+	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. NewServiceList calls
+	// Place only for Services in the snapshot.
 	Place func(source.Key) string
 	// Connections is nil if Edgeway does not count connections.
 	Connections map[proxiers.Frontends]uint64
 }
 
-// lister indexes the faults by object. refused holds the faults of ServicePorts that the kernel rejects. idle holds the
-// faults of ports without an endpoint. others holds the faults of the snapshot and the plan.
+// lister indexes the faults by object. refusedFaults holds the faults of ServicePorts that the kernel rejects.
+// noEndpointFaults holds the faults of ports without an endpoint. otherFaults holds the faults of the snapshot and the
+// plan.
 type lister struct {
 	ServiceInput
 	snapshot              *tracker.Snapshot // snapshot is empty until the sources have listed all objects
@@ -144,8 +147,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of unusable manifest documents. documents clears Object, because the position in the
-// fault already identifies the document.
+// documents returns the faults of unusable manifest documents. documentFaults clears Object, because the position in
+// the fault already identifies the document.
 func documents(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument {
@@ -223,9 +226,9 @@ func (l *lister) sourceOf(s *source.Service) string {
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }
 
-// count sets Ready and All, and returns a fault for each dead endpoint. If Edgeway serves the Service, count ignores
-// EndpointSlices of address families that Edgeway does not serve. If no source contains the Service, count treats all
-// of its endpoints in the kernel as ready.
+// count sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves the
+// Service, countEndpoints ignores EndpointSlices of address families that Edgeway does not serve. If no source contains
+// the Service, countEndpoints treats all of its endpoints in the kernel as ready.
 func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
 	for _, sp := range served {
@@ -259,7 +262,7 @@ func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.S
 	return dead
 }
 
-// failing returns a fault for each port on which a ready endpoint does not respond.
+// failing returns a fault for each port of a ready endpoint that does not respond.
 func (l *lister) failing(s *source.EndpointSlice, e *source.Endpoint) (out []fault.Fault) {
 	if l.Dead.Len() == 0 || !e.Ready {
 		return nil
@@ -311,7 +314,7 @@ func servedAddrs(served []*plan.ServicePort) []netip.Addr {
 	return out
 }
 
-// servedPorts returns each port once, although a port has one ServicePort per address family.
+// servedPorts returns each port only once, although a port has one ServicePort per address family.
 func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	out := []ServiceItemPort{}
 	for i, sp := range served {
@@ -349,7 +352,7 @@ func (v ServiceList) Only(filter string) (ServiceList, error) {
 	return v, nil
 }
 
-// Problems returns the Services whose state is not ok.
+// Problems returns the Services whose state is not "ok".
 func (v ServiceList) Problems() ServiceList {
 	return v.where(func(i *ServiceItem) bool { return i.State != ServiceIsServed })
 }

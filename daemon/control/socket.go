@@ -28,9 +28,10 @@ type socket struct {
 
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
-// If two daemons start at the same time, a lock file next to the socket decides which one can continue. The kernel
-// releases the lock when the process exits. bind creates the socket in a private directory, sets its mode, and then
-// moves it, so no other user can connect before the mode is set. The socket's group is the group of the process.
+// If two daemons start at the same time, a lock file next to the socket decides which daemon can continue. The kernel
+// releases the lock when the process exits. bind creates the socket in a private directory, sets the socket's mode, and
+// then moves the socket, so no other user can connect before the mode is set. The socket's group is the group of the
+// process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -71,7 +72,7 @@ func lockNamespace(flags int) (io.Closer, error) {
 		return nil, fmt.Errorf("%w in this network namespace (lslocks | grep %s shows its process)", ErrRunning,
 			filepath.Base(path))
 	}
-	if lock == nil { // the file could not be created or opened
+	if lock == nil { // acquire could not create or open the file
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t
@@ -87,10 +88,10 @@ func (s *socket) Close() error {
 	return errors.Join(s.Listener.Close(), os.Remove(s.path), s.lock.Close())
 }
 
-// LockOut prevents daemons from starting with this socket or in this network namespace until release is called. LockOut
-// returns ErrRunning while a daemon holds one of the locks. A suspended or hung daemon does not respond, but holds its
-// lock until it exits. LockOut does not create a missing lock file, because the daemon's user could not lock a file
-// that root owns.
+// LockOut prevents daemons from starting with this socket or in this network namespace until the caller calls release.
+// LockOut returns ErrRunning while a daemon holds one of the locks. A suspended or hung daemon does not respond, but
+// holds its lock until the daemon exits. LockOut does not create a missing lock file, because the daemon's user could
+// not lock a file that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
@@ -115,8 +116,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, even if it does not respond, or 0 if the ID is
-// unknown.
+// listenerOf returns the ID of the process that listens on a socket, even if the process does not respond, or 0 if the
+// ID is unknown.
 func listenerOf(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

@@ -24,12 +24,12 @@ type Status struct {
 	Started  time.Time `json:"started"`
 	Config   string    `json:"config"`
 
-	// Health is healthy, degraded (connections fail although the rules are correct) or unhealthy.
+	// Health is "healthy", "degraded" (connections fail although the rules are correct) or "unhealthy".
 	Health  health.State `json:"state"`
 	Summary string       `json:"summary"`
 	health.Report
 	Problems StatusProblems `json:"problems"`
-	// Ignored holds the IDs of the notices that are omitted from Faults.
+	// Ignored holds the IDs of the notices that Faults omits.
 	Ignored []string `json:"ignored,omitempty"`
 
 	pipeline.State
@@ -42,17 +42,17 @@ type Status struct {
 
 	Sources   []StatusSource `json:"sources"`
 	LastKnown LastKnown      `json:"lastKnown"`
-	// Checks is absent if no endpoints are checked. FastPath is absent if the fast path is not in use.
+	// Checks is absent if Edgeway checks no endpoints. FastPath is absent if the fast path is not in use.
 	Checks   *StatusChecks   `json:"checks,omitempty"`
 	FastPath *StatusFastPath `json:"fastPath,omitempty"`
-	// Shortcut states how many connections use the backend's shortcut, or is absent if the backend has none.
+	// Shortcut states how many connections use the backend's shortcut, or is absent if the backend has no shortcut.
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
 // StatusProblems holds the first object faults and the total number of object faults.
 type StatusProblems struct {
 	Total int           `json:"total"`
-	First []fault.Fault `json:"first"` // First holds at most maxProblems faults
+	First []fault.Fault `json:"first"` // FirstFaults holds at most maxProblems faults
 }
 
 // StatusSource is the state of a source.
@@ -65,7 +65,7 @@ type StatusSource struct {
 type LastKnown struct {
 	// Serving reports whether the daemon serves the saved state.
 	Serving bool `json:"serving"`
-	// SavedAt is the time when the state was saved. SavedAt is absent if there is no saved state.
+	// SavedAt is the time when the daemon saved the state, or is absent if there is no saved state.
 	SavedAt time.Time `json:"savedAt,omitzero"`
 }
 
@@ -78,7 +78,7 @@ type StatusChecks struct {
 // StatusFastPath holds the connections that take the fast path instead of the rules.
 type StatusFastPath struct {
 	proxiers.Offloading
-	// Err is the reason why the connections could not be read.
+	// Err is the reason why Edgeway could not read the connections.
 	Err string `json:"error,omitempty"`
 }
 

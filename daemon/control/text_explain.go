@@ -70,7 +70,7 @@ func rows(p *text.Screen, heading string, texts ...string) {
 	}
 }
 
-// list joins values with commas, or returns none if there are no values.
+// list joins values with commas. If values is empty, join returns the text of the parameter none.
 func list[T any](values []T, none string) string {
 	if len(values) == 0 {
 		return none

@@ -20,8 +20,8 @@ type ServiceTable struct {
 	None string `json:"-"`
 }
 
-// narrowCell and wideCell limit the width of a list of addresses or ports, in columns. The first item of a list is
-// always printed, even if it is wider.
+// narrowCell and wideCell limit the width of a list of addresses or ports, in columns. Print always prints the first
+// item of a list, even if the item is wider.
 const (
 	narrowCell = 15
 	wideCell   = 60
@@ -107,8 +107,8 @@ func (p ServiceItemPort) String() string {
 	return port + "/" + p.Protocol
 }
 
-// state returns the state in words, with the first reason. state omits the reason if the table contains a single
-// Service, because all reasons follow the table.
+// state returns the state of a Service in words, with the first reason. If the table contains a single Service, state
+// omits the reason, because all reasons follow the table.
 func (t ServiceTable) state(s *ServiceItem) string {
 	out := strings.ReplaceAll(string(s.State), "-", " ")
 	if len(s.Faults) == 0 || len(t.Items) == 1 {

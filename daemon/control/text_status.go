@@ -69,8 +69,8 @@ func (s Status) since(f fault.Fault) string {
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// stages prints the backend and the number of repairs to rules that another program changed. stages prints followers
-// only with --verbose, because a failing follower also causes a fault.
+// stages prints the backend and the number of repairs to rules that another program changed. printStages prints
+// followers only with --verbose, because a failing follower also causes a fault.
 func (s Status) stages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.Running.IsZero() {
@@ -144,7 +144,7 @@ func (s Status) node(p *text.Screen) {
 		return
 	}
 	name := s.Node.Name + text.After(", zone ", s.Zone)
-	// Immediately after a reload, the objects are not known yet.
+	// Immediately after a reload, the daemon does not know the objects yet.
 	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {
 		name += ", no Node object"

@@ -11,7 +11,7 @@ import (
 )
 
 // panicked is the error for a panic in a stage's Apply. The pipeline treats the panic as a refusal, so the search can
-// find the ServicePort that causes it.
+// find the ServicePort that causes the panic.
 type panicked struct {
 	stage string
 	err   error

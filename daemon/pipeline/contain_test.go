@@ -155,7 +155,7 @@ func (k *tender) Maintain(context.Context) error {
 	return nil
 }
 
-// After a panic in deferred work, the kernel's state is unknown.
+// After a panic in deferred work, the pipeline does not know the kernel's state.
 func TestDeferredWorkPanicTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend := newWorld(), newKernel(t)

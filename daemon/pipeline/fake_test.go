@@ -23,8 +23,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is an Applier that verifies the contract: unless the state has drifted, a Change with a Prev must start from
-// the kernel's state.
+// kernel is an Applier that verifies the Applier contract: unless the state has drifted, a Change with a Prev must
+// start from the kernel's state.
 type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -32,7 +32,7 @@ type kernel struct {
 	took  []proxiers.Change
 	// refuses lists the versions of ServicePorts that a transaction must neither add nor keep.
 	refuses map[string]bool
-	// names reports whether a refusal names its ServicePort.
+	// names reports whether a refusal names the refused ServicePort.
 	names bool
 	takes time.Duration
 	// If fault is not nil, each Apply calls fault before changing the kernel, and fails if fault returns an error.
@@ -187,7 +187,7 @@ type world struct {
 	triggers  []time.Time
 	problems  []fault.Fault
 	snapshots uint64
-	// Unless planning is nil, the planner blocks until the test closes planning.
+	// planning, if not nil, blocks the planner until the test closes the channel.
 	planning chan struct{}
 }
 
@@ -322,7 +322,7 @@ func settle(d time.Duration) {
 }
 
 // converged fails the test unless the kernel holds the wanted ServicePorts. If the fake kernel refuses a ServicePort,
-// it may hold another version or none.
+// the fake kernel may hold another version of the ServicePort, or no version.
 func (b *bench) converged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

@@ -23,7 +23,7 @@ var (
 // isolate quarantines the ServicePorts that cause a stage to refuse the target. The backend and then the followers
 // apply the target without the quarantined ServicePorts. The suspects are the ServicePorts that the stage has not
 // accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort
-// claims one of its addresses.
+// has one of its addresses.
 //
 // The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
 // full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the result.
@@ -60,8 +60,9 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	return err
 }
 
-// search searches the suspects, and then all ServicePorts in the target, for the refused ServicePorts. Because the
-// kernel may now also refuse the suspects' previous versions, search also tries the target without previous versions.
+// search finds the refused ServicePorts among the suspects, or else among all ServicePorts in the target. Because the
+// kernel may now also refuse the suspects' previous versions, findRefused also tries the target without previous
+// versions.
 func (p *Pipeline) search(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -146,7 +147,8 @@ type blame struct {
 	err error
 }
 
-// named blames the ServicePorts that the kernel names, one after another, until it accepts the remaining ServicePorts.
+// named blames the ServicePorts that the kernel names, one after another, until the kernel accepts the remaining
+// ServicePorts.
 func (s *search) named(ctx context.Context, refusal error) error {
 	s.out = map[*plan.ServicePort]struct{}{}
 	for refusal != nil {
@@ -269,8 +271,8 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 	return err
 }
 
-// try offers the target to the kernel without the ServicePorts in out, but with the ServicePorts in add. refused is the
-// error of a refusal. err is any other error, and ends the search.
+// try offers the target to the kernel without the ServicePorts in exclusions, but with the ServicePorts in add. refused
+// is the error of a refusal. err is any other error, which ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.out, svc)
@@ -294,8 +296,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offer returns an identifier of the offered set of ServicePorts: the XOR of the digests of all differences from the
-// target.
+// offer returns an identifier of the set of ServicePorts that try offers to the kernel: the XOR of the digests of all
+// differences from the target.
 func (s *search) offer() (id [32]byte) {
 	for svc := range s.out {
 		mix(&id, svc)
@@ -312,7 +314,7 @@ func mix(id *[32]byte, svc *plan.ServicePort) {
 	}
 }
 
-// without returns the target without the ServicePorts in out, or with their previous versions.
+// without returns the target without the ServicePorts in exclusions, or with their previous versions.
 func (s *search) without() *plan.Plan {
 	return replace(s.target, func(svc *plan.ServicePort) *plan.ServicePort {
 		if _, out := s.out[svc]; out {

@@ -13,8 +13,8 @@ import (
 const stepWeight = 30_000
 
 // nextStep returns the plan for the next partial sync of a change. Unless the change is very large, nextStep returns
-// the final plan. The lightest ServicePorts change first. The other ServicePorts keep their previous versions, unless
-// another ServicePort now has one of their addresses.
+// the final plan. The ServicePorts with the fewest elements change first. The other ServicePorts keep their previous
+// versions, unless another ServicePort now has one of their addresses.
 func nextStep(change proxiers.Change) *plan.Plan {
 	sum := 0
 	for _, svc := range change.Changed {

@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The backend applies a very large change in several partial syncs, the lightest ServicePorts first. A Service that
-// is created during the change does not wait for all partial syncs.
+// The backend applies a very large change in several partial syncs, beginning with the ServicePorts that have the
+// fewest elements. A Service that is created during the change does not wait for all partial syncs.
 func TestLargeChangeIsAppliedInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -44,7 +44,7 @@ const (
 )
 
 // pause delays the next sync by the duration of the last sync, so endless changes keep the host busy for at most half
-// of the time. The next sync applies all changes that occur during the pause.
+// the time. The next sync applies all changes that occur during the pause.
 func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }
@@ -88,7 +88,7 @@ func weight(svc *plan.ServicePort) int {
 
 // applyTimeout returns the time limit for an Apply. nft and the kernel need 0.1 ms per ServicePort and 25 µs per
 // element. The limit allows a hundred times as long per ServicePort and twenty times as long per element, because a
-// single-board computer may be slow and its disk busy.
+// single-board computer may be slow and its disk may be busy.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {

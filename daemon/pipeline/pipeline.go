@@ -39,7 +39,7 @@ type Stage struct {
 	Applier proxiers.Applier
 }
 
-// Options configure a Pipeline. The hooks run on the pipeline's goroutine and must not block.
+// Options configures a Pipeline. The hooks run on the pipeline's goroutine and must not block.
 type Options struct {
 	Logger  *slog.Logger
 	Tracker Tracker
@@ -50,10 +50,10 @@ type Options struct {
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is none. Without
-	// InForce, the status after a reload would report that the host serves no Services. The first plan is based on
-	// InForce, but the first sync is still a full sync. If the sources provide no snapshot for a while, the pipeline
-	// syncs InForce.
+	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is no such plan.
+	// Without AppliedPlan, the status after a reload would report that the host serves no Services. The first plan is
+	// based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot for a while,
+	// the pipeline syncs AppliedPlan.
 	InForce *plan.Plan
 	// Parts counts the stage panics that no ServicePort causes.
 	Parts *contain.Parts
@@ -70,7 +70,8 @@ type Applied struct {
 	// Full reports whether the Change had no Prev. Reason states why the sync was a full sync.
 	Full   bool
 	Reason string
-	// Changed and Removed count the ServicePorts in the Change. A full Change counts all ServicePorts as changed.
+	// Changed and RemovedCount count the changed and the removed ServicePorts in the Change. A full Change counts all
+	// ServicePorts as changed.
 	Changed, Removed int
 	Start            time.Time
 	Duration         time.Duration
@@ -93,7 +94,7 @@ type Synced struct {
 	Triggers []time.Time
 }
 
-// Pipeline runs the stages. Use New to create a Pipeline. The exported methods may be called from any goroutine.
+// Pipeline runs the stages. Use New to create a Pipeline. Any goroutine may call the exported methods.
 type Pipeline struct {
 	opts Options
 
@@ -130,8 +131,8 @@ func New(opts Options) *Pipeline {
 }
 
 // Run syncs the stages until ctx is done, the backend first. The followers receive the plan that the backend has
-// applied. A follower's failure does not delay the other followers. Run does not close the stages, and may be called
-// again after a panic.
+// applied. A follower's failure does not delay the other followers. Run does not close the stages. The caller may call
+// Run again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
 	p.started = time.Now()
 	if p.stages == nil {
@@ -269,12 +270,12 @@ func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
 
-// adoptAfter is the maximum time that a pipeline with Options.InForce waits for the first plan.
+// adoptAfter is the maximum time that a pipeline with Options.AppliedPlan waits for the first plan.
 const adoptAfter = 30 * time.Second
 
-// adoptAt returns the time when Options.InForce becomes the plan if there is no plan yet: at the first drift report, or
-// after adoptAfter. adoptAt returns zero if a plan exists or InForce is nil. A pipeline without a plan would repair no
-// drift but still count as healthy.
+// adoptAt returns the time when Options.AppliedPlan becomes the plan if there is no plan yet: at the first drift
+// report, or after adoptDelay. adoptTime returns zero if a plan exists or AppliedPlan is nil. A pipeline without a plan
+// would repair no drift but still count as healthy.
 func (p *Pipeline) adoptAt() time.Time {
 	if p.plan != nil || p.opts.InForce == nil {
 		return time.Time{}
@@ -326,8 +327,8 @@ func (p *Pipeline) noteDrift() {
 	}
 }
 
-// drifted invalidates a stage after drift. If the stage is the backend, drifted invalidates all stages, because the
-// followers must check the connections that clients opened while the backend's rules were missing.
+// drifted invalidates a stage after drift. If the stage is the backend, invalidateDrifted invalidates all stages,
+// because the followers must check the connections that clients opened while the backend's rules were missing.
 func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
 	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)

@@ -57,9 +57,9 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	Quarantined
 	digest [32]byte
-	// previous is the last version that the kernel accepted, or nil if there is none. previous is also nil if the
-	// kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one of its
-	// addresses.
+	// previous is the last version that the kernel accepted, or nil if the kernel accepted no version. previous is also
+	// nil if the kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one
+	// of its addresses.
 	previous *plan.ServicePort
 }
 
@@ -110,8 +110,8 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	})
 }
 
-// replace returns a copy of p in which the result of calling with replaces each ServicePort. If the result is nil, the
-// copy omits the ServicePort. The copy shares all other data with p.
+// replace returns a copy of p in which with(svc) replaces each ServicePort svc. If with returns nil, the copy omits the
+// ServicePort. The copy shares all other data with p.
 func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan.Plan {
 	sub := *p
 	sub.Services = make([]*plan.ServicePort, 0, len(p.Services))

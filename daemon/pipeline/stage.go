@@ -14,11 +14,11 @@ import (
 
 type stage struct {
 	Stage
-	// applied is the plan that the host's state matches, or nil if that state is unknown.
+	// applied is the plan that the host's state matches, or nil if the host's state is unknown.
 	applied *plan.Plan
 	// lastGood is the last plan that the stage applied successfully, even if the host's state is now unknown.
 	lastGood *plan.Plan
-	// reason explains why applied is nil.
+	// reason explains why currentPlan is nil.
 	reason string
 	// failed is the plan of the last failed Apply. An eager stage tries a different plan without a delay.
 	failed  *plan.Plan
@@ -82,7 +82,7 @@ func (s *stage) tendAt() time.Time {
 	return later(due, s.notBefore)
 }
 
-// drifted records a drift report. StageState.Drift counts only successful repairs.
+// drifted records a drift report. StageState.DriftRepairs counts only successful repairs.
 func (s *stage) drifted(report driftReport, now time.Time) {
 	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
 	s.repairing = s.lastGood != nil
@@ -116,7 +116,7 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 }
 
 // sinceReported returns the Change from the plan that OnSynced last received to next. After a partial sync, the stages
-// usually share the Change that sinceReported returns. Any other Change must not replace the shared Change.
+// usually share the Change that sinceReported returns. No other Change may replace the shared Change.
 func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reported && p.step.Next == next {
 		return p.step
@@ -124,8 +124,8 @@ func (p *Pipeline) sinceReported(next *plan.Plan) proxiers.Change {
 	return proxiers.NewChange(p.reported, next)
 }
 
-// apply syncs the stage to target and reports whether it was out of sync. During an Apply, and after an error, Edgeway
-// treats the host's state as unknown.
+// apply syncs the stage to target and reports whether the stage was out of sync. During an Apply, and after an error,
+// Edgeway treats the host's state as unknown.
 func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool, error) {
 	change := p.change(s.applied, target)
 	if change.Empty() {
@@ -194,7 +194,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// tend runs a stage's deferred work if it is due. If the work fails, the kernel's state is still known.
+// tend runs a stage's deferred work if the work is due. If the work fails, the pipeline still knows the kernel's state.
 func (p *Pipeline) tend(ctx context.Context, s *stage) {
 	at := s.tendAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {

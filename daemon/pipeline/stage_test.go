@@ -22,7 +22,7 @@ func TestNewPlanDoesNotWaitForFollowerRetry(t *testing.T) {
 		w.set(1, 1)
 		follower.fault = func(proxiers.Change) error { return errTransport }
 		start(t, w, newKernel(t), nil, Stage{"healthcheck", follower})
-		settle(10 * time.Minute) // the retries are now 30 s apart
+		settle(10 * time.Minute) // the pipeline now retries every 30 s
 		follower.changes()
 		w.set(1, 2)
 		w.announce()

@@ -14,7 +14,7 @@ type State struct {
 	// provides a snapshot.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
-	// InForce is the plan that the backend last applied successfully, or nil if there is none.
+	// InForce is the plan that the backend last applied successfully, or nil if the backend has applied no plan.
 	InForce *plan.Plan `json:"-"`
 	// OutOfSync is the time when the kernel got out of sync, or zero if it is in sync.
 	OutOfSync time.Time `json:"outOfSync,omitzero"`
@@ -59,13 +59,14 @@ type StageState struct {
 	// FullSyncs and PartialSyncs count the successful Applies.
 	FullSyncs    uint64 `json:"fullSyncs"`
 	PartialSyncs uint64 `json:"partialSyncs"`
-	// Err is the current error, or "" if there is none. Since is the time when the error first occurred, and Attempts
-	// counts the failed attempts. LastErr is the time of the last failed attempt. A success does not reset LastErr.
+	// Err is the current error, or "" if there is no error. Since is the time when the error first occurred, and
+	// Attempts counts the failed attempts. LastErr is the time of the last failed attempt. A success does not reset
+	// LastErr.
 	Err      string    `json:"error,omitempty"`
 	Since    time.Time `json:"failingSince,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
 	LastErr  time.Time `json:"lastError,omitzero"`
-	// Running is the start time of the running Apply, or zero if there is none.
+	// Running is the start time of the running Apply, or zero if no Apply is running.
 	Running     time.Time `json:"running,omitzero"`
 	RunningFull bool      `json:"runningFull,omitempty"`
 	// Drift counts the repairs after other programs changed the kernel's state.

@@ -47,7 +47,7 @@ func TestAbsentReasons(t *testing.T) {
 	}
 }
 
-// The plan rejects connections to a port if and only if Absent returns a reason.
+// The plan rejects connections to a port if and only if NoEndpointFault returns a fault.
 func TestAbsentAgreesWithPlan(t *testing.T) {
 	for name, slices := range map[string][]source.Object{
 		"none": nil, "ready": {testSlice("web", ep(epThere))}, "not ready": {testSlice("web", ep(epThere, "unready"))},

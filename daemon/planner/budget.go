@@ -29,24 +29,24 @@ type Budget struct {
 	Port, Address, Endpoint int64
 }
 
-// maxServiceEndpoints limits the size of a Service: its endpoints multiplied by its ports. A port or address counts as
-// the number of endpoints that use the same amount of memory: with nftables, 20,000 ports reach the limit. A full sync
-// that writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not in bytes, because an endpoint
-// uses twenty times as much memory with iptables as with nftables.
+// maxServiceEndpoints limits the size of a Service: the number of its endpoints multiplied by the number of its ports.
+// A port or address counts as the number of endpoints that use the same amount of memory: with nftables, 20,000 ports
+// reach the limit. A full sync that writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not
+// in bytes, because an endpoint uses twenty times as much memory with iptables as with nftables.
 const maxServiceEndpoints = 170_000
 
 // largest returns maxServiceEndpoints converted to bytes.
 func (b Budget) largest() int64 { return maxServiceEndpoints * b.Endpoint }
 
 type budget struct {
-	// limit applies to all Services together, and largest applies to each Service.
+	// limit is the memory limit for all Services together, and serviceLimit is the limit for each Service.
 	limit, largest int64
 	sizes          map[tracker.Name]size
-	// large holds the Services that exceed largest, and total is the size of all other Services.
+	// large holds the Services that exceed serviceLimit, and total is the size of all other Services.
 	large map[tracker.Name]struct{}
 	total int64
-	// order lists the Services that are not in large, in the order in which the Planner leaves them out. order is nil
-	// until the total exceeds the limit for the first time.
+	// order lists the Services that are not in largeServices, in the order in which the Planner leaves them out. order
+	// is nil until the total exceeds the limit for the first time.
 	order []size
 	// out holds the Services that the Planner leaves out, and depends only on sizes and limit.
 	out map[tracker.Name]struct{}
@@ -95,7 +95,7 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services that exceed largest, and enough of the largest other Services to stay within limit.
+// excess returns the Services that exceed serviceLimit, and enough of the largest other Services to stay within limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.large)
 	if b.limit == 0 || b.total <= b.limit {
@@ -125,7 +125,7 @@ func compareSizes(x, y size) int {
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
 }
 
-// moves returns the Services that are in exactly one of the sets b.out and out.
+// moves returns the Services that are in exactly one of the sets b.excludedServices and out.
 func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	for _, pair := range [][2]map[tracker.Name]struct{}{{b.out, out}, {out, b.out}} {
 		for name := range pair[0] {

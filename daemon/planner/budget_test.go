@@ -22,7 +22,7 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// wide gives a Service n ports named p0, p1 and so on.
+// wide returns a function that gives a Service n ports named p0, p1 and so on.
 func wide(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
@@ -32,7 +32,7 @@ func wide(n int) func(*source.Service) {
 	}
 }
 
-// The endpoint addresses are numbered from first.
+// wideSlice returns an EndpointSlice with n ports. The parameter first is the number of the first endpoint's address.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -54,8 +54,8 @@ func addresses(base string, n int) (out []netip.Addr) {
 }
 
 // The planner leaves out and reports the largest Services until the others fit within the limit. A Service may be large
-// because of its endpoints, addresses or source ranges. The planner ignores an excluded Service's claims. When an
-// excluded Service fits within the limit again, the planner serves it again.
+// because of its endpoints, addresses or source ranges. The planner ignores an excluded Service's requests for ports.
+// When an excluded Service fits within the limit again, the planner serves it again.
 func TestBudget(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e6, 400e3, 100e3, 100e3}
@@ -88,7 +88,7 @@ func TestBudget(t *testing.T) {
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
-			// The other Service bids for one of big's addresses.
+			// The Service other requests one of big's addresses.
 			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) }))
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
@@ -267,7 +267,7 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 }
 
 // The size limit is 170,000 endpoint-port pairs, regardless of the memory that a backend needs for an endpoint. With
-// iptables, a Service with 170,000 pairs takes 1 GB.
+// iptables, a Service with 170,000 pairs takes 1 GB of memory.
 func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()

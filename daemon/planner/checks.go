@@ -23,7 +23,7 @@ type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
 	// server.
 	Manifests, API bool
-	// Dead returns the endpoints that do not respond. Each call to Plan calls Dead. Dead may be nil.
+	// Dead returns the endpoints that do not respond. Each call to Plan calls DeadEndpoints. DeadEndpoints may be nil.
 	Dead func() *endpointcheck.Dead
 }
 
@@ -160,8 +160,8 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched holds the endpoints whose Services changed since the last call to take. The value reports whether the
-	// endpoint had a Service before the change.
+	// touched holds the endpoints that gained or lost a Service since the last call to take. The value reports whether
+	// the endpoint had a Service before the change.
 	touched map[netip.AddrPort]bool
 	all     bool
 }

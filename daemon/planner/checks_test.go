@@ -28,7 +28,7 @@ func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
 	return d
 }
 
-// checkedWorld is a world in which Edgeway checks all endpoints. Initially, all endpoints respond.
+// checkedWorld is a test fixture in which Edgeway checks all endpoints. Initially, all endpoints respond.
 type checkedWorld struct {
 	*world
 	dead *endpointcheck.Dead
@@ -194,7 +194,7 @@ func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.Addr
 	}
 }
 
-// The first call to Checked returns each endpoint of a TCP port once. Later calls return only the changes.
+// The first call to CheckChanges returns each endpoint of a TCP port once. Later calls return only the changes.
 func TestCheckedTargets(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
 	w := newCheckedWorld(t, testOptions(), testService("svc"), second,

@@ -195,15 +195,15 @@ func nodePortClaim(port *source.ServicePort) claim {
 	return claim{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckClaim returns the claim for the healthCheckNodePort. ok is false if the Service has no health check port,
-// or if it also uses the port as a NodePort.
+// healthCheckClaim returns the exclusivePort for the healthCheckNodePort. ok is false if the Service has no health
+// check port, or if it also uses the port as a NodePort.
 func healthCheckClaim(s *source.Service) (c claim, ok bool) {
 	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the claim, and adds the reason to found if it does not.
+// owned reports whether the Service owns the port c, and adds a fault with the reason to found if it does not.
 func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {

@@ -165,10 +165,11 @@ type pools struct {
 	reachable      bool
 }
 
-// choosePools applies readiness, checks, topology and termination. Each pool holds the ready endpoints that are alive.
-// If no endpoint is alive, the pool holds all ready endpoints. If no endpoint is ready, the pool holds the terminating
-// endpoints that still serve connections. One pool can therefore hold ready endpoints while the other one holds
-// terminating endpoints. Topology applies only to the ready endpoints of the cluster pool.
+// choosePools chooses the endpoints of each pool by readiness, check results, topology hints and termination. Each pool
+// holds the ready endpoints that are alive. If no endpoint is alive, the pool holds all ready endpoints. If no endpoint
+// is ready, the pool holds the terminating endpoints that still serve connections. One pool can therefore hold ready
+// endpoints while the other one holds terminating endpoints. Topology applies only to the ready endpoints of the
+// cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
 	usable := (*endpoint).ready
@@ -214,9 +215,10 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 }
 
 // topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node hints
-// and at least one hint names this node, only the endpoints for this node are allowed. If node hints do not apply, the
-// same rule applies to zone hints. If no hints apply, all endpoints are allowed. A single usable endpoint without a
-// node or zone hint disables hints of that kind. The hints already reflect the Service's spec.trafficDistribution.
+// and at least one hint names this node, the function allows only the endpoints for this node. If node hints do not
+// apply, the same rule applies to zone hints. If no hints apply, the function allows all endpoints. A single usable
+// endpoint without a node or zone hint disables hints of that kind. The hints already reflect the Service's
+// spec.trafficDistribution.
 func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
@@ -246,7 +248,7 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 }
 
 // serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains it.
-// If the result equals a pool, serving returns that pool.
+// If the result equals a pool, servingEndpoints returns that pool.
 func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -265,8 +267,8 @@ func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.End
 }
 
 // Absent returns a fault that explains why a Service port has no endpoint in a family. ok is false if the port has an
-// endpoint that is ready or still serves connections. Absent considers only the EndpointSlices, and ignores whether the
-// planner refuses an endpoint.
+// endpoint that is ready or still serves connections. NoEndpointFault considers only the EndpointSlices, and ignores
+// whether the planner refuses an endpoint.
 func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice

@@ -43,7 +43,7 @@ type environment struct {
 	guessed []plan.Family
 	// portless holds the families in which "primary" selects no address although the host has an address.
 	portless []portless
-	// problems lists the faults found in the ClusterIP ranges.
+	// problems lists the faults in the ClusterIP ranges.
 	problems []fault.Fault
 }
 
@@ -227,7 +227,7 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 const loopbackDevice = "lo"
 
 // uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no default
-// route determines the source address, uplinks adds the family to guessed.
+// route determines the source address, uplinks adds the family to guessedFamilies.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {

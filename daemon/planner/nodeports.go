@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NodePort faults have these IDs.
+// NodePortAddressesID and NodePortRangeID are the IDs of the faults in the NodePort settings.
 const (
 	NodePortAddressesID = "nodeport-addresses"
 	NodePortRangeID     = "nodeport-range"
@@ -34,7 +34,7 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// countOutside adds a Service's ports outside Proxy.NodePortRange to p.outside, or removes them if by is -1.
+// countOutside adds a Service's ports outside Proxy.NodePortRange to p.outOfRangePorts, or removes them if by is -1.
 func (p *Planner) countOutside(s *source.Service, by int) {
 	if s.Manifest || !p.reachable(s) {
 		return
@@ -85,7 +85,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portless = append(e.portless, portless{family, why})
 }
 
-// countPortless adds by to p.portless for each ServicePort with a NodePort that no address accepts.
+// countPortless adds by to p.portlessCounts for each ServicePort with a NodePort that no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portless {
 		for _, sp := range ports {

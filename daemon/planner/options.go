@@ -6,8 +6,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options holds the operator's decisions. A Planner's options never change: a reload creates a new Planner, which
-// receives the old Planner's plan.
+// Options configures a Planner. A Planner's options never change: a reload creates a new Planner, which receives the
+// old Planner's plan.
 type Options struct {
 	// Node, Proxy and FastPath are configuration sections. The configuration schema documents their keys.
 	Node     config.Node
@@ -16,7 +16,7 @@ type Options struct {
 	// Families lists the families to serve. If Families is empty, Edgeway serves the families of the host's
 	// addresses, including loopback addresses. The Planner ignores Proxy.IPFamilies.
 	Families []plan.Family
-	// OwnRoutes adds to the plan the uplinks that Edgeway's own routes to Services use.
+	// OwnRoutes reports whether the plan contains the uplinks that Edgeway's own routes to Services use.
 	OwnRoutes bool
 	// OwnPorts maps each TCP port that the daemon listens on to its configuration key. No Service can use one of the
 	// daemon's ports at an address of this host.
@@ -25,14 +25,14 @@ type Options struct {
 	Budget Budget
 	// Checks configures the endpoint checks.
 	Checks Checks
-	// Held returns the claims that Contested returned when the previous process exited. Only the first call to Plan
-	// calls Held. A previous plan takes precedence over Held. Held may be nil.
+	// Held returns the list that ContestedPorts returned when the previous process exited. Only the first call to Plan
+	// calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
 	Held func() []source.Holding
-	// Before, if not nil, is called with the key of each Service before the Planner plans it. Tests use Before to cause
-	// panics.
+	// Before, if not nil, receives the key of each Service before the Planner plans the Service. Tests use
+	// BeforeService to cause panics.
 	Before func(source.Key)
-	// beforeClaims, if not nil, is called with each Service before the Planner collects its claims. Tests use
-	// beforeClaims to cause a panic. For one version of a Service, beforeClaims must either always or never panic,
-	// because the Planner would otherwise remove claims that were never added.
+	// beforeClaims, if not nil, receives each Service before the Planner collects the Service's requests for ports.
+	// Tests use beforeClaims to cause a panic. For one version of a Service, beforeClaims must either always or never
+	// panic, because the Planner would otherwise remove requests that it never added.
 	beforeClaims func(*source.Service)
 }

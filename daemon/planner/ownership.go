@@ -13,15 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// claim identifies a resource that only one Service can own: a port at an address or, if the address is invalid, a port
-// of the host (NodePort, healthCheckNodePort).
+// claim identifies a port that only one Service can own: a port at an address or, if the address is invalid, a port of
+// the host (NodePort, healthCheckNodePort).
 type claim struct {
 	addr     netip.Addr
 	protocol plan.Protocol
 	port     uint16
 }
 
-// String formats a claim as "192.0.2.1:80/TCP" or "port 30080/TCP".
+// String formats the port as "192.0.2.1:80/TCP" or "port 30080/TCP".
 func (c claim) String() string {
 	if !c.addr.IsValid() {
 		return fmt.Sprintf("port %d/%s", c.port, c.protocol)
@@ -29,7 +29,7 @@ func (c claim) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// bid is a Service's request for a claim. kind is the kind of the address, or NodePort for a port of the host.
+// bid is a Service's request for an exclusivePort. kind is the kind of the address, or NodePort for a port of the host.
 type bid struct {
 	service *source.Service
 	kind    plan.FrontendKind
@@ -43,26 +43,26 @@ var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP:
 
 func (b bid) rank() int { return ranks[b.kind] }
 
-// ownership records the owner of each claim. A Service bids at most once for each claim.
+// ownership records the owner of each port. A Service requests each port at most once.
 //
-// A bid with a better kind of address wins a claim at any time. Within a kind, the owner keeps a claim until it removes
-// its bid. A claim that never had an owner, or whose owner has removed its bid, is open until the next call to settle.
-// Among the bids for an open claim, the one with the highest precedence wins. After settle, a bid from an older Service
-// does not change the owner.
+// A request with a better kind of address wins the port at any time. Within a kind, the owner keeps a port until the
+// owner removes its request. A port that never had an owner, or whose owner has removed its request, is open until the
+// next call to closePorts. Among the requests for an open port, the request with the highest precedence wins. After
+// closePorts, a request from an older Service does not change the owner.
 type ownership struct {
 	owner map[claim]bid
-	// rivals maps claims to losing bids. No value is empty.
+	// rivals maps each port to the losing requests for it. No value is empty.
 	rivals map[claim]*rivals
-	// open maps each open claim to the name of its last owner, or to an empty name if it had no owner. If allOpen is
-	// true, all claims are open.
+	// open maps each open port to the name of its last owner, or to an empty name if it had no owner. If allOpen is
+	// true, all ports are open.
 	open    map[claim]tracker.Name
 	allOpen bool
 	limit   int
-	// list caches the result of contested. If list is nil, contested recomputes it.
+	// list caches the result of contestedPorts. If contestedCache is nil, contestedPorts recomputes the result.
 	list []source.Holding
 }
 
-// newOwnership returns an ownership in which all claims are open.
+// newOwnership returns an ownership in which all ports are open.
 func newOwnership(limit int) ownership {
 	return ownership{owner: map[claim]bid{}, rivals: map[claim]*rivals{}, allOpen: true, limit: limit}
 }
@@ -96,7 +96,7 @@ func (o *ownership) lose(c claim, b bid) {
 	o.list = nil
 }
 
-// remove reverts add. If s owns the claim, it becomes open.
+// remove reverts add. If s owns the port c, the port becomes open.
 func (o *ownership) remove(c claim, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -119,8 +119,8 @@ func (o *ownership) remove(c claim, s *source.Service) {
 	}
 }
 
-// restore returns a claim to its previous owner, whose current bid is b. A bid with a better kind of address keeps the
-// claim.
+// restore returns a port to its previous owner, whose current request is b. If the current owner requests a better kind
+// of address, the current owner keeps the port.
 func (o *ownership) restore(c claim, b bid) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -131,8 +131,9 @@ func (o *ownership) restore(c claim, b bid) {
 	o.lose(c, owner)
 }
 
-// unsure returns the open claims that have a new owner or no owner and whose rivals are not all stored. A rival that is
-// not stored may be the rightful owner, so the Planner must plan all rivals again.
+// unsure returns the open ports that have a new owner or no owner, and whose losing requests are not all stored. A
+// request that is not stored may belong to the rightful owner, so the Planner must collect all requests for the port
+// again.
 func (o *ownership) unsure() map[claim]struct{} {
 	out := map[claim]struct{}{}
 	for c, holder := range o.open {
@@ -146,15 +147,15 @@ func (o *ownership) unsure() map[claim]struct{} {
 	return out
 }
 
-// forget removes all bids for an open claim.
+// forget removes all requests for an open port.
 func (o *ownership) forget(c claim) {
 	delete(o.owner, c)
 	delete(o.rivals, c)
 	o.list = nil
 }
 
-// settle closes all claims and returns the Services whose claims changed: the new owners and their stored rivals, each
-// Service once.
+// settle closes all ports. For each port with a new owner, closePorts returns that owner and the Services with stored
+// requests for the port. Each Service appears only once.
 func (o *ownership) settle() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
 	for c, holder := range o.open {
@@ -176,7 +177,7 @@ func (o *ownership) settle() (disturbed []tracker.Name) {
 	return disturbed
 }
 
-// contested returns each claim that several Services bid for, with its owner. Callers must not modify the result.
+// contested returns each port that several Services request, with the port's owner. Callers must not modify the result.
 func (o *ownership) contested() []source.Holding {
 	if o.list != nil || len(o.rivals) == 0 {
 		return o.list
@@ -193,8 +194,8 @@ func (o *ownership) contested() []source.Holding {
 	return o.list
 }
 
-// precedes reports whether bid a wins the claim against bid b. If the claim is open, holder is its last owner;
-// otherwise b owns it.
+// precedes reports whether request a wins the port against request b. If the port is open, holder is its last owner.
+// Otherwise, b owns the port.
 func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
@@ -207,7 +208,7 @@ func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	return comparePrecedence(a.service, b.service) < 0
 }
 
-// compareBids orders the bids for a claim that has no owner.
+// compareBids orders the requests for a port that has no owner.
 func compareBids(a, b bid) int {
 	return cmp.Or(a.rank()-b.rank(), comparePrecedence(a.service, b.service))
 }
@@ -222,20 +223,20 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-// maxRivals limits the number of rivals that a Planner stores for each claim. Without a limit, 300 Services with the
-// same 15,000 claims would need 4.5 million entries. (A 6 kB object can contain 15,000 claims.) If the next owner may
-// be missing from the stored rivals, Planner.recount collects the rivals from the snapshot.
+// maxRivals limits the number of losing requests that a Planner stores for each port. Without a limit, 300 Services
+// that request the same 15,000 ports would need 4.5 million entries. (A 6 kB object can request 15,000 ports.) If the
+// next owner may be missing from the stored requests, Planner.recount collects the requests from the snapshot.
 const maxRivals = 16
 
-// rivals holds the losing bids for a claim. best holds the first bids in order of precedence. more counts the other
-// bids, which all come after the bids in best.
+// rivals holds the losing requests for a port. The field requests holds the first losing requests in order of
+// precedence. otherCount counts the other losing requests, which all have a lower precedence.
 type rivals struct {
 	best []bid
 	more int
 }
 
-// While more is not 0, add only counts a bid that comes after all bids in best, because one of the counted bids may
-// precede it.
+// While otherCount is not 0, add only counts a request that comes after all stored requests, because one of the counted
+// requests may precede it.
 func (r *rivals) add(b bid, limit int) {
 	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
 	if i == len(r.best) && (r.more > 0 || i >= limit) {
@@ -249,7 +250,7 @@ func (r *rivals) add(b bid, limit int) {
 	}
 }
 
-// r may be nil.
+// The receiver may be nil.
 func (r *rivals) remove(s *source.Service) {
 	if r == nil {
 		return
@@ -263,7 +264,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
 
-// recount collects all bids for some claims again, and returns the Services that bid for them.
+// recount collects all requests for some ports again, and returns the Services that request these ports.
 func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -286,9 +287,9 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	return bidders
 }
 
-// restore returns contested claims to the Services that owned them when the previous process exited, and then to the
+// restore returns contested ports to the Services that owned them when the previous process exited, and then to the
 // owners in the previous plan. After a reload, the previous plan contains only the frontends that the kernel accepted,
-// so the saved owners keep the claims that the kernel refused.
+// so the saved owners keep the ports that the kernel refused.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
@@ -314,7 +315,7 @@ func (p *Planner) restore(prev *plan.Plan) {
 	p.give(planned)
 }
 
-// holders maps each Service to the contested claims that it owned.
+// holders maps each Service to the contested ports that it owned.
 type holders map[tracker.Name]map[claim]struct{}
 
 func (h holders) note(o *ownership, c claim, name tracker.Name) {
@@ -327,7 +328,7 @@ func (h holders) note(o *ownership, c claim, name tracker.Name) {
 	h[name][c] = struct{}{}
 }
 
-// give returns each claim to its previous owner if that Service still bids for it.
+// give returns each port to its previous owner if that Service still requests the port.
 func (p *Planner) give(had holders) {
 	for name, claims := range had {
 		if s := p.spec(name); s != nil {

@@ -37,8 +37,8 @@ func (w *world) wantOwner(want string) {
 	}
 }
 
-// The owner of a claim keeps it if an older Service, a changed Service, or a Service without a creation time bids for
-// it.
+// The owner of an address keeps it if an older Service, a changed Service, or a Service without a creation time
+// requests it.
 func TestOwnerKeepsAddress(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.wantOwner("5")
@@ -48,7 +48,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps the claim after a change
+	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps the address after a change
 	w.wantOwner("5")
 
 	// The owner also keeps the address after a change that affects all Services, and after a reload with a new Planner.
@@ -58,7 +58,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.replan()
 	w.wantOwner("5")
 
-	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // the owner withdraws its bid
+	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil })) // the owner no longer requests the address
 	w.wantOwner("1")
 	w.put(rival("5", 5))
 	w.wantOwner("1")
@@ -69,13 +69,13 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems()
 
 	other := rival("3", 3, func(s *source.Service) { s.Ports[0].Protocol = plan.UDP })
-	w.put(other) // a bid for another protocol does not conflict
+	w.put(other) // a request for another protocol does not conflict
 	w.wantProblems()
 }
 
 // If several Services request an address in the same plan, the oldest Service becomes the owner. Among Services of the
 // same age, the one with the lowest UID or, without UIDs, the first one by name becomes the owner. A Service without a
-// creation time comes last. If the owner leaves, the same order applies to the other bidders.
+// creation time comes last. If the owner leaves, the same order applies to the other Services that request the address.
 func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -99,7 +99,7 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 		})
 	}
 	w := newWorld(t, testOptions(), rival("4", 9))
-	w.put(rival("5", 5)) // this bid loses
+	w.put(rival("5", 5)) // this Service does not become the owner
 	w.sink.Delete(rival("4", 9).Key())
 	w.put(rival("3", 3))
 	w.wantOwner("3")
@@ -131,10 +131,10 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		}
 	}
 	all := []source.Object{external, balancer, cluster}
-	wantOwner(newWorld(t, testOptions(), all...), "3") // all bids in one plan
+	wantOwner(newWorld(t, testOptions(), all...), "3") // all requests in one plan
 
 	w := newWorld(t, testOptions())
-	for i, s := range all { // each bid in a separate plan and younger than the current owner
+	for i, s := range all { // each request in a separate plan, from a Service that is younger than the owner
 		w.put(s)
 		wantOwner(w, string("123"[i]))
 	}
@@ -163,8 +163,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		wantOwner(w, "3")
 	}
 
-	// Among bids of the same kind, the current owner keeps the address, even if other Services request it as another
-	// kind.
+	// Among requests of the same kind, the current owner keeps the address, even if other Services request it as
+	// another kind.
 	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	w = newWorld(t, testOptions(), cluster)
 	w.put(external, other)
@@ -204,7 +204,7 @@ func TestNodePortNeedsClusterIPInFamily(t *testing.T) {
 	w.wantProblems()
 }
 
-// After a restart, the previous owners keep their contested claims. Only the first plan uses Options.Held.
+// After a restart, the previous owners keep their contested addresses. Only the first plan uses Options.SavedOwners.
 func TestOwnershipAfterRestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))
@@ -224,8 +224,8 @@ func TestOwnershipAfterRestart(t *testing.T) {
 	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner no longer exists
 }
 
-// After a reload, the plan in force determines the owner. If the plan in force lacks the claim because the kernel
-// refused the frontend, the saved owner keeps the claim.
+// After a reload, the plan in force determines the owner. If the plan in force lacks an address because the kernel
+// refused the frontend, the saved owner keeps the address.
 func TestOwnershipAfterReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

@@ -30,7 +30,7 @@ import (
 type Planner struct {
 	opts Options
 
-	// snap and host are arguments of the current call. before is the snapshot of the previous call.
+	// snap and host are arguments of the current call. prevSnap is the snapshot of the previous call.
 	snap, before *tracker.Snapshot
 	host         *nodeinfo.Host
 	// plan is the result of the last call, or nil during a call, so the first call after a panic plans every Service.
@@ -45,17 +45,17 @@ type Planner struct {
 	health   healthPorts
 	// outside maps each port outside Proxy.NodePortRange to the number of times that Services request it.
 	outside map[uint16]int
-	// portless counts the ServicePorts with a NodePort in each family of environment.portless.
+	// portless counts the ServicePorts with a NodePort in each family of environment.portlessFamilies.
 	portless map[plan.Family]int
 	dead     *endpointcheck.Dead
 	checks   checkIndex
 	rivals   int
 
-	// The following buffers are reused for each Service.
+	// The Planner reuses the following buffers for each Service.
 	checked []netip.AddrPort // see targets
 	scratch []endpoint       // see endpoints
-	claimed []claimed        // see claims
-	served  []plan.Endpoint  // see serving
+	claimed []claimed        // see eachRequest
+	served  []plan.Endpoint  // see servingEndpoints
 	ports   backends         // see index
 }
 
@@ -91,7 +91,7 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	} else {
 		p.rebuild(prev, next)
 	}
-	p.plan, p.opts.Held = next, nil // only the first plan uses Held
+	p.plan, p.opts.Held = next, nil // only the first plan uses SavedOwners
 	return next, p.joined.join(p.hostProblems(next.Node), p.problems)
 }
 
@@ -144,7 +144,7 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// concerned returns the Services to plan again, sorted: the Services that changed, gain or lose a claim, or have an
+// concerned returns the Services to plan again, sorted: the Services that changed, gain or lose a port, or have an
 // endpoint that died or recovered.
 func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
@@ -154,7 +154,7 @@ func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// transfer updates the ownership and returns the Services that are affected by changes to other Services.
+// transfer updates the ownership and returns the Services that changes to other Services affect.
 func (p *Planner) transfer() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -183,8 +183,9 @@ func (p *Planner) transfer() []tracker.Name {
 	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
 }
 
-// exchange removes the bids of the Services in old, updates the health check ports and the budget, and adds the bids of
-// the Services in fresh. This order matters because bids depend on the health check ports and on the budget.
+// exchange removes the requests of the Services in old, updates the health check ports and the budget, and adds the
+// requests of the Services in fresh. The order matters because the requests depend on the health check ports and on the
+// budget.
 func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
 		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
@@ -206,8 +207,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault in a setting. The fault breaks no connection to a Service that has rules, because
-// Edgeway creates no rules for the objects that the setting excludes.
+// ofSetting returns f as a fault in the setting key. The fault breaks no connection to a Service that has rules,
+// because Edgeway creates no rules for the objects that the setting excludes.
 func ofSetting(key string, f fault.Fault) fault.Fault {
 	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
 }
@@ -225,11 +226,12 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	return out
 }
 
-// Contested returns each claim that several Services bid for, with its owner. After a restart, Options.Held must return
-// the contested claims. The caller must not modify the slice.
+// Contested returns each port that several Services request, with the port's owner. After a restart,
+// Options.SavedOwners must return the same list. The caller must not modify the slice.
 func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
 
-// Checked returns the changes to the set of checked endpoints since the last call. Checked requires Options.Checks.
+// Checked returns the changes to the set of checked endpoints since the last call. CheckChanges requires
+// Options.Checks.
 func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
 
 func (p *Planner) spec(name tracker.Name) *source.Service { return specOf(p.snap, name) }

@@ -172,7 +172,7 @@ func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 }
 
 // After any changes, the incremental plan equals the plan that a new Planner computes from the same previous plan. The
-// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a claim.
+// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a port.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -287,7 +287,7 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkKept fails the test if a Service lost a claim, except to a bid with a better kind of address.
+// checkKept fails the test if a Service lost a port, except to a request with a better kind of address.
 func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// planned is the result of planning one Service. If the Service does not exist, planned is the zero value.
+// planned is the result of planning one Service. If the Service does not exist, serviceResult is the zero value.
 type planned struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
@@ -117,7 +117,8 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	return sp
 }
 
-// longLived reports whether a port uses the fast path, and adds a fault if its protocol has no fast path.
+// longLived reports whether a port uses the fast path, and adds a fault if there is no fast path for the port's
+// protocol.
 func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
 	f := &p.opts.FastPath
 	named := f.Enabled && slices.Contains(f.Services, config.ServiceName(nameOf(s)))
@@ -173,9 +174,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 	}
 }
 
-// allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may. If the ranges
-// contain an address of this host, the host itself may connect. If the load-balancer address is on a device of this
-// host, the kernel uses this address as the source of the host's connections, so allowFrom adds it to the ranges.
+// allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If the
+// ranges contain an address of this host, the host itself may connect. If the load-balancer address is on a device of
+// this host, the kernel uses this address as the source of the host's connections, so allowFrom adds it to the ranges.
 func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.NoSources, family) {
@@ -239,7 +240,7 @@ type routes = [3]plan.Route
 // policy decides the plan.Routes of one ServicePort.
 type policy struct {
 	cluster, local plan.Route // the plan.Routes to each pool, without SNAT
-	detect         bool       // whether pods can be distinguished from other sources
+	detect         bool       // whether Edgeway can distinguish pods from other sources
 	masqueradeAll  bool
 	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's kernel
 	// routes chose the source address before the endpoint was known.

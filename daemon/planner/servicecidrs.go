@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Faults in proxy.service_cidrs have these IDs.
+// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of the faults in proxy.service_cidrs.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -32,7 +32,7 @@ type serviceCIDRs struct {
 	problems []fault.Fault
 }
 
-// CheckServiceCIDRs returns the faults that the setting proxy.service_cidrs has on a host.
+// CheckServiceCIDRs returns the faults that the ranges in proxy.service_cidrs cause on a host.
 func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
 	s := serviceCIDRs{host: host}
 	s.addSetting(ranges)
@@ -91,7 +91,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	}
 }
 
-// take adds a range to drop, or a fault if why is not empty.
+// take adds a range to dropRanges, or a fault if why is not empty.
 func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.drop = append(s.drop, c)
@@ -104,7 +104,7 @@ func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why stri
 
 const notDropped = "connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated"
 
-// holdsServer returns the fault for a range that contains an address of the API server, or "" for any other range.
+// holdsServer returns the fault text for a range that contains an address of the API server, or "" for any other range.
 func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 	i := slices.IndexFunc(s.apiServers, c.Contains)
 	if i < 0 {
@@ -114,7 +114,7 @@ func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 
-// holdsGateway returns the fault for a range that contains a default gateway, or "" for any other range.
+// holdsGateway returns the fault text for a range that contains a default gateway, or "" for any other range.
 func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	i := slices.IndexFunc(s.host.Gateways, c.Contains)
 	if i < 0 {
