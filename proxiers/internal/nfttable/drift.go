@@ -34,8 +34,8 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	return err
 }
 
-// commitWire sends the elements in t.wire, and reports changes by other programs as drift. If strict is set and another
-// program has changed the table, commitWire sends no elements and returns netlink.ErrTouched.
+// commitWire sends the elements in t.netlinkBatch, and reports changes by other programs as drift. If strict is set
+// and another program has changed the table, commitWire sends no elements and returns netlink.ErrDrift.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -80,8 +80,8 @@ func (n *Needs) Shared(set SetID, e Element) {
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object. The caller must first add the objects that the object refers to. Adding an object twice has no
-// effect.
+// Object adds an object. The caller must first add the objects that the new object refers to. Adding an object twice
+// has no effect.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)
