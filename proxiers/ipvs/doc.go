@@ -3,7 +3,7 @@
 //
 // # The path of a connection
 //
-// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see places). The nftables table
+// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see allocator). The nftables table
 // determines the verdict for the first packet, and sends packets that it accepts for any frontend to the virtual
 // server. Unlike with a virtual server at each address, external clients can use a different pool than pods, and all
 // frontends share the session affinity.

@@ -130,8 +130,9 @@ func (r *routes) remove(a netip.Addr) error {
 	return nil
 }
 
-// check returns an error if the address belongs to another host on a directly connected network, because this host
-// would accept packets for it. check looks up the route first, because the list of neighbours may be long.
+// check returns an error if the address belongs to another host on a directly connected network, because this
+// host would accept packets for the address. validateAddr looks up the route first, because the list of neighbours may
+// be long.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {

@@ -33,7 +33,7 @@ type lock struct {
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// pass acquires the lock and releases it.
+// pass waits until it can acquire the lock, and then releases the lock.
 func (l *lock) pass(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds it"))
 	defer cancel()
