@@ -131,7 +131,7 @@ func Unserved(severity fault.Severity, at netip.AddrPort, object string, err err
 		ID: PortFault, Severity: severity, Object: fault.Object{Name: object},
 		Scope:   fault.Scope{ServicePort: object, To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 		Message: fmt.Sprintf("Edgeway does not serve %s: %v", at, err),
-		Fix:     "ss -tlnp  # shows which program listens there: stop it, or change the port",
+		Fix:     "ss -tlnp  # shows which program listens on the port: stop the program, or change the port",
 	}
 }
 

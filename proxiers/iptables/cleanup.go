@@ -60,7 +60,7 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 			in.Remove(id)
 		}
 	} else if len(chains) > 0 {
-		env.Logger.Info("chains kept, another program may use them", "variant", string(v),
+		env.Logger.Info("keeping chains that another program may use", "variant", string(v),
 			"family", f.String(), "chains", len(chains), "rules_of_others_that_use_them", foreign)
 	}
 	if in.Lines == 0 {

@@ -147,8 +147,8 @@ func (m *Watcher) Forget() {
 }
 
 // ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
-var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that it is " +
-	"the distribution's own")
+var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that the " +
+	"program is the distribution's own")
 
 // Own runs commit, and does not report the transactions that commit sends as drift. commit sends up to the given
 // number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed

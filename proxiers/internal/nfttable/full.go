@@ -121,7 +121,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 }
 
 // silence deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base
-// chain from an older version or another program, and sweep may have to keep it in the kernel for a while.
+// chain that another Edgeway version or another program created, and sweep may have to keep the chain in the kernel for
+// a while.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {

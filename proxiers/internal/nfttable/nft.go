@@ -91,7 +91,7 @@ func (p *Program) Check(ctx context.Context, commands string) error {
 	return checked(p.feed(ctx, commands, "--check", "-f", "-"))
 }
 
-// feed runs nft with the given input.
+// feed runs nft with the given standard input.
 func (p *Program) feed(ctx context.Context, input string, args ...string) error {
 	messages, err := program.Call{Path: p.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
 	if err == nil {

@@ -119,7 +119,7 @@ func parseRaw(b []byte) (e rawElement) {
 
 // errUnreadable means that an element does not have the form that Edgeway writes, because another version created the
 // set or another program added the element.
-var errUnreadable = errors.New("not an element that Edgeway writes")
+var errUnreadable = errors.New("the element does not have the form that Edgeway writes")
 
 // decode returns the entry for an element of a fixed set. decode interns chain names and comments in names, so that
 // equal strings share memory.

@@ -33,9 +33,9 @@ var errMoves = errors.New("elements move between ServicePorts in different trans
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step and sends the batch whenever it has become too large. Unless a Service has too many ports, one
-// transaction contains all of them, because between transactions, the rules reject packets to a ClusterIP's missing
-// ports.
+// take adds the changes in s to the batch, and sends the batch whenever it has become too large. Unless a Service
+// has too many ports, one transaction contains all of its ports, because between transactions, the rules reject packets
+// to a ClusterIP's missing ports.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {

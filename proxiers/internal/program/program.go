@@ -28,7 +28,7 @@ type Call struct {
 const waitDelay = 10 * time.Second
 
 // firstToGo is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
-// which can run it again.
+// and the daemon can run the program again.
 const firstToGo = "500"
 
 // large is the input size in bytes above which a program may need much memory. For a smaller input, setting

@@ -35,7 +35,7 @@ func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), 
 
 // pass waits until it can acquire the lock, and then releases the lock.
 func (l *lock) pass(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds it"))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds the lock"))
 	defer cancel()
 	start := time.Now()
 	err := l.take(ctx)
