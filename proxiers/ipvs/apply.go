@@ -25,7 +25,7 @@ func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	}
 }
 
-// blame adds to an error the ServicePort that caused it.
+// blame wraps an error that the ServicePort caused in a proxiers.Refusal.
 func blame(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}

@@ -133,7 +133,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// differs describes the removal or change of a server, or returns "" if it matches.
+// differs describes the removal or change of a server, or returns "" if the server matches.
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:

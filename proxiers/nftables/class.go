@@ -24,7 +24,7 @@ type class struct {
 	nodePort bool
 	// guarded reports whether the frontend restricts the source ranges.
 	guarded bool
-	// picks is indexed by origin.
+	// picks holds the frontend's Routes, indexed by origin.
 	picks [3]pick
 	// remember is a statement that, together with the mark, causes a later rule to masquerade a packet.
 	remember string

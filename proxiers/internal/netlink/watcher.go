@@ -65,7 +65,7 @@ type Watcher struct {
 	// dirty describes the Edgeway object that a transaction changed, while the watcher reads the notifications
 	// about the transaction.
 	dirty string
-	// reported is set from the report of drift until the full sync that repairs it.
+	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
 	reported bool
 	// outside reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
 	outside bool

@@ -42,8 +42,8 @@ type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.Service fills in a
-// Needs.
+// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.AddService fills in
+// a Needs.
 type Needs struct {
 	refs    *references
 	sets    []Set

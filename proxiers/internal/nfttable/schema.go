@@ -92,12 +92,12 @@ type Range struct {
 	Name string
 	// Of returns the prefixes of both families, in the form that plan.Minimal returns.
 	Of func(n *plan.Node) []netip.Prefix
-	// Last reports whether the set may match packets to Services that another backend still serves. In a takeover,
-	// Edgeway fills the set in the last chunk.
+	// Last reports whether Edgeway fills the set in the last chunk of a takeover, because the set may match packets
+	// to Services that another backend still serves.
 	Last bool
 }
 
-// Chain is a fixed chain. Packets reach a chain without a hook only through a jump.
+// Chain describes a fixed chain. Packets reach a chain without a hook only through a jump.
 type Chain struct {
 	Name     string
 	Type     knftables.BaseChainType

@@ -13,7 +13,7 @@ import (
 // and small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
-// step is a change to some ServicePorts, in plan order.
+// step describes changes to ServicePorts, in plan order.
 type step struct {
 	list []*plan.ServicePort
 	// of returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and

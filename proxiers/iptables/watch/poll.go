@@ -58,7 +58,7 @@ type poll struct {
 	// start of a full sync. lastStates omits a table that did not exist at the start of the full sync until Edgeway
 	// writes the table, because a query would cause the kernel to load the table's module.
 	known map[Table]observation
-	// reported is set from the report of drift until the next full sync.
+	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
 	reported bool
 }
 

@@ -70,7 +70,7 @@ COMMIT
 COMMIT
 `
 
-// newWatched must be called on a new host.
+// newWatched needs a new host.
 func newWatched(t *testing.T, v xtables.Variant) *watched {
 	t.Helper()
 	netns, err := os.Open("/proc/thread-self/ns/net")

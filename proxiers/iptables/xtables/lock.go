@@ -27,7 +27,7 @@ const (
 type lock struct {
 	path  string
 	taken atomic.Uint64
-	// waited holds a time.Duration.
+	// waited is the total waiting time, as a time.Duration.
 	waited atomic.Int64
 }
 
