@@ -47,8 +47,8 @@ func (c Change) Empty() bool {
 // Applier applies a plan to the host.
 //
 // Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error, the
-// caller's next Change has a nil Prev. If Prev is not nil, the cost of Apply depends on the number of changes, not on
-// the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
+// caller's next Change has a nil Prev. If Prev is not nil, the run time of Apply depends on the number of changes, not
+// on the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
@@ -108,11 +108,12 @@ type OffloadedService struct {
 // Offloader is a Proxier that lets connections bypass the nftables rules. If this host cannot offload connections, the
 // Offloader reports a fault with the ID FastPathFault.
 type Offloader interface {
-	// Offloading is slow because the kernel visits all connections. Offloading may be called from any goroutine.
+	// Offloading returns the connections that bypass the rules. A call is slow, because the kernel visits all
+	// connections. Offloading may be called from any goroutine.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
-// The following fault IDs are used by several packages.
+// Several packages use the following fault IDs.
 const (
 	// FastPathFault means that no connection can bypass the rules.
 	FastPathFault = "fast-path"
@@ -130,7 +131,7 @@ func Unserved(severity fault.Severity, at netip.AddrPort, object string, err err
 		ID: PortFault, Severity: severity, Object: fault.Object{Name: object},
 		Scope:   fault.Scope{ServicePort: object, To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 		Message: fmt.Sprintf("Edgeway does not serve %s: %v", at, err),
-		Fix:     "ss -tlnp  # shows which program listens there: stop it, or change the port",
+		Fix:     "ss -tlnp  # shows which program listens on the port: stop the program, or change the port",
 	}
 }
 
@@ -179,7 +180,7 @@ type Component struct {
 	// Faults returns a fault for each missing host feature that restricts the Component. Faults changes nothing on the
 	// host.
 	Faults func(settings map[string]any, served []plan.Family) []fault.Fault
-	// New has no side effects on the host.
+	// New returns a running Proxier and has no side effects on the host.
 	New func(ctx context.Context, env Env) (Proxier, error)
 	// Cleanup removes the state that any version of the Component left on the host, but not the state of other
 	// Components. Cleanup does not need a running Proxier. If the Component left no state, Cleanup changes nothing (for
@@ -228,8 +229,8 @@ type Traits struct {
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
 	// NoFastPath is a sentence that explains why the backend's connections must not bypass the rules, or "" if
-	// bypassing is allowed. A backend needs NoFastPath if netfilter's connection tracking does not translate its
-	// connections.
+	// they may bypass the rules. A backend needs NoFastPath if netfilter's connection tracking does not translate
+	// its connections.
 	NoFastPath string
 }
 
@@ -281,16 +282,16 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 
 // OwnMark returns the packet mark of the daemon's own connections to its API server. A backend never redirects, rejects
 // or drops a packet that the host sends with this mark. The mark is the bit two positions below the masquerade bit,
-// modulo 32. A user who changes the masquerade bit because of a conflict with other software thus changes both bits.
+// modulo 32, so a user who changes the masquerade bit because of a conflict with other software changes both bits.
 //
 // For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
 // The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
-// 23, and Calico uses bits 16 to 31. Cilium claims bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the host's
-// packets, and bits 12 to 15 only for IPsec.
+// 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the
+// host's packets, and bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
-// ErrUnsupported means that the host lacks a feature that the Component needs. The error that wraps ErrUnsupported
-// names the feature.
+// ErrUnsupported means that the host lacks a feature that the Component needs. An error that wraps ErrUnsupported names
+// the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
 // ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport

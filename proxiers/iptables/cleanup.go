@@ -32,7 +32,7 @@ func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 
 // cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains that these rules jumped to. If
 // the built-in chains contain no Edgeway rule, the chains belong to kube-proxy, unless all of them are empty ("iptables
-// -F"). If other programs' rules also jump to the chains, kube-proxy has taken them over.
+// -F"). If other programs' rules also jump to Edgeway's chains, kube-proxy has taken the chains over.
 func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
 	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {
@@ -60,7 +60,7 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 			in.Remove(id)
 		}
 	} else if len(chains) > 0 {
-		env.Logger.Info("chains kept, another program may use them", "variant", string(v),
+		env.Logger.Info("keeping chains that another program may use", "variant", string(v),
 			"family", f.String(), "chains", len(chains), "rules_of_others_that_use_them", foreign)
 	}
 	if in.Lines == 0 {

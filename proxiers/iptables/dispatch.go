@@ -27,7 +27,7 @@ const (
 type place struct {
 	addr  netip.Addr // invalid for NodePorts
 	proto plan.Protocol
-	// port is 0 if the place covers all ports of the address.
+	// port is 0 if the destination covers all ports of the address.
 	port uint16
 }
 
@@ -36,7 +36,7 @@ func (p place) compare(o place) int {
 	return cmp.Or(p.addr.Compare(o.addr), cmp.Compare(p.port-1, o.port-1), cmp.Compare(p.proto, o.proto))
 }
 
-// branch returns the number of the child that contains the place, below a node at the given depth.
+// branch returns the number of the child that contains the destination, below a node at the given depth.
 func (p place) branch(depth int) int {
 	if !p.addr.IsValid() {
 		switch depth {
@@ -51,7 +51,8 @@ func (p place) branch(depth int) int {
 	return int(raw[len(raw)-1-depth/2]>>(depth%2*4)) & 15
 }
 
-// match returns the match for the rule that jumps from a node at the given depth to the child that contains the place.
+// match returns the match for the rule that jumps from a node at the given depth to the child that contains the
+// destination.
 func (p place) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
@@ -71,9 +72,11 @@ func (p place) match(depth int) string {
 type tree struct {
 	table string
 	root  *node
-	// In the root chain, the rules in head precede the places' rules, and the rules in tail follow them.
+	// In the root chain, the rules in head precede the destinations' rules, and the rules in tail follow the
+	// destinations' rules.
 	head, tail []string
-	// dirty holds, by name, the chains that may differ from the kernel's chains. The node of a removed chain is nil.
+	// dirty holds, by name, the chains that may differ from the kernel's chains. The node for a removed chain is
+	// nil.
 	dirty map[string]*node
 }
 
@@ -83,12 +86,13 @@ type node struct {
 	depth int
 	items map[place]*item
 	kids  map[int]*node
-	// sample is any place below the node. All places below a node have the same bits up to the node's depth.
+	// sample is any destination below the node. All destinations below a node have the same bits up to the node's
+	// depth.
 	sample place
 	size   int
 }
 
-// item holds the rules for one place. Several ServicePorts may need the same rules.
+// item holds the rules for one destination. Several ServicePorts may need the same rules.
 type item struct {
 	rules []string
 	users int
@@ -112,7 +116,7 @@ func (t *tree) surround(head, tail []string) {
 	}
 }
 
-// add adds rules for a place. If the place already has rules, the new rules must be equal.
+// add adds rules for a destination. If the destination already has rules, the new rules must be equal.
 func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
@@ -165,7 +169,7 @@ func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
 	return true
 }
 
-// newKid adds a child for the places on the same branch as sample.
+// newKid adds a child for the destinations that have the same child number as sample.
 func (t *tree) newKid(n *node, sample place) *node {
 	separator, branch := "", sample.branch(n.depth)
 	if n.depth == 0 {
@@ -212,7 +216,7 @@ func (t *tree) collect(kids map[int]*node, items map[place]*item) {
 	}
 }
 
-// flush returns the chains that were changed or removed since the last flush, sorted by name.
+// flush returns the chains that have changed or become unnecessary since the last flush, sorted by name.
 func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
 	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
 		id := xtables.ChainID{Table: t.table, Name: name}

@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// Above bigChange lines, the watcher does not evaluate a notification for each line.
+	// bigChange is the maximum number of lines in a restore for which the watcher evaluates a notification for
+	// each line.
 	bigChange     = 1000
 	intactTimeout = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )
@@ -132,7 +133,7 @@ func (f *family) update(set func()) {
 	set()
 }
 
-// intact implements watch.Options.Intact.
+// intact implements watch.Options.Compare.
 func (p *proxier) intact(t watch.Table) (reason string) {
 	f := p.family(t.Family)
 	var want total

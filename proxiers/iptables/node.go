@@ -105,7 +105,7 @@ func newTrees() []*tree {
 	}
 }
 
-// surround adds the rules for the node's addresses and for health checks before and after the places' rules.
+// surround adds the rules for the node's addresses and for health checks before or after the destinations' rules.
 func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	jumps := func(addrs []netip.Addr, to string) (rules []string) {
 		for _, a := range addrs {

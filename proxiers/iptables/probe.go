@@ -12,7 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeChain exists only in a temporary network namespace, or in an input that the program checks but does not apply.
+// probeChain exists only in a temporary network namespace, or in an input that the program validates but does not
+// apply.
 const probeChain = "EDGEWAY-PROBE"
 
 // feature is a required iptables extension, with a rule that uses it.

@@ -32,8 +32,8 @@ type guard struct {
 	to      string
 }
 
-// numbered returns the name of the i-th chain with a prefix. The first chain's name contains the ServicePort's own
-// hash.
+// numbered returns the name of the ServicePort's i-th chain with the given prefix. The first chain's name contains the
+// ServicePort's own hash.
 func (s *service) numbered(prefix string, i int) string {
 	if i == 0 {
 		return prefix + s.hash
@@ -92,7 +92,7 @@ func (s *service) conditions(rt routes) []condition {
 	return append(out, condition{"", outside})
 }
 
-// guard returns the name of the chain for a guard (loadBalancerSourceRanges).
+// guard returns the name of the chain for a source filter (loadBalancerSourceRanges).
 func (s *service) guard(g guard) string {
 	same := func(o guard) bool { return o.table == g.table && o.to == g.to && slices.Equal(o.sources, g.sources) }
 	i := slices.IndexFunc(s.guards, same)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The constants are the indexes of a family's trees.
+// The constants are the indexes of the trees in state.trees.
 const (
 	natServices = iota
 	natNodePorts
@@ -53,8 +53,8 @@ type service struct {
 	// rule jumps to the pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
-	// routes and guards hold the routes and source ranges that have their own chains, in the order of the chains'
-	// numbers.
+	// routes and sourceFilters hold the routes and source ranges that have their own chains, in the order of the
+	// chains' numbers.
 	routes []routes
 	guards []guard
 }

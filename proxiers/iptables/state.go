@@ -45,12 +45,13 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// step holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and after is
-// empty if the ServicePort was removed.
+// step holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and
+// after is empty if the next plan lacks the ServicePort.
 type step struct{ before, after rendered }
 
 // replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
-// writes. partial has already removed the old entries, because another ServicePort may need the same places.
+// writes. writeDifference has already removed the old entries, because another ServicePort may need the same
+// destinations.
 func (s *state) replace(in *xtables.Input, st step) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {

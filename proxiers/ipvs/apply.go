@@ -25,7 +25,7 @@ func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
 	}
 }
 
-// blame adds to an error the ServicePort that caused it.
+// blame wraps an error that the ServicePort caused in a proxiers.Refusal.
 func blame(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -33,8 +33,8 @@ func blame(svc *plan.ServicePort, err error) error {
 	return err
 }
 
-// partial writes only the ServicePorts in a change, and does not read the servers from the kernel. partial adds a
-// server before the rules and routes that refer to it.
+// partial writes only the ServicePorts in a change, and does not read the servers from the kernel. applyPartial
+// adds a server before the rules and routes that refer to it.
 func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {
@@ -109,7 +109,8 @@ func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	return nil
 }
 
-// route adds routes to fresh addresses, except the host's own addresses, and removes routes to gone addresses.
+// route adds routes to the addresses in fresh, except the host's own addresses, and removes the routes to the
+// addresses in gone.
 func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	for _, a := range fresh {
 		if slices.Contains(node.HostAddrs, a) {
@@ -162,7 +163,8 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// refuse returns an error with the ServicePort if another program or another host uses a virtual server's address.
+// refuse returns an error that names the ServicePort if another program or another host uses a virtual server's
+// address.
 func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
@@ -227,9 +229,10 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// lead writes the nftables table before the routes, because a route without the table would deliver packets for other
-// ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule exists
-// yet, lead writes the routes first, so that a takeover from another backend ends with a single rule.
+// lead writes the nftables table before the routes, because a route without the table would deliver
+// packets for other ports of a Service address to the host. Routes have no effect until a routing rule exists. If no
+// routing rule exists yet, writeTableAndRoutes writes the routes first, so that a takeover from another backend ends
+// with a single rule.
 func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

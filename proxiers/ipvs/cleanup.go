@@ -28,8 +28,8 @@ func cleanup(ctx context.Context, env proxiers.Env) error {
 	return cleanUpServers(ctx, ours)
 }
 
-// cleanUpRoutes removes routes and routing rules. ours reports whether a rule existed, which means that the backend has
-// run.
+// cleanUpRoutes removes routes and routing rules. ours reports whether a routing rule existed, which means that the
+// backend has run.
 func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	r, err := openRoutes(env.Families)
 	if err != nil {

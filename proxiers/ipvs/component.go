@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// Component describes the backend.
+// Component describes the ipvs backend.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "ipvs",
@@ -31,8 +31,8 @@ func Component() proxiers.Component {
 	}
 }
 
-// probe tests the host without sending a netlink request to IPVS or using a scheduler, because either would load a
-// kernel module.
+// probe tests the host without sending a netlink request to IPVS or using a scheduler, because both would load a kernel
+// module.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

@@ -3,20 +3,21 @@
 //
 // # The path of a connection
 //
-// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see places). The nftables table
+// Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see allocator). The nftables table
 // determines the verdict for the first packet, and sends packets that it accepts for any frontend to the virtual
 // server. Unlike with a virtual server at each address, external clients can use a different pool than pods, and all
 // frontends share the session affinity.
 //
 //	nat:   frontend ─► dnat to the virtual server
 //	route: Edgeway's rule and routes make the virtual servers' addresses local for incoming packets
-//	IPVS:  chooses an endpoint, and has connection tracking expect the replies from there
-//	after: packets that IPVS did not handle are rejected; clients with session affinity are recorded
+//	IPVS:  chooses an endpoint, and has connection tracking expect the replies from the endpoint
+//	after: the rules reject packets that IPVS did not handle, and record clients with session affinity
 //
 // From the second packet on, connection tracking alone translates the connection, because IPVS has changed the
 // destination in the connection-tracking entry (tested on Linux 6.1, 6.12 and 7.2). IPVS still sees the replies, and
 // uses them to count connections. Open connections therefore survive the removal of an endpoint, a Service or the
-// backend, and no endpoint has to be drained. A new connection that reuses a source port traverses the rules again.
+// backend, and Edgeway does not need to drain an endpoint. A new connection that reuses a source port traverses the
+// rules again.
 //
 // # Session affinity
 //

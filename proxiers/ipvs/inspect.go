@@ -14,15 +14,15 @@ import (
 
 // IPVS sends no notifications, so the watcher polls it.
 const (
-	// glance is the time between two short checks. A short check reads the endpoints of some servers, and one server
-	// for each family, which detects `ipvsadm -C`.
+	// glance is the time between two short polls. A short poll reads the endpoints of some servers, and one
+	// server for each family, which detects `ipvsadm -C`.
 	glance = time.Second
 	// pause is the minimum time between two requests for the list of all servers. After a slow request, the watcher
 	// waits longer, so that requests use at most a hundredth of the time.
 	pause = 5 * time.Second
 	rarer = 100
-	// perGlance and glanceTime limit how many servers' endpoints a short check reads. Successive checks cover all
-	// servers.
+	// perGlance and glanceTime limit how many servers' endpoints a short poll reads. Successive polls cover
+	// all servers.
 	perGlance  = 32
 	glanceTime = 10 * time.Millisecond
 )
@@ -33,9 +33,9 @@ type inspected interface {
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection holds the state of look. Only look's goroutine uses an inspection.
+// inspection holds the state of watcher.poll. Only the goroutine that runs poll uses a pollState.
 type inspection struct {
-	// listed is the time when the watcher next lists all servers. turn holds the servers whose endpoints the watcher
+	// listed is the time when the watcher next lists all servers. queue holds the servers whose endpoints the watcher
 	// reads next.
 	listed time.Time
 	turn   []located
@@ -133,7 +133,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// differs describes the removal or change of a server, or returns "" if it matches.
+// differs describes the removal or change of a server, or returns "" if the server matches.
 func differs(k key, f found, there bool) string {
 	switch {
 	case !there:
@@ -144,7 +144,7 @@ func differs(k key, f found, there bool) string {
 	return ""
 }
 
-// compareEndpoints reads the endpoints of the servers in turn and describes the first difference, or returns "" if all
+// compareEndpoints reads the endpoints of the servers in queue and describes the first difference, or returns "" if all
 // endpoints match.
 func (w *watcher) compareEndpoints() string {
 	began := time.Now()

@@ -22,7 +22,7 @@ type fakeServers struct {
 	endpts    map[netip.AddrPort]map[netip.AddrPort]int
 	questions int // questions counts the requests for endpoints
 	lists     int
-	took      time.Duration // list sleeps for the duration took
+	took      time.Duration // list sleeps for listDuration
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -53,7 +53,7 @@ func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error)
 	return maps.Clone(f.endpts[at]), nil
 }
 
-// numServers exceeds the number of servers that one short check covers.
+// numServers exceeds the number of servers that one short poll covers.
 const numServers = 300
 
 // inspectedHost holds a watcher and the servers that it expects.

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// proxier is the running backend. The embedded Table implements proxiers.Maintainer.
+// proxier is the running ipvs backend. The embedded Table implements proxiers.Maintainer.
 type proxier struct {
 	*nfttable.Table
 	env      proxiers.Env
@@ -22,8 +22,8 @@ type proxier struct {
 	kernel   *kernel
 	routes   *routes
 	watcher  *watcher
-	// mu guards places, which a full sync replaces and Explain may read at any time. The table's schema uses the same
-	// places.
+	// mu protects allocator, which a full sync replaces and Explain may read at any time. The table's schema uses the
+	// same allocator.
 	mu     sync.RWMutex
 	places *places
 	// known reports whether the kernel agrees with the last plan.
@@ -102,7 +102,7 @@ func (p *proxier) partly(change proxiers.Change) bool {
 		p.places.follow(change)
 }
 
-// table writes the nftables table and deletes removed endpoints' clients from its client maps.
+// table writes the nftables table and deletes removed endpoints' clients from the table's client maps.
 func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err

@@ -132,7 +132,7 @@ func TestPlacesAreStable(t *testing.T) {
 		"10.96.0.1:40000": false, // a's server uses this port
 		"10.96.0.1:50000": false,
 		"10.96.0.3:55536": false, // a server would be at port 65536, which does not exist
-		"10.96.0.2:7":     false, // the ports of other servers at this address have already moved
+		"10.96.0.2:7":     false, // other servers at this address already have different ports than usual
 	} {
 		prev := &plan.Plan{Node: plantest.Node(), Services: before}
 		next := &plan.Plan{Node: prev.Node, Services: append(slices.Clone(before), service("d", at))}

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ownMark is the persistence timeout of Edgeway's virtual servers. Without persistence, the kernel stores and returns
-// the timeout but does not use it (Linux 6.1 to 7.2).
+// ownMark is the persistence timeout that marks Edgeway's virtual servers. Without persistence, the kernel stores and
+// returns the timeout but does not use it (Linux 6.1 to 7.2).
 const ownMark = 0xed6e
 
 // persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT in linux/ip_vs.h).
@@ -26,7 +26,7 @@ const persistent = 1
 // 0.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
-// kernel communicates with IPVS through netlink. A kernel is not safe for concurrent use.
+// kernel communicates with IPVS through netlink. A client is not safe for concurrent use.
 type kernel struct{ *ipvs.Handle }
 
 // openKernel first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if it is missing,
@@ -80,14 +80,15 @@ func (k *kernel) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
 
-// altered stands for the weight of an endpoint if another program has changed its forwarding method or upper threshold.
+// altered stands for an endpoint's weight if another program has changed the endpoint's forwarding method or
+// upper threshold.
 const altered = -1
 
 // endpoints returns the weights of a server's endpoints, by address.
 func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {
-		return nil, fmt.Errorf("destinations of virtual server %s: %w", addrPort(s.Address, s.Port), err)
+		return nil, fmt.Errorf("read the endpoints of virtual server %s: %w", addrPort(s.Address, s.Port), err)
 	}
 	out := make(map[netip.AddrPort]int, len(all))
 	for _, d := range all {

@@ -10,7 +10,7 @@ import (
 
 func (p *proxier) Summary() []string { return nil }
 
-// Explain uses a separate socket, because type kernel is not safe for concurrent use.
+// Explain uses a separate socket, because a client is not safe for concurrent use.
 func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
 	p.mu.RLock()
 	at := key{d.Service.Name.Protocol, p.places.of(d.Service, d.Pool)}
@@ -26,7 +26,7 @@ func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err erro
 	}
 	list, err := k.GetDestinations(s)
 	if err != nil {
-		return path, fmt.Errorf("destinations of virtual server %s/%s: %w", at.at, at.proto, err)
+		return path, fmt.Errorf("read the endpoints of virtual server %s/%s: %w", at.at, at.proto, err)
 	}
 	path = proxiers.Path{
 		Scheduler: s.SchedName, Server: at.at,

@@ -17,17 +17,17 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
-// places chooses the address of each virtual server: the ClusterIP, and a port derived from the Service's port and the
-// pool, such as 10080 or 20080 for port 80. The nftables table rejects clients that connect to a virtual server's port.
-// A virtual server must not use the Service's own port. When IPVS removes an entry, together with the endpoint or after
-// 15 idle minutes, it also deletes the connection to the virtual server from connection tracking (Linux,
-// ip_vs_conn_drop_conntrack).
+// places chooses the address and port of each virtual server. The address is the ClusterIP, and the port depends on
+// the Service's port and the pool, such as 10080 or 20080 for port 80. The nftables table rejects clients that connect
+// to a virtual server's port. A virtual server must not use the Service's own port. When IPVS removes an entry,
+// together with the endpoint or after 15 idle minutes, it also deletes the connection to the virtual server from
+// connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type places struct {
-	// moved holds the port of each server whose usual port belongs to another server or anchor.
+	// moved holds the port of each server whose usual port another server or a base address uses.
 	moved map[pool]uint16
-	// crowded holds the addresses of the servers that moved contains.
+	// crowded holds the addresses of the servers in movedPorts.
 	crowded map[netip.Addr]bool
-	// anchors holds the result of anchor for each ServicePort.
+	// anchors holds the base address of each ServicePort.
 	anchors map[key]bool
 }
 
@@ -37,7 +37,7 @@ type pool struct {
 	pool   plan.Pool
 }
 
-// nowhere holds the dummy addresses from RFC 7600 and RFC 9780. Virtual servers use the dummy addresses if the
+// nowhere holds the dummy addresses from RFC 7600 and RFC 9780. A virtual server has a dummy address if its
 // ServicePort has only a NodePort, for example because another ServicePort has the ClusterIP.
 var nowhere = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
@@ -47,8 +47,8 @@ var nowhere = map[plan.Family]netip.Addr{
 // usualPort returns the port that a pool's server uses if it is free.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor returns the address and port that the servers' addresses and ports are derived from, or an invalid AddrPort if
-// the ServicePort has no frontend.
+// anchor returns the address and port that determine the addresses and ports of a ServicePort's servers, or an
+// invalid AddrPort if the ServicePort has no frontend.
 func anchor(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
@@ -91,8 +91,8 @@ func settle(p *plan.Plan) *places {
 		out.anchors[key{svc.Name.Protocol, anchor(svc)}] = true
 	}
 	taken := maps.Clone(out.anchors)
-	// next holds the port after the last search at an address, so that thousands of searches there do not take
-	// quadratic time.
+	// next holds the port where the last search at an address ended, so that thousands of searches at the address do
+	// not take quadratic time.
 	next := map[key]uint16{}
 	for _, svc := range p.Services {
 		beside := anchor(svc)
@@ -116,8 +116,8 @@ func settle(p *plan.Plan) *places {
 	return out
 }
 
-// follow updates the anchors and reports whether all servers keep their addresses and ports. The result is false if a
-// changed ServicePort collides, or collided, with another one.
+// follow updates baseAddrs and reports whether all servers keep their addresses and ports. The result is false
+// if a changed ServicePort collides, or collided, with another one.
 func (p *places) follow(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {
@@ -137,8 +137,8 @@ func (p *places) follow(change proxiers.Change) bool {
 		!slices.ContainsFunc(now, p.meets)
 }
 
-// meets reports whether an anchor would collide with a server, or one of the anchor's servers with another anchor or
-// with port 0.
+// meets reports whether a base address would collide with a server, or whether one of its servers would collide with
+// another base address or have port 0.
 func (p *places) meets(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {

@@ -130,8 +130,9 @@ func (r *routes) remove(a netip.Addr) error {
 	return nil
 }
 
-// check returns an error if the address belongs to another host on a directly connected network, because this host
-// would accept packets for it. check looks up the route first, because the list of neighbours may be long.
+// check returns an error if the address belongs to another host on a directly connected network, because this
+// host would accept packets for the address. validateAddr looks up the route first, because the list of neighbours may
+// be long.
 func (r *routes) check(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
@@ -146,22 +147,22 @@ func (r *routes) check(a netip.Addr) error {
 	family := rtnl.Family(plan.FamilyOf(a))
 	neighbours, err := r.NeighList(ways[0].LinkIndex, family)
 	if err != nil {
-		return fmt.Errorf("neighbours: %w", err)
+		return fmt.Errorf("list neighbours: %w", err)
 	}
 	for _, n := range neighbours {
 		if n.IP.Equal(a.AsSlice()) && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NONE) == 0 {
-			return fmt.Errorf("%w: %s is the address of a neighbour of this host, whose packets this "+
-				"host would intercept",
+			return fmt.Errorf("%w: %s is the address of a neighbour of this host, and this host would "+
+				"intercept the neighbour's packets",
 				proxiers.ErrRefused, a)
 		}
 	}
 	list, err := r.RouteListFiltered(family, &netlink.Route{Gw: a.AsSlice()}, netlink.RT_FILTER_GW)
 	if err != nil {
-		return fmt.Errorf("gateways: %w", err)
+		return fmt.Errorf("list gateways: %w", err)
 	}
 	if len(list) > 0 {
-		return fmt.Errorf("%w: %s is the address of a gateway of this host, whose packets this host "+
-			"would intercept",
+		return fmt.Errorf("%w: %s is the address of a gateway of this host, and this host would "+
+			"intercept the gateway's packets",
 			proxiers.ErrRefused, a)
 	}
 	return nil

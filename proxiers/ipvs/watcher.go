@@ -26,15 +26,17 @@ type watcher struct {
 	mu sync.Mutex
 	// servers holds the servers that Apply wrote last.
 	servers map[key]wanted
-	// complete reports whether the last Apply wrote all servers. busy reports whether Apply is running. phase is
-	// incremented when Apply starts and when Apply returns.
+	// complete reports whether the last Apply wrote all servers. busy reports whether Apply is running. The watcher
+	// increments phase when Apply starts and when Apply returns.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address. An address in uses has a route or is about to get one.
+	// uses counts the servers at each address. An address in serverCounts has a route, or Apply is about to add
+	// one.
 	uses map[netip.Addr]int
-	// canaries holds one server for each family, which every short check reads.
+	// canaries holds one server for each family, which every short poll reads.
 	canaries map[bool]key
-	// removed describes an Edgeway route or rule that another program removed, or is "" if none was removed.
+	// removed describes an Edgeway route or rule that another program removed, or is "" if no program removed
+	// any.
 	removed string
 }
 
@@ -104,7 +106,8 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.move(nil, want)
 }
 
-// made reports whether Edgeway wrote the server. The server may have lost Edgeway's mark since Edgeway wrote it.
+// made reports whether Edgeway wrote the server. Another program may have removed Edgeway's mark from the server
+// since then.
 func (w *watcher) made(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

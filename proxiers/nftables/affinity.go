@@ -16,8 +16,8 @@ import (
 // clientsPerMap is the maximum size of a session affinity map. The rules send surplus clients to random endpoints.
 const clientsPerMap = 1 << 16
 
-// affinity describes the maps of a ServicePort with session affinity: for each pool and endpoint port, a dynamic map
-// from client address to endpoint address.
+// affinity describes the maps of a ServicePort with session affinity. For each pool and endpoint port, the ServicePort
+// has a dynamic map from client address to endpoint address.
 type affinity struct {
 	// id is a hash of the ServicePort and the timeout. Map names contain id, so a new timeout uses new maps.
 	id string
@@ -51,7 +51,7 @@ func shortHash(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// mapName returns the name of the map for clients of the endpoints in the pool with the port.
+// mapName returns the name of the client map for the pool and the endpoint port.
 func (a *affinity) mapName(pool plan.Pool, port uint16) string {
 	return fmt.Sprintf("clients-%s-%c-%d", a.id, poolLetter(pool), port)
 }
@@ -118,8 +118,8 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// mayMislead reports whether one of next's client maps may contain an endpoint that next lacks, either because the
-// endpoint was removed or because the map was unused and still holds old clients.
+// mayMislead reports whether one of next's client maps may contain an endpoint that next lacks, either because
+// the change removed the endpoint or because the map was unused and still holds old clients.
 func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
@@ -137,8 +137,8 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// Learned returns the client maps that may still contain an endpoint that a change removed. Each map is returned with
-// the remaining endpoints.
+// Learned returns the client maps that may still contain an endpoint that a change removed, each with the
+// remaining endpoints.
 func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)

@@ -24,9 +24,9 @@ type class struct {
 	nodePort bool
 	// guarded reports whether the frontend restricts the source ranges.
 	guarded bool
-	// picks is indexed by origin.
+	// picks holds the frontend's Routes, indexed by origin.
 	picks [3]pick
-	// remember is a statement that, together with the mark, causes a packet to be masqueraded.
+	// remember is a statement that, together with the mark, causes a later rule to masquerade a packet.
 	remember string
 	// affinity is nil without session affinity. A class with session affinity belongs to one ServicePort.
 	affinity *affinity
@@ -147,7 +147,8 @@ func (c *class) pickRules(condition string, p pick) []string {
 		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr returns the beginning of a key, which is empty for a NodePort, because a NodePort exists at all addresses.
+// daddr returns the part of a key before the port. For a NodePort, which exists at all addresses, the part is
+// empty.
 func (c *class) daddr() string {
 	if c.nodePort {
 		return ""

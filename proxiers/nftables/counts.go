@@ -11,8 +11,8 @@ const (
 	countNodePort = "$ip daddr @nodeport-addresses meta l4proto . th dport @nodeport-connections"
 )
 
-// countSets returns the sets that count new connections. The maps of frontends have no counters, because a change of
-// the endpoints replaces an element of these maps.
+// countSets returns the sets that count new connections. The maps of frontends have no counters, because an endpoint
+// change replaces an element in the frontend maps.
 func (o Options) countSets() []nfttable.Set {
 	if !o.Count {
 		return nil

@@ -1,8 +1,8 @@
 // Package nftables implements Services with nftables alone. The package maintains a table named "edgeway" in each of
 // the families ip and ip6. The rules in the tables choose a connection's endpoint. The backends ipvs and ebpf build on
 // this package: Schema describes a table that maps a new connection's frontend to a verdict or to a destination
-// address. With ipvs, the destination is a virtual server, which chooses the endpoint. Package nfttable keeps the
-// tables in agreement with the plan.
+// address. In the ipvs backend, the destination is a virtual server, which chooses the endpoint. Package nfttable keeps
+// the tables in agreement with the plan.
 //
 // # Rules
 //

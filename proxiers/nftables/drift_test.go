@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle is how long the watcher may take to read the notifications that the kernel has sent.
+// settle is the maximum time that the watcher takes to read the notifications that the kernel has sent.
 const settle = 50 * time.Millisecond
 
 func TestDriftIsReportedAndRepaired(t *testing.T) {

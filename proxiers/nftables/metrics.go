@@ -22,12 +22,12 @@ func newFailures(families []plan.Family) *prometheus.CounterVec {
 
 func transactionsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_nftables_transactions_total",
-		"Successful transactions of nftables. path: netlink or nft.", []string{"path"}, nil)
+		"Successful nftables transactions. path: netlink or nft.", []string{"path"}, nil)
 }
 
 func staleDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_nftables_transactions_stale_total",
-		"Netlink transactions that were repeated because another program's transaction came first.", nil, nil)
+		"Netlink transactions that Edgeway repeated because another program's transaction came first.", nil, nil)
 }
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {

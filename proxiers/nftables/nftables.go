@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Component describes the backend.
+// Component describes the nftables backend.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "nftables",
@@ -43,7 +43,7 @@ func EndpointSchema(table string, count bool) nfttable.Schema {
 	}})
 }
 
-// proxier is the running backend. The embedded Table implements proxiers.Maintainer.
+// proxier is the running nftables backend. The embedded Table implements proxiers.Maintainer.
 type proxier struct {
 	*nfttable.Table
 	families []plan.Family

@@ -38,32 +38,33 @@ const (
 const (
 	podSources = "pod-sources"
 	// idleFor is the time after which Maintain deletes an unused chain or map. A Service often needs its old class
-	// again within this time.
+	// again within a minute.
 	idleFor = time.Minute
 )
 
 // Options holds the differences between the backends that use nftables.
 type Options struct {
 	Table string
-	// To returns the destination of connections to a pool. If To is nil, the rules send connections to one of the
-	// pool's endpoints.
+	// To returns the destination of connections to a pool. If Destination is nil, the rules send connections
+	// to one of the pool's endpoints.
 	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is a statement that, together with the mark, causes a packet to be masqueraded. Masquerade is the rule
-	// that masquerades a packet after Remember. Remember and Masquerade are empty if the mark alone is enough.
+	// Remember is a statement that, together with the mark, causes a later rule to masquerade a packet.
+	// MasqueradeRule is the rule that masquerades a packet after MasqueradeStatement. MasqueradeStatement and
+	// MasqueradeRule are empty if the mark alone is enough.
 	Remember, Masquerade string
-	// Learn holds chains that jump to the learn chain. The chains in Learn process a new connection after its endpoint
-	// has been chosen.
+	// Learn holds chains that jump to the learn chain. The chains process a new connection after the rules or
+	// IPVS have chosen its endpoint.
 	Learn []nfttable.Chain
 	// Sets and Chains are the backend's additional sets and chains. OwnSets is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
 	// Count adds sets that count the new connections to each frontend.
 	Count bool
-	// Service adds the objects and elements that the backend needs for a ServicePort. Service may be nil.
+	// Service adds the objects and elements that the backend needs for a ServicePort. AddService may be nil.
 	Service func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
-// LearnNew is the rule for the chains in Options.Learn.
+// LearnNew is the rule for the chains in Options.LearnChains.
 const LearnNew = "ct state new jump learn"
 
 // Schema returns the schema of a backend's tables.

@@ -106,7 +106,8 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// Refuse adds an element that rejects connections to at, which is not a frontend of the ServicePort.
+// Refuse adds an element that rejects connections to the address and port in at, which is not a frontend of
+// the ServicePort.
 func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.picks {

@@ -74,8 +74,9 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note reports whether a notification is about a new device, or about a device with a new name or master. The kernel
-// sends a notification for each change to a device. Notifications with another address family are about bridge ports.
+// note updates the device list and reports whether a notification is about a new device, or about a
+// device with a new name or master. The kernel sends a notification for each change to a device. Notifications with
+// another address family are about bridge ports.
 func (l *Links) note(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false

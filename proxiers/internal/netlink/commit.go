@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer is the maximum size of a batch. A batch of 30,000 IPv6 elements needs a tenth of this size. The kernel
-// allocates the memory only while it reads a batch.
+// writeBuffer is the size of the socket's write buffer, which limits the size of a batch. A batch of 30,000 IPv6
+// elements needs a tenth of the buffer. The kernel allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
 // ErrStale means that the kernel rejected a batch because another transaction came first.
@@ -51,8 +51,8 @@ func (r *Refused) Content() bool {
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
 // Commit sends a batch to the kernel. If another transaction came after the given generation, Commit returns ErrStale.
-// After any error except ErrStale, ErrTooBig and Refused, the outcome is unknown. The caller may commit the same batch
-// again.
+// After any error except ErrStale, ErrTooBig and a RejectionError, the caller does not know whether the kernel applied
+// the batch. The caller may commit the same batch again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if generation == 0 {
 		return errors.New("nf_tables batch without a generation") // the kernel interprets 0 as "any"
@@ -84,7 +84,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// answers reads the kernel's responses to a batch, all of which are available after the write.
+// answers reads the kernel's responses to a batch. All responses are available after the write.
 func (c *Conn) answers(fd, messages int) error {
 	var first *Refused
 	done := false

@@ -43,7 +43,8 @@ type Conn struct {
 	buf  []byte
 	// port is the socket's netlink address.
 	port atomic.Uint32
-	// stuck is set if a response was not read completely. The kernel then accepts no further requests on the socket.
+	// stuck is set if the Conn has not read a response completely. The kernel then accepts no further requests on the
+	// socket.
 	stuck bool
 }
 
@@ -213,7 +214,7 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < netlinkHeader || size > len(b) {
-			return false, fmt.Errorf("netlink message of %d bytes in %d", size, len(b))
+			return false, fmt.Errorf("netlink message of %d bytes in a buffer of %d bytes", size, len(b))
 		}
 		kind, body := binary.NativeEndian.Uint16(b[4:]), b[netlinkHeader:size]
 		switch {
@@ -233,8 +234,8 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	return false, nil
 }
 
-// Tables calls visit for each nft table of a family, or of all families if family is NFPROTO_UNSPEC. Tables calls visit
-// for no table if the kernel lacks nf_tables.
+// Tables calls visit for each nft table of a family, or of all families if family is NFPROTO_UNSPEC. A kernel
+// without nf_tables has no tables, which is not an error.
 func (c *Conn) Tables(family uint8, visit func(family uint8, name string)) error {
 	err := c.Dump(unix.NFT_MSG_GETTABLE, family, nil, func(m Message) error {
 		visit(m.Family, string(Text(Attr(m.Attrs, AttrTable))))

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The ctnetlink message types are defined in linux/netfilter/nfnetlink_conntrack.h.
+// The kernel defines these ctnetlink message types in linux/netfilter/nfnetlink_conntrack.h.
 const (
 	subsystem = 1 << 8 // NFNL_SUBSYS_CTNETLINK
 	msgGet    = subsystem | 1
@@ -52,7 +52,7 @@ func (t *Conntrack) During(ctx context.Context) (release func() bool) {
 
 // Close closes the socket.
 func (t *Conntrack) Close() {
-	_ = t.conn.Close() // no data is buffered, so no data can be lost
+	_ = t.conn.Close() // the socket buffers no outgoing data, so closing it loses none
 }
 
 // Dump calls fn for each flow in the scope. If dst is valid, Dump omits most flows to other destinations.

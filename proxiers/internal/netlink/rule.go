@@ -6,7 +6,7 @@ import "golang.org/x/sys/unix"
 // as compat expressions, but writes jumps to chains in the same form as nft. whole is false if the message does not
 // contain the rule's expressions.
 //
-// On newer kernels, notifications about deleted chains, sets and tables contain little more than names. Notifications
+// In notifications about deleted chains, sets and tables, the kernel may omit everything except names. Notifications
 // about deleted rules contain the expressions, because "nft monitor" prints them (Linux 6.1, 6.18 and 7.2).
 func Jumps(rule []byte) (chains []string, whole bool) {
 	list := Attr(rule, unix.NFTA_RULE_EXPRESSIONS)

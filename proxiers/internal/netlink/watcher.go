@@ -15,8 +15,9 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// On kernels before 5.13, which use a separate buffer for each notification, watcherBuffer has space for notifications
-// about 1,000 element operations. On newer kernels, watcherBuffer has space for many more notifications.
+// watcherBuffer is the size of the socket's receive buffer. On kernels before 5.13, which use a separate buffer for
+// each notification, the socket has space for notifications about 1,000 element operations. On Linux 5.13 and newer,
+// the socket has space for many more notifications.
 const watcherBuffer = 8 << 20
 
 // rejoinAfter is the delay before the next attempt to join the multicast group.
@@ -26,10 +27,10 @@ const rejoinAfter = 2 * time.Second
 type WatcherOptions struct {
 	// Concerns describes the Edgeway object that a notification is about, or returns "" if it is about another
 	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during a call to
-	// Concerns. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
+	// AffectedObject. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
 	// transaction's other notifications.
 	Concerns func(Message) (what string)
-	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and Own call
+	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and RunCommit call
 	// Notify without holding the lock. After the Watcher has called Notify, it does not call Notify again before the
 	// next Forget.
 	Notify func(reason string)
@@ -40,12 +41,12 @@ type WatcherOptions struct {
 // The kernel sends a notification for each object that a transaction changed, and then one for the transaction itself.
 // All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
 // a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
-// transactions that Commit sent. For a program that Edgeway runs, Own does not know the sender's address. Own therefore
-// holds mu while the program is running, reads earlier notifications first, and then expects at most as many relevant
-// transactions as the program sends.
+// transactions that Commit sent. For a program that Edgeway runs, the Watcher does not know the sender's address.
+// RunCommit therefore holds mu while the program is running, reads earlier notifications first, and then expects at
+// most as many relevant transactions as the program sends.
 //
-// For a big transaction, the kernel would allocate a page for each notification, so Own leaves the multicast group and
-// compares the kernel's transaction counts instead.
+// For a big transaction, the kernel would allocate a page for each notification, so RunCommit leaves the multicast
+// group and compares the kernel's transaction counts instead.
 type Watcher struct {
 	// Commit uses Conn. Other code may also use Conn for requests.
 	Conn *Conn
@@ -58,13 +59,13 @@ type Watcher struct {
 
 	mu  sync.Mutex
 	buf []byte
-	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if notifications
-	// were lost.
+	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if the kernel
+	// dropped notifications.
 	generation uint32
-	// While the watcher reads the notifications about a transaction, dirty describes the Edgeway object that it
-	// changed.
+	// dirty describes the Edgeway object that a transaction changed, while the watcher reads the notifications
+	// about the transaction.
 	dirty string
-	// reported is set from the report of drift until the full sync that repairs it.
+	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
 	reported bool
 	// outside reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
 	outside bool
@@ -92,7 +93,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the multicast group. If notifications were lost, join returns the reason to report.
+// join rejoins the multicast group. If the kernel dropped notifications, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.outside = true
@@ -146,13 +147,13 @@ func (m *Watcher) Forget() {
 }
 
 // ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
-var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that it is " +
-	"the distribution's own")
+var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that the " +
+	"program is the distribution's own")
 
-// Own keeps the transactions that commit sends from being reported as drift. commit sends up to the given number of
-// transactions and stops at the first failure. Own reports drift if other programs have changed Edgeway's objects
-// before or during commit. If commit succeeds but changes no Edgeway object, Own returns ErrNoEffect. big reports
-// whether the transactions have more than about a thousand operations.
+// Own runs commit, and does not report the transactions that commit sends as drift. commit sends up to the given
+// number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed
+// Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway object, RunCommit returns
+// ErrNoEffect. big reports whether the transactions have more than about a thousand operations.
 func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.watched(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -205,9 +206,9 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads the pending notifications. If more than own transactions changed Edgeway's objects, and drift has not
-// been reported yet, foreign returns a reason. idle reports whether it is certain that no transaction changed Edgeway's
-// objects.
+// foreign reads the pending notifications. If more than own transactions changed Edgeway's objects, and the watcher
+// has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is certain that no
+// transaction changed Edgeway's objects.
 func (m *Watcher) foreign(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -256,8 +257,9 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes a notification. At the end of a transaction, note returns a description of the Edgeway object that it
-// changed. Notifications with the port own are about transactions that Commit sent.
+// note processes a notification. At the end of a transaction, processNotification returns a description
+// of the Edgeway object that the transaction changed. Notifications with the port own are about transactions that
+// Commit sent.
 func (m *Watcher) note(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// settle is how long a test waits for notifications that must not occur.
+	// settle is the time that a test waits for notifications that must not occur.
 	settle   = 50 * time.Millisecond
 	patience = 30 * time.Second
 )
@@ -148,7 +148,7 @@ func TestOwnCountsTransactions(t *testing.T) {
 	}
 }
 
-// Own returns an error if a program reports success but changes nothing, or changes another table.
+// RunCommit returns an error if a program reports success but changes nothing, or changes another table.
 func TestOwnWithoutEffect(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")

@@ -10,8 +10,8 @@ import (
 )
 
 // batch collects and sends changes. For packets, a transaction takes effect atomically, regardless of the order of its
-// commands. However, nft requires a key to be deleted before it is added again, and the elements of a set to be
-// consecutive.
+// commands. However, nft requires that a transaction deletes a key before adding it again, and that the elements of a
+// set are consecutive.
 type batch struct {
 	r    *renderer
 	refs *references
@@ -20,7 +20,8 @@ type batch struct {
 	tx *knftables.Transaction
 	// If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
-	// wire holds the elements that follow tx, and sendWire sends them. If wire is nil, tx also contains the elements.
+	// wire holds the elements that follow tx, and sendWire sends them. If netlinkBatch is nil, tx also
+	// contains the elements.
 	wire     *netlink.Batch
 	sendWire func() error
 
@@ -61,8 +62,8 @@ func (b *batch) delete(e Entry) {
 	b.size++
 }
 
-// replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the ServicePort was
-// removed.
+// replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the next plan lacks the
+// ServicePort.
 func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.old.of(&b.r.Schema, prev)
 	b.new.of(&b.r.Schema, next)

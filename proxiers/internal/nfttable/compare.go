@@ -141,8 +141,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// align adds an element unless have (the set's contents) contains it with the same value. align also removes the
-// element from have. later reports whether the element is a range that the caller must add later.
+// align adds an element unless have (the set's contents) contains it with the same value. reconcileElement
+// also removes the element from have. later is true if the element is a range, which the caller must add later.
 func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters returns each family's packet counts by counter name, and none for a missing table. Counters may be called
+// Counters returns each family's packet counts by counter name. A missing table has no counters. Counters may be called
 // from any goroutine.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
@@ -68,9 +68,9 @@ type ClientMap struct {
 // times out between the read and the deletion.
 const pruneAttempts = 5
 
-// sureClients is the number of clients that are certain to fit into one datagram. A list that spans several datagrams
-// may be incomplete, because the map changes while it is read, or for the reason explained at reread. Prune therefore
-// reads lists that span several datagrams twice.
+// sureClients is the number of clients that are certain to fit into one datagram. A list that spans several
+// datagrams may be incomplete, because the map changes during the read, or for the reason that the comment on reread
+// explains. Prune therefore reads lists that span several datagrams twice.
 const sureClients = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
@@ -113,7 +113,7 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 
 func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
 	for chunk := range slices.Chunk(list, t.chunk) {
-		resetWire(&t.wire) // an earlier error may have left messages in wire
+		resetWire(&t.wire) // an earlier error may have left messages in the batch
 		writeWire(&t.wire, t.Table, span{set, chunk, true})
 		if err := t.commitWire(ctx, false); err != nil {
 			return err

@@ -13,7 +13,8 @@ import (
 // bigTransaction is the maximum number of operations in a transaction that the watcher can follow.
 const bigTransaction = 1000
 
-// concerns returns "the table" if a notification is about one of Edgeway's tables, so that the watcher reports drift.
+// concerns returns "the table" if a notification is about one of Edgeway's tables, which causes the watcher to
+// report drift.
 func (t *Table) concerns(m netlink.Message) string {
 	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
 	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
@@ -34,8 +35,8 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	return err
 }
 
-// commitWire sends the elements in t.wire, and reports changes by other programs as drift. If strict is set and another
-// program has changed the table, commitWire sends no elements and returns netlink.ErrTouched.
+// commitWire sends the elements in t.netlinkBatch, and reports changes by other programs as drift. If strict is set
+// and another program has changed the table, commitWire sends no elements and returns netlink.ErrDrift.
 func (t *Table) commitWire(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -18,8 +18,8 @@ import (
 // for 100,000 elements.
 const maxReplaced = 100_000
 
-// full brings tables with unknown contents into agreement with the plan. full repairs existing tables in place, which
-// does not interrupt connections to unchanged Services.
+// full brings tables with unknown contents into agreement with the plan. applyFull repairs existing tables in
+// place, which does not interrupt connections to unchanged Services.
 func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tables(t.Table)
@@ -45,7 +45,7 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 
 // build fills new tables in self-contained chunks. Until Edgeway has written a Service, packets to it match only the
 // ranges, such as the Service CIDRs, whose rules drop packets to unused addresses. Clients retry after a drop. In a
-// takeover, build writes the ranges with Range.Last at the end, so the other backend serves the remaining Services
+// takeover, build writes the ranges with Range.FillLast at the end, so the other backend serves the remaining Services
 // until then.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
@@ -59,7 +59,7 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 }
 
 // recreate replaces whole tables, which deletes map elements that rules in the packet path added. If one transaction
-// cannot contain all elements, recreate uses several, and Services are briefly unavailable.
+// cannot contain all elements, recreate uses several transactions, and Services are briefly unavailable.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -120,8 +120,9 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base chain from
-// an older version or another program, and sweep may have to keep it in the kernel for a while.
+// silence deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base
+// chain that another Edgeway version or another program created, and sweep may have to keep the chain in the kernel for
+// a while.
 func (t *Table) silence(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idle {

@@ -42,8 +42,8 @@ type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.Service fills in a
-// Needs.
+// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.AddService fills in
+// a Needs.
 type Needs struct {
 	refs    *references
 	sets    []Set
@@ -80,8 +80,8 @@ func (n *Needs) Shared(set SetID, e Element) {
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object. The caller must first add the objects that the object refers to. Adding an object twice has no
-// effect.
+// Object adds an object. The caller must first add the objects that the new object refers to. Adding an object twice
+// has no effect.
 func (n *Needs) Object(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)

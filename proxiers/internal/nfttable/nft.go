@@ -80,7 +80,8 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.feed(ctx, commands, "-f", "-")
 }
 
-// Check has nft and the kernel validate the commands without executing them. Check returns the same errors as Probe.
+// Check has nft and the kernel validate the commands without executing them. Validate returns the same errors as
+// Probe.
 func (p *Program) Check(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -90,7 +91,7 @@ func (p *Program) Check(ctx context.Context, commands string) error {
 	return checked(p.feed(ctx, commands, "--check", "-f", "-"))
 }
 
-// feed runs nft with the given input.
+// feed runs nft with the given standard input.
 func (p *Program) feed(ctx context.Context, input string, args ...string) error {
 	messages, err := program.Call{Path: p.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
 	if err == nil {
@@ -114,8 +115,8 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// short returns the text after "Error: " in the first line of nft's message that contains it. The position in the input
-// is omitted, because the operator does not see it.
+// short returns the text after "Error: " in the first line of nft's message that contains it. The excerpt omits the
+// position in the input, because the operator does not see the input.
 func short(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {

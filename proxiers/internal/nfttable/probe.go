@@ -33,9 +33,9 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	return nft.Check(ctx, text)
 }
 
-// checked interprets the error from a check. If the kernel killed nft, or nft ran out of memory, the check is
-// inconclusive. After an inconclusive check, the error must not wrap ErrUnsupported, because Edgeway would otherwise
-// use another backend until the next reload.
+// checked wraps ErrUnsupported around the error from a probe if nft or the kernel rejects a rule. If the kernel
+// killed nft, or nft ran out of memory, the error must not wrap ErrUnsupported, because Edgeway would otherwise use
+// another backend until the next reload.
 func checked(err error) error {
 	var exit *exec.ExitError
 	switch {

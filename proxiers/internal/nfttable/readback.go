@@ -119,9 +119,9 @@ func parseRaw(b []byte) (e rawElement) {
 
 // errUnreadable means that an element does not have the form that Edgeway writes, because another version created the
 // set or another program added the element.
-var errUnreadable = errors.New("not an element that Edgeway writes")
+var errUnreadable = errors.New("the element does not have the form that Edgeway writes")
 
-// decode returns the entry for an element of a fixed set. Chain names and comments are interned in names, so that
+// decode returns the entry for an element of a fixed set. decode interns chain names and comments in names, so that
 // equal strings share memory.
 func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]string) (Entry, error) {
 	e := Entry{Element: Element{Family: f, Set: id}}

@@ -21,7 +21,7 @@ type renderer struct {
 	templates [2]*strings.Replacer
 	// chunk is the number of elements after which a batch sends a transaction.
 	chunk int
-	// node is the host that base renders the rules for.
+	// node is the host that renderBase renders the rules for.
 	node *plan.Node
 }
 
@@ -38,7 +38,7 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 
 func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
 
-// needs calls visit with the needs of each ServicePort in the plan. needs reuses one Needs for all calls.
+// needs calls visit with the needs of each ServicePort in the plan. eachNeeds reuses one Needs for all calls.
 func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {
@@ -49,7 +49,7 @@ func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
 	}
 }
 
-// count adds the plan's references to the empty refs and returns the objects.
+// count adds the plan's references to refs, which must be empty, and returns the objects.
 func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	r.needs(refs, p, func(n *Needs) {
 		for _, o := range n.objects {
@@ -134,8 +134,9 @@ func (b *batch) moves(change proxiers.Change) bool {
 	return false
 }
 
-// baseOptions holds the options of base. With fresh, base replaces whole tables. With elements, base adds the host's
-// elements, which the tables must not contain yet. With takeover, base leaves the ranges with Range.Last empty.
+// baseOptions holds the options of renderBase. With fresh, renderBase replaces whole tables. With elements, renderBase
+// adds the host's elements, which the tables must not contain yet. With takeover, renderBase leaves the ranges with
+// Range.FillLast empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
 // base renders the table contents except for the Services.

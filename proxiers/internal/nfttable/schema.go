@@ -20,13 +20,14 @@ type Schema struct {
 	Sets []Set
 	// Numbers is the SetID of the map from chain numbers to chains.
 	Numbers SetID
-	// Ranges holds the interval sets, which have few elements and are always replaced as a whole.
+	// Ranges holds the interval sets. An interval set has few elements, and Edgeway always replaces all of them.
 	Ranges []Range
 	// Counters holds the names of the packet counters.
 	Counters []string
 	// Chains holds the fixed chains.
 	Chains []Chain
-	// Chunk is the number of elements after which a batch sends a transaction. The default value of Chunk is 10,000.
+	// Chunk is the number of elements after which a batch sends a transaction. The default value of ChunkSize is
+	// 10,000.
 	Chunk int
 	// Idle is the time after which Maintain deletes an unused object.
 	Idle time.Duration
@@ -54,7 +55,8 @@ type Set struct {
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
 	// Leads reports whether a match in the set leads to a lookup in another set. A change that spans several
-	// transactions adds elements to sets with Leads last, and deletes elements from sets with Leads first.
+	// transactions adds elements to sets with LeadsToLookup last, and deletes elements from sets with LeadsToLookup
+	// first.
 	Leads bool
 }
 
@@ -76,8 +78,8 @@ const (
 // Data is the kind of value that a map's elements have.
 type Data uint8
 
-// The kinds of values. A set has no values. A map's values are chains (as goto verdicts), addresses and ports, or chain
-// numbers.
+// The constants are the kinds of values. A set has no values. A map's values are chains (as goto verdicts), addresses
+// and ports, or chain numbers.
 const (
 	NoData Data = iota
 	ToChain
@@ -90,12 +92,12 @@ type Range struct {
 	Name string
 	// Of returns the prefixes of both families, in the form that plan.Minimal returns.
 	Of func(n *plan.Node) []netip.Prefix
-	// Last reports whether the set may match packets to Services that another backend still serves. In a takeover,
-	// Edgeway fills the set in the last chunk.
+	// Last reports whether Edgeway fills the set in the last chunk of a takeover, because the set may match packets
+	// to Services that another backend still serves.
 	Last bool
 }
 
-// Chain is a fixed chain. Packets reach a chain without a hook only through a jump.
+// Chain describes a fixed chain. Packets reach a chain without a hook only through a jump.
 type Chain struct {
 	Name     string
 	Type     knftables.BaseChainType

@@ -9,17 +9,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the default of Schema.Chunk. The number is large enough that nft's startup time does not matter, and
-// small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
+// chunkElements is the default of Schema.ChunkSize. The number is large enough that nft's startup time does not matter,
+// and small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
-// step is a change to some ServicePorts, in plan order.
+// step describes changes to ServicePorts, in plan order.
 type step struct {
 	list []*plan.ServicePort
-	// of returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and next is
-	// nil if the ServicePort was removed.
+	// of returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and
+	// next is nil if the next plan lacks the ServicePort.
 	of func(*plan.ServicePort) (old, next *plan.ServicePort)
-	// The batch calls done with the number of ServicePorts written so far. done may be nil.
+	// done reports the number of ServicePorts that the batch has written so far. If progress is nil, the batch
+	// reports nothing.
 	done func(int)
 	// moves reports whether an element moves between ServicePorts in list. If moves is nil, no element moves.
 	moves func() bool
@@ -32,9 +33,9 @@ var errMoves = errors.New("elements move between ServicePorts in different trans
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take collects a step and sends the batch whenever it has become too large. Unless a Service has too many ports, one
-// transaction contains all of them, because between transactions, the rules reject packets to a ClusterIP's missing
-// ports.
+// take adds the changes in s to the batch, and sends the batch whenever it has become too large. Unless a Service
+// has too many ports, one transaction contains all of its ports, because between transactions, the rules reject packets
+// to a ClusterIP's missing ports.
 func (b *batch) take(s step) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -72,8 +73,8 @@ func (b *batch) spill() error {
 }
 
 // flush adds the collected changes to the transaction and sends it. For packets, changes that fit in one transaction
-// take effect atomically. With wire, the elements follow in a separate transaction, and no element refers to the new
-// objects before then.
+// take effect atomically. With a netlink batch, the elements follow in a separate transaction, and no element refers to
+// the new objects before then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -105,7 +106,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeGone removes from b.deleted the elements in sets without Leads that b does not add again, and returns them.
+// takeGone removes from b.deleted the elements in sets without LeadsToLookup that b does not add again, and returns
+// them.
 func (b *batch) takeGone() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
@@ -170,7 +172,7 @@ func (r *renderer) text(tx *knftables.Transaction, s span) {
 	}
 }
 
-// commit sends the transaction and then the elements in wire. commit does not send an empty transaction.
+// commit sends the transaction and then the elements in netlinkBatch. commit does not send an empty transaction.
 func (b *batch) commit() error {
 	if b.send == nil {
 		return nil

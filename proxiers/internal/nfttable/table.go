@@ -32,7 +32,7 @@ type Table struct {
 	wire netlink.Batch
 	// refs holds the references of the last applied plan, or nil if the kernel's state is unknown.
 	refs *references
-	// byNetlink and byProgram count the transactions sent through netlink and through nft.
+	// byNetlink and byProgram count the transactions that the Table has sent through netlink and through nft.
 	byNetlink, byProgram atomic.Uint64
 }
 
@@ -126,7 +126,7 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 // through nft. strict has the same meaning as in commitWire.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
-	resetWire(&t.wire) // an earlier error may have left messages in wire
+	resetWire(&t.wire) // an earlier error may have left messages in the batch
 	b.wire = &t.wire
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
 	b.sendWire = func() error { return t.commitWire(ctx, strict) }

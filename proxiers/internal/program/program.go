@@ -23,12 +23,12 @@ type Call struct {
 	Bound time.Duration
 }
 
-// waitDelay limits the time to read a program's output after the program has exited or was killed, because a child
-// process (modprobe) may keep the pipes open. A very busy machine may need ten seconds.
+// waitDelay limits the time to read a program's output after the program has exited or Edgeway has killed it, because a
+// child process (modprobe) may keep the pipes open. A very busy machine may need ten seconds.
 const waitDelay = 10 * time.Second
 
 // firstToGo is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
-// which can run it again.
+// and the daemon can run the program again.
 const firstToGo = "500"
 
 // large is the input size in bytes above which a program may need much memory. For a smaller input, setting

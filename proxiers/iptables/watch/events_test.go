@@ -45,7 +45,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// heard returns the notifications about the changes that do makes.
+// heard calls do and returns the notifications about its changes.
 func heard(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -90,8 +90,8 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	}
 }
 
-// FuzzConcerns passes variants of real notifications to concerns. concerns must not attribute a notification to Edgeway
-// unless it contains the name of one of Edgeway's chains or tables.
+// FuzzConcerns passes variants of real notifications to affectedObject. affectedObject must not attribute a
+// notification to Edgeway unless it contains the name of one of Edgeway's chains or tables.
 func FuzzConcerns(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

@@ -30,22 +30,23 @@ type tableInfo struct {
 
 type observation struct {
 	tableInfo
-	// ours is the number of Edgeway's entries. settled reports whether ours was known.
+	// ours is the number of Edgeway's entries, if entriesKnown is set.
 	ours    int
 	settled bool
 }
 
-// poll is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table, poll
-// compares the size, the number of entries and the offsets of the built-in chains with the values after Edgeway's last
-// restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables takes 12 µs of
-// CPU time per second (Linux 6.18). poll reads a table (0.11 s of CPU time for nat) only if one of the values differs.
+// poll is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table,
+// a pollWatcher compares the size, the number of entries and the offsets of the built-in chains with the values after
+// Edgeway's last restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables
+// takes 12 µs of CPU time per second (Linux 6.18). A pollWatcher reads a table (0.11 s of CPU time for nat) only if one
+// of the values differs.
 //
-// While a restore waits for the iptables programs' lock, another program may change the table. poll therefore also
-// compares the change in the number of entries with the number of entries that Edgeway wrote.
+// While a restore waits for the iptables programs' lock, another program may change the table. A pollWatcher therefore
+// also compares the change in the number of entries with the number of entries that Edgeway wrote.
 //
-// poll does not detect a change that keeps the size, the number of entries and the offsets, such as replacing a rule
-// with another one of the same size in the same chain. The periodic full sync corrects the changes that poll does not
-// detect.
+// A pollWatcher does not detect a change that keeps the size, the number of entries and the offsets, such as replacing
+// a rule with another rule of the same size in the same chain. The periodic full sync corrects the changes that a
+// pollWatcher does not detect.
 type poll struct {
 	Options
 	closed chan struct{}
@@ -53,11 +54,11 @@ type poll struct {
 	mu sync.Mutex
 	// socket belongs to the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// known holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the start
-	// of a full sync. known omits a table that did not exist at the start of the full sync until Edgeway writes it,
-	// because a query would cause the kernel to load the table's module.
+	// known holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the
+	// start of a full sync. lastStates omits a table that did not exist at the start of the full sync until Edgeway
+	// writes the table, because a query would cause the kernel to load the table's module.
 	known map[Table]observation
-	// reported is set from the report of drift until the next full sync.
+	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
 	reported bool
 }
 
@@ -128,8 +129,8 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 }
 
 // untouched reports whether a restore that reported success did not change the table. After a restore, the table must
-// have at least ours entries. If another program changed the table before the restore (suspect), an unchanged state
-// proves nothing.
+// have at least ours entries. If another program changed the table before the restore (suspect is set), an unchanged
+// state proves nothing.
 func (p *poll) untouched(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
 	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
@@ -164,8 +165,9 @@ func (p *poll) changed() (suspects []Table) {
 	return suspects
 }
 
-// inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the read
-// so that poll detects a change during it. inspect skips a table that is not settled, which remains suspect.
+// inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the
+// read, so that the pollWatcher detects a change during the read. inspect skips a table with an unknown number of
+// entries, which remains suspect.
 func (p *poll) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -188,8 +190,8 @@ func (p *poll) Forget() {
 	defer p.mu.Unlock()
 	p.reported = false
 	for _, t := range p.Tables {
-		// Only root may read the list of tables. Without root privileges, poll does not detect a change before the
-		// first restore.
+		// Only root may read the list of tables. Without root privileges, the pollWatcher does not detect a change
+		// before the first restore.
 		present, _ := xtables.Tables(xtables.Legacy, t.Family)
 		if _, written := p.known[t]; !written && !slices.Contains(present, t.Name) {
 			continue
@@ -200,8 +202,8 @@ func (p *poll) Forget() {
 	}
 }
 
-// read returns a table's state. If the table does not exist, the query causes the kernel to load its module. The error
-// is ENOENT or ENOPROTOOPT if the table still does not exist.
+// read returns a table's state. If the table does not exist, the query causes the kernel to load the table's module.
+// The error is ENOENT or ENOPROTOOPT if the table still does not exist.
 func (p *poll) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {

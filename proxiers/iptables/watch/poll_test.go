@@ -12,7 +12,8 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// quietPoll returns a poll that is not running. Options.Entries returns settled, and intact is used as Options.Intact.
+// quietPoll returns a pollWatcher that is not running. Options.Entries returns settled, and Options.Compare calls
+// intact.
 func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	t.Helper()
 	o := testOptions()
@@ -35,7 +36,7 @@ func (w *watched) inspections() int {
 	return w.inspected
 }
 
-// After a change by another program, poll reads the table once instead of every second.
+// After a change by another program, the pollWatcher reads the table once instead of every second.
 func TestPollReadsChangedTableOnce(t *testing.T) {
 	iptablestest.NewHost(t)
 	w := newWatched(t, xtables.Legacy)
@@ -53,7 +54,7 @@ func TestPollReadsChangedTableOnce(t *testing.T) {
 	}
 }
 
-// poll does not query a missing table, because the kernel would then register it.
+// A pollWatcher does not query a missing table, because the kernel would then register it.
 func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
@@ -69,7 +70,7 @@ func TestPollCreatesNoTable(t *testing.T) {
 	}
 }
 
-// poll evaluates changes made during a full sync only after the sync has finished.
+// A pollWatcher evaluates changes during a full sync only after the sync has finished.
 func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false

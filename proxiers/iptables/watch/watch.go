@@ -15,9 +15,9 @@ import (
 
 // Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// Own keeps the changes that commit makes from being reported. commit restores the given number of tables. Own
-	// reports changes that other programs made before and during the restore. big reports whether the restore changes
-	// more than about a thousand rules.
+	// Own runs commit, and does not report the changes that commit makes. commit restores the given number of
+	// tables. RunCommit reports changes that other programs made before and during the restore. big reports whether the
+	// restore changes more than about a thousand rules.
 	Own(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
@@ -29,16 +29,16 @@ type Watcher interface {
 // Options configures a Watcher.
 type Options struct {
 	Tables []Table
-	// Ours reports whether a chain belongs to Edgeway. Builtin reports whether a chain is a built-in chain.
+	// Ours reports whether a chain belongs to Edgeway. IsBuiltin reports whether a chain is a built-in chain.
 	Ours, Builtin func(chain string) bool
 	// The Watcher calls Notify at most once between two calls to Forget, without holding a lock.
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one for
-	// each rule, and two for each chain. settled is false if the number is unknown. Only poll calls Entries and Intact,
-	// with its lock held and, in Own, after commit.
+	// each rule, and two for each chain. settled is false if the number is unknown. Only a pollWatcher calls Entries
+	// and Compare, with its lock held and, in RunCommit, after commit.
 	Entries func(Table) (n int, settled bool)
-	// Intact reads a settled table from the kernel and compares it with the rules that Edgeway wrote. reason is "" if
-	// the table contains exactly these rules.
+	// Intact reads a table from the kernel and compares it with the rules that Edgeway wrote. The number of the
+	// table's entries must be known. reason is "" if the table contains exactly these rules.
 	Intact func(Table) (reason string)
 }
 
@@ -84,7 +84,7 @@ func newEvents(o Options) (*netlink.Watcher, error) {
 // concerns describes the Edgeway chain or table that a notification is about, or returns "" if it is about another
 // program's object. Docker, the kubelet and other programs often change the same tables.
 func (o Options) concerns(m netlink.Message) (what string) {
-	// In every message, attribute 1 is the table name.
+	// In every nftables message, attribute 1 is the table name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
 	i := slices.IndexFunc(o.Tables,
 		func(t Table) bool { return t.Name == table && netlink.Family(t.Family) == m.Family })

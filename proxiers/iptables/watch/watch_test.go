@@ -40,7 +40,8 @@ type watched struct {
 	reports chan string
 
 	mu sync.Mutex
-	// wrote holds the output of iptables-save after the last restore, by table. wrote is nil during a full sync.
+	// wrote holds the output of iptables-save after the last restore, by table. savedTables is nil during a full
+	// sync.
 	wrote     map[Table]string
 	inspected int
 }
@@ -69,7 +70,7 @@ COMMIT
 COMMIT
 `
 
-// newWatched must be called on a new host.
+// newWatched needs a new host.
 func newWatched(t *testing.T, v xtables.Variant) *watched {
 	t.Helper()
 	netns, err := os.Open("/proc/thread-self/ns/net")
@@ -106,7 +107,7 @@ func (w *watched) save(table Table) (string, error) {
 	return iptablestest.WithoutDetails(string(out)), err
 }
 
-// intact implements Options.Intact, and compares only Edgeway's chains and rules.
+// intact implements Options.Compare, and compares only Edgeway's chains and rules.
 func (w *watched) intact(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -365,7 +366,7 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 	}
 }
 
-// Own reports a change that another program made before the restore, even if Run has not detected it yet.
+// RunCommit reports a change that another program made before the restore, even if Run has not detected it yet.
 func TestDamageBeforeRestoreIsReported(t *testing.T) {
 	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {

@@ -21,7 +21,7 @@ var (
 	lineNumber = regexp.MustCompile(`\bline:? \d`)
 )
 
-// transport holds phrases from error messages that the input's content does not cause.
+// transport holds phrases from messages about errors that the input's content does not cause.
 var transport = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",

@@ -22,8 +22,8 @@ type Input struct {
 	Lines int
 }
 
-// part is the input for one table. The declaration of a chain also empties it, and precedes all rules that refer to it.
-// A chain is deleted after the rules that refer to it.
+// part is the input for one table. The declaration of a chain also empties the chain, and precedes all rules that refer
+// to the chain. The removal of a chain comes last.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }

@@ -27,15 +27,15 @@ const (
 type lock struct {
 	path  string
 	taken atomic.Uint64
-	// waited holds a time.Duration.
+	// waited is the total waiting time, as a time.Duration.
 	waited atomic.Int64
 }
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// pass acquires the lock and releases it.
+// pass waits until it can acquire the lock, and then releases the lock.
 func (l *lock) pass(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds it"))
+	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds the lock"))
 	defer cancel()
 	start := time.Now()
 	err := l.take(ctx)

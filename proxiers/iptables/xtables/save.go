@@ -42,7 +42,7 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 // saveReader parses the output of iptables-save incrementally, because the output may be long.
 type saveReader struct {
 	visit func(Line)
-	// rest is the beginning of an incomplete line.
+	// rest is the beginning of a line whose end saveReader has not received yet.
 	rest []byte
 	err  error
 }

@@ -24,7 +24,7 @@ type Tools struct {
 	Variant  Variant
 	Family   plan.Family
 	programs programs
-	// Only the Legacy variant uses lock.
+	// Only the Legacy variant uses the lock.
 	lock *lock
 }
 

@@ -197,7 +197,7 @@ func TestOnlyLegacyUsesLock(t *testing.T) {
 	}
 }
 
-// If other programs change the same tables at the same time, no change is lost.
+// If other programs change the same tables at the same time, the tables contain all changes afterwards.
 func TestConcurrentChanges(t *testing.T) {
 	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)

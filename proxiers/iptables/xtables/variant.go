@@ -100,7 +100,8 @@ func lookPrograms(name string) (main string, p programs, err error) {
 	return paths[0], programs{restore: paths[1], save: paths[2]}, nil
 }
 
-// askVersion runs the main program, because iptables-restore and iptables-save lack --version in older versions.
+// askVersion runs the main program, because not every supported version of iptables-restore and iptables-save has the
+// option --version.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
 	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Bound: queryBound}).run(ctx); err != nil {
