@@ -29,11 +29,11 @@ func (s *Set) All() (out []Fault) {
 	return out
 }
 
-// maxAlike is the maximum number of faults with the same ID and severity that Bounded returns.
+// maxAlike is the maximum number of faults with the same ID and severity that Truncate returns.
 const maxAlike = 10
 
-// Bounded returns the first ten faults for each combination of ID and severity. If Bounded omits faults, the message of
-// the tenth fault says how many.
+// Bounded returns the first ten faults for each combination of ID and severity. If a combination has more than ten
+// faults, the tenth fault's message states the number of omitted faults.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string
