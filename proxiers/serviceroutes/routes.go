@@ -147,8 +147,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the next
-// plan will have another uplink.
+// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the
+// next plan will have another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -170,9 +170,9 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed returns the destinations that no other program has a route to and, with always, all ranges. needed reads the
-// main routing table, where Edgeway's routes can be distinguished from other routes. For the remaining destinations,
-// the kernel's route lookup shows whether another routing table has a route.
+// needed returns the destinations that no other program has a route to and, with always, all ranges.
+// neededDestinations reads the main routing table, where Edgeway's routes can be distinguished from other routes. For
+// the remaining destinations, the kernel's route lookup shows whether another routing table has a route.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {
