@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The delay between attempts to listen on an address that is in use starts at shortest and doubles until it reaches
-// longest.
+// The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
+// maxDelay.
 const (
 	shortest = time.Second
 	longest  = 30 * time.Second
