@@ -60,9 +60,9 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 }
 
 // Decide specifies the dataplane: it returns the decision for the first packet of a connection. Frontends with an
-// address take precedence over NodePorts. If no frontend matches, packets to a ClusterIP's unused ports are rejected,
-// and packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so it is too
-// slow to call for every packet.
+// address take precedence over NodePorts. If no frontend matches, the verdict is Reject for packets to a ClusterIP's
+// unused ports, and Drop for packets to unallocated addresses in the Service CIDRs. Decide visits every ServicePort, so
+// it is too slow to call for every packet.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -184,7 +184,7 @@ func (s *ServicePort) whyNotRelayed() string {
 
 // LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback reach
 // the same endpoints as an external client (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
-// LoopbackPool returns false if Edgeway does not serve f on loopback, for example because only TCP is relayed.
+// LoopbackPool returns false if Edgeway does not serve f on loopback, for example because Edgeway relays only TCP.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0

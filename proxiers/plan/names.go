@@ -138,7 +138,7 @@ const (
 // String returns "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict specifies how a new connection is handled.
+// Verdict specifies how Edgeway handles a new connection.
 type Verdict uint8
 
 // The verdicts. Pass appears only in a Decision, for a packet that belongs to no Service.
