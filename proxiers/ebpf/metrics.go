@@ -67,13 +67,13 @@ func socketsDesc() *prometheus.Desc {
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that the BPF programs left to nftables. They do not see UDP of other hosts, "+
-			"nor TCP of other hosts without ebpf.tc.", []string{"reason"}, nil)
+		"Connections to Services that the BPF programs left to nftables. The programs see no UDP packets from other hosts, "+
+			"and TCP packets from other hosts only with ebpf.tc.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_up",
-		"1 if the BPF programs are in use, 0 if nftables serves alone.", nil, nil)
+		"1 if the BPF programs are in use, 0 if nftables forwards all connections.", nil, nil)
 }
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {

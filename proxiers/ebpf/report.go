@@ -111,7 +111,8 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar returns the number of a ServicePort's connections that used the shortcut, or "" if the number is unknown.
+// soFar returns the number of a ServicePort's connections that used the shortcut, or "" if the number is
+// unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""

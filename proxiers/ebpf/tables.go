@@ -80,7 +80,7 @@ func tablesOf(o *objects) tables {
 	}
 }
 
-// held holds the contents of tables.
+// held holds the contents of the maps in planMaps.
 type held struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint
