@@ -12,11 +12,10 @@ type Set struct {
 	ignored []string
 }
 
-// Include adds a function that returns a component's faults. Include must not be called after the first call to All or
-// IDs.
+// Include adds a function that returns a component's faults. Call Include before the first call to All or IDs.
 func (s *Set) Include(faults func() []Fault) { s.parts = append(s.parts, faults) }
 
-// Ignore sets the IDs of the notices that All omits. Ignore must not be called after the first call to All or IDs.
+// Ignore sets the IDs of the notices that All omits. Call Ignore before the first call to All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
 // All returns the faults of all components except ignored notices, worst first.
