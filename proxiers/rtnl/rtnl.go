@@ -1,8 +1,9 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
 // reports the changes in rtnetlink notifications.
 //
-// Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss,
-// any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and continues.
+// Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss
+// of notifications, any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and
+// continues.
 package rtnl
 
 import (
@@ -24,7 +25,7 @@ import (
 const Settle = 50 * time.Millisecond
 
 // The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notifications may cause a full
-// sync, and a socket that fails repeatedly must not cause one every second.
+// sync, and a socket that fails repeatedly must not cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -66,7 +67,7 @@ type Socket interface {
 	Close()
 }
 
-// Options configures a Watcher. Note and OnLoss run on one goroutine, and OnChange runs on another.
+// Options configures a Watcher. Note and OnLoss run on one goroutine, and OnChange runs on another goroutine.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
