@@ -24,7 +24,7 @@ const (
 )
 
 // watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
-// its link, and may send only one about several routes that disappear with their source address.
+// its link, and may send only one notification about several routes that disappear with their source address.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil

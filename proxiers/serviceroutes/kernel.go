@@ -34,7 +34,7 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// link returns the index of an interface, or 0 if it does not exist or is down.
+// link returns the index of a network interface, or 0 if the interface does not exist or is down.
 func (k *kernel) link(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {

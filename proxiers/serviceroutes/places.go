@@ -20,8 +20,8 @@ type places struct {
 	left int
 }
 
-// maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more addresses can
-// configure a range.
+// maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more than maxSingles
+// addresses can configure a range.
 const maxSingles = 20_000
 
 func newPlaces(p *plan.Plan) *places {

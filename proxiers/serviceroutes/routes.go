@@ -69,7 +69,8 @@ func (f *follower) warn(routes bool) {
 	f.warned = over
 }
 
-// compare returns the routes that already match, the destinations with routes to replace, and the routes to remove.
+// compare returns the wanted routes that already exist, the destinations with routes to replace, and the routes to
+// remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
 ) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
