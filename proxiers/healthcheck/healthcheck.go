@@ -130,7 +130,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain tries again to listen on the addresses that are due.
+// Maintain tries again to listen on the addresses that are due for another attempt.
 func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,7 +178,7 @@ func unchanged(c proxiers.Change) bool {
 }
 
 // wanted returns the health checks to serve, by address and port. If two Services use the same port, the first
-// one in plan order is used.
+// Service in plan order takes precedence.
 func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
