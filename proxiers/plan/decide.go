@@ -92,7 +92,7 @@ func (p *Plan) Decide(pkt Packet) Decision {
 }
 
 // decideMartian returns the decision for a packet that is not from this host but has a loopback address as its source
-// or destination. The kernel drops these packets unless the route_localnet sysctl is set, and Edgeway never sets it.
+// or destination. The kernel drops martian packets unless the route_localnet sysctl is set, and Edgeway never sets it.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {
@@ -106,7 +106,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	)}, true
 }
 
-// whyPass explains why a packet is not for a Service, or why a NodePort does not accept it.
+// whyPass explains why a packet is not for a Service, or why a NodePort does not accept the packet.
 func (p *Plan) whyPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)

@@ -61,7 +61,7 @@ func (h *HealthCheck) Compare(o *HealthCheck) int {
 // Protocol is the IP protocol number of a transport protocol that Services support.
 type Protocol uint8
 
-// Services support these transport protocols.
+// Protocols that Services support.
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17

@@ -1,5 +1,5 @@
-// Package plan represents Kubernetes Service policy as a decision table. The table specifies which connections the host
-// forwards, rejects or drops, which endpoints they may reach, and whether their source is masqueraded.
+// Package plan represents Kubernetes Service policy as a decision table. The decision table specifies which connections
+// the host forwards, rejects or drops, which endpoints they may reach, and whether their source is masqueraded.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already contains
 // every policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier
