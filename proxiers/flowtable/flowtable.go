@@ -181,7 +181,7 @@ func (f *follower) Faults() []fault.Fault {
 // device that was just removed.
 const attempts = 5
 
-// rewrite replaces the table with one that contains the current devices, and thereby returns all connections to the
+// rewrite replaces the table with a table that contains the current devices, and thereby returns all connections to the
 // rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last
 // attempt, so that constantly changing devices do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
