@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// perBatch is the number of elements in one system call.
+// perBatch is the number of map elements that one system call reads or writes.
 const perBatch = 4096
 
 type table[K comparable, V any] struct{ *ebpf.Map }
