@@ -67,8 +67,8 @@ func socketsDesc() *prometheus.Desc {
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that the BPF programs left to nftables. The programs see no UDP packets from other hosts, "+
-			"and TCP packets from other hosts only with ebpf.tc.", []string{"reason"}, nil)
+		"Connections to Services that the BPF programs left to nftables. The programs see no UDP packets from "+
+			"other hosts, and TCP packets from other hosts only with ebpf.tc.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {
