@@ -47,12 +47,12 @@ type follower struct {
 	logger *slog.Logger
 	*counts
 	// done is the last plan that the follower has deleted all stale entries for. A full sync compares the next plan
-	// with done to find the removed frontends. After a daemon restart, done is nil, and the follower cannot find
-	// frontends that were removed earlier.
+	// with lastPlan to find the removed frontends. After a daemon restart, lastPlan is nil, and the follower cannot
+	// find frontends that were removed earlier.
 	done *plan.Plan
-	// table is a socket that stays open after the first check. Closing a netfilter socket would block until the kernel
-	// (6.18) has freed the objects that nftables transactions deleted, which takes 16 ms after a transaction. table is
-	// nil if the follower did not read a response completely.
+	// table is a netlink socket that stays open after its first use. Closing a netfilter socket would block until the
+	// kernel (6.18) has freed the objects that nftables transactions deleted, which takes 16 ms after a transaction.
+	// After an incomplete response, the follower closes the socket and sets the field to nil.
 	table *netlink.Conntrack
 }
 

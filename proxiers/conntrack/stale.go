@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned lists the protocols that the follower deletes stale flows for after a change. The package comment explains
-// why TCP is missing.
+// cleaned lists the protocols that the follower deletes stale flows for after a change. The package comment
+// explains why TCP is missing.
 var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
@@ -38,7 +38,8 @@ func (r rule) stale(f *netlink.Flow) bool {
 // suspects holds, for each destination with flows to check, the rule that decides which flows are stale.
 type suspects map[netlink.Scope]map[netip.AddrPort]rule
 
-// disown does not replace an existing rule, because the destination may now belong to another ServicePort.
+// disown adds a rule for a removed frontend, unless the destination already has a rule, because the destination may
+// now belong to another ServicePort.
 func (s suspects) disown(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
@@ -64,9 +65,9 @@ func (s suspects) addAll(p *plan.Plan) {
 	}
 }
 
-// suspectsOf returns the destinations that may have stale flows after a change: new frontends, removed frontends, and
-// all frontends of a ServicePort that lost an endpoint or gained its first one. If c.Prev is nil, suspectsOf returns no
-// destinations.
+// suspectsOf returns rules for the destinations that may have stale flows after a change: new frontends, removed
+// frontends, and all frontends of a ServicePort that lost an endpoint or gained its first endpoint. If c.Prev is nil,
+// suspectsOf returns no rules.
 func suspectsOf(c proxiers.Change) suspects {
 	s := suspects{}
 	if c.Prev == nil {
@@ -85,8 +86,8 @@ func suspectsOf(c proxiers.Change) suspects {
 	return s
 }
 
-// compare adds one ServicePort's suspect destinations. before is nil if the ServicePort is new, and after is nil if the
-// ServicePort was removed.
+// compare adds rules for the destinations of one ServicePort that may have stale flows. before is nil if the
+// ServicePort is new, and after is nil if the ServicePort was removed.
 func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
@@ -110,8 +111,8 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 }
 
-// lost reports whether an endpoint was removed or the ServicePort gained its first endpoint. While a ServicePort has no
-// endpoint, a backend may accept flows without translation.
+// lost reports whether an endpoint was removed or the ServicePort gained its first endpoint. While a
+// ServicePort has no endpoint, a backend may accept flows without translation.
 func lost(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0

@@ -40,7 +40,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	if now, err := sysctl.Int(limit); err != nil || now >= want {
 		return err
 	}
-	// The hash table is resized first, because a higher limit with the old table size causes long hash chains.
+	// The hash table must grow first, because a higher limit with the old table size causes long hash chains.
 	return errors.Join(raise(buckets, want/entriesPerBucket, logger), raise(limit, want, logger))
 }
 

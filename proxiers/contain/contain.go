@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// Pause is the delay before a part that panicked is restarted.
+	// Pause is the delay before Parts restarts a part that panicked.
 	Pause = 10 * time.Second
-	// If a part panics limit times within window, the daemon exits and systemd restarts it in a known state.
+	// If a part panics panicLimit times within window, the daemon exits and systemd restarts it in a known state.
 	limit  = 3
 	window = 10 * time.Minute
 	// maxTimes is the maximum number of panics recorded for each part.
@@ -187,8 +187,8 @@ func (p *Parts) Faults() (out []fault.Fault) {
 	for part, times := range p.panics {
 		if times = since(times, after); len(times) > 0 {
 			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # has the stack",
-				"a bug in Edgeway stopped this part %d times within ten minutes, and it was started "+
-					"again: %s", len(times), p.last[part])
+				"a bug in Edgeway stopped this part %d times within ten minutes, and the daemon restarted it: %s",
+				len(times), p.last[part])
 			f.Since = times[0]
 			out = append(out, f.Of(part))
 		}

@@ -88,18 +88,18 @@ func (r *retry) again() {
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket would
-// receive no response, and UDP has no message that reports this to the application.
+// orphans destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket
+// would receive no response, and UDP has no message that reports this to the application.
 type orphans struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted socket,
-	// either connect has not returned yet or the socket was closed while the release program was detached.
+	// unlisted holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted
+	// socket, either connect has not returned yet or the socket was closed while the release program was detached.
 	unlisted map[uint64]bool
 }
 
-// end destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in the map
-// until its socket is destroyed, so a later call retries after a failure.
+// end destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
+// the map until its socket is destroyed, so a later call retries after a failure.
 func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlisted) > 0 {

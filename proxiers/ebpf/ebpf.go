@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// glance is the interval between two checks of the programs and maps. The kernel sends no event when another program
-// removes a BPF program or map. A check needs about a dozen system calls.
+// glance is the interval between two checks of the programs and maps. The kernel sends no event when another
+// program removes a BPF program or map. A check needs about a dozen system calls.
 const glance = time.Second
 
 type proxier struct {
@@ -19,7 +19,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// devices wakes look when network devices have been added or changed.
+	// devices wakes the method watch when network devices have been added or changed.
 	devices chan struct{}
 	wait    sync.WaitGroup
 }

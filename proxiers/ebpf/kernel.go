@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// This file detects what the kernel lacks or does wrong. packets.go and devices.go work around differences between
+// This file detects missing kernel features and kernel bugs. packets.go and devices.go work around differences between
 // versions.
 
 // lacking returns a fault for each feature that the shortcuts need but the host lacks.
@@ -88,8 +88,8 @@ const (
 
 // mixesUp reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
 // socket before NAT has fully reversed the translation. For IPv4, and for IPv6 since Linux 6.12, NAT repeats the lookup
-// ("undo erroneous tcp edemux lookup after port clash"). mixesUp returns false if it cannot read the sysctls or the
-// kernel's symbols.
+// ("undo erroneous tcp edemux lookup after port clash"). mixesUp returns false if it cannot read the sysctls or
+// the kernel's symbols.
 func mixesUp() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, _ := sysctl.Int("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); on == 0 {

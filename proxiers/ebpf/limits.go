@@ -11,7 +11,7 @@ import (
 
 // tcRate is the number of connections that the tc program may start per second on each CPU. If a firewall drops a SYN
 // after the tc program has added its connection-tracking entry, the entry stays for 120 s, so there can be at most
-// 24,000 such entries per CPU. Connections above the limit are forwarded by nftables.
+// 24,000 such entries per CPU. nftables forwards connections above the limit.
 const tcRate = 200
 
 // limitPackets updates the tc program's flags. After an error, limitPackets stops the tc program, and a later call to

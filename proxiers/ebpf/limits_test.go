@@ -29,9 +29,9 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath adds the first endpoint's addresses to the second endpoint's host. The main routing table routes the first
-// endpoint's addresses to the first host, and routing table 77 routes them to the second host. secondPath returns the
-// addresses that the node masquerades with on each device.
+// secondPath adds the first endpoint's addresses to the second endpoint's host. The main routing table routes the
+// first endpoint's addresses to the first host, and routing table 77 routes them to the second host. secondPath
+// returns the addresses that the node masquerades with on each device.
 func (w *world) secondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
@@ -55,8 +55,8 @@ func (w *world) secondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// rule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or calls the
-// returned function.
+// rule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or
+// calls the returned function.
 func (w *world) rule(match string) (remove func()) {
 	w.Helper()
 	there := true

@@ -52,7 +52,7 @@ type heldLink struct {
 	program ebpf.ProgramID
 }
 
-// attach attaches every program. If a link exists, attach replaces its program, which interrupts no connection.
+// attach attaches every program. If a link exists, attach replaces its program without interrupting connections.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := groupID(l.root)
 	if err != nil {

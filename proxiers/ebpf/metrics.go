@@ -19,7 +19,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	for c := range numCounters {
 		var perCPU []uint64
 		if err = s.objects.Counters.Lookup(uint32(c), &perCPU); err != nil {
-			return out, fmt.Errorf("counters of the programs: %w", err)
+			return out, fmt.Errorf("read the programs' counters: %w", err)
 		}
 		out[c] = total(perCPU)
 	}
@@ -46,7 +46,7 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 	}
 	taken := map[uint32]uint64{}
 	if err := s.tables.eachTaken(func(key uint32, n uint64) { taken[key] = n }); err != nil {
-		return fmt.Errorf("counters of the programs: %w", err)
+		return fmt.Errorf("read the programs' counters: %w", err)
 	}
 	for _, svc := range from.Services {
 		number := s.book.records[keyOf(svc)].service
@@ -67,13 +67,13 @@ func socketsDesc() *prometheus.Desc {
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that the BPF programs left to nftables. They do not see UDP of other hosts, "+
-			"nor TCP of other hosts without ebpf.tc.", []string{"reason"}, nil)
+		"Connections to Services that the BPF programs left to nftables. The programs see no UDP packets from "+
+			"other hosts, and TCP packets from other hosts only with ebpf.tc.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_up",
-		"1 if the BPF programs are in use, 0 if nftables serves alone.", nil, nil)
+		"1 if the BPF programs are in use, 0 if nftables forwards all connections.", nil, nil)
 }
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {

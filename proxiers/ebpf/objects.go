@@ -50,7 +50,7 @@ func tcOf(settings map[string]any) bool {
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// packets is the tc program. packets and its maps are nil if it is not loaded.
+	// packets is the tc program. The program and its maps are nil if the program is not loaded.
 	packets               *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
@@ -146,8 +146,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// together returns an error unless a program uses exactly the maps in with. The program can use different maps if
-// another program has removed a map's pin.
+// together returns an error unless a program uses all maps in with. The program uses other maps if a map's pin was
+// removed and the map was created again.
 func together(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -172,8 +172,8 @@ func together(p *ebpf.Program, with []*ebpf.Map) error {
 
 // load loads and pins the programs and maps that are not pinned below dir and, with tc, also the tc program. load
 // mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs privileges that the
-// daemon does not have. The result without is the error from loading the tc program, because the socket programs work
-// without it.
+// daemon does not have. The first result is the error from loading the tc program, because the socket programs work
+// without the tc program.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -292,7 +292,8 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther unpins a map unless its size is n. Attached programs use the unpinned map until new programs replace them.
+// unpinOther unpins a map unless its size is n. Attached programs use the unpinned map until new programs replace
+// them.
 func unpinOther(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {

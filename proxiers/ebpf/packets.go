@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the network devices that receive connections. Bridge ports, bond members and
-// VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the program
-// would also look up the wrong routes.
+// packets keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
+// members and VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the
+// program would also look up the wrong routes.
 type packets struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -32,7 +32,8 @@ type packets struct {
 	pods    table[uint32, uint8]
 	sources table[uint32, uint8]
 	node    *plan.Node
-	// at holds the attachment for each device. refused holds the error for each device that rejects the program.
+	// at holds the attachment for each device. rejections holds the error for each device that rejects the
+	// program.
 	at      map[int]attachment
 	refused map[int]string
 	// filters is set on kernels before Linux 6.6, which need filters instead of links.
@@ -72,7 +73,7 @@ func (p *packets) raise(n *plan.Node) (source uint32, err error) {
 	return source, p.follow()
 }
 
-// knows reports whether the maps contain the addresses and pods of n.
+// knows reports whether the maps contain n's addresses and pods.
 func (p *packets) knows(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
@@ -169,7 +170,7 @@ func (p *packets) follow() error {
 	return nil
 }
 
-// tellDevices writes the pods' devices to a map. follow attaches the program to a device only afterwards.
+// tellDevices writes the pods' devices to a map, before updateDevices attaches the program to the devices.
 func (p *packets) tellDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
@@ -185,7 +186,7 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 }
 
 // attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
-// forwards its connections.
+// forwards the device's connections.
 func (p *packets) attach(index int, name string) {
 	before := p.at[index]
 	if before != nil {
@@ -252,7 +253,7 @@ func (p *packets) close() {
 	p.leave()
 }
 
-// newPackets returns a packets that watches the calling thread's network namespace.
+// newPackets returns a deviceAttacher that watches the calling thread's network namespace.
 func newPackets(env proxiers.Env, changed func()) (*packets, error) {
 	l, err := links.Open(env, changed)
 	if err != nil {

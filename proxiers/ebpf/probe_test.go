@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lacking returns a fault if and only if the loader fails. The fault names the kernel module that may help.
+// missingFeatures returns a fault if and only if the loader fails. The fault names the kernel module that may help.
 func TestPacketsMissingFeatures(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -30,8 +30,8 @@ type record struct {
 	service uint32
 	// sets holds the set number of each pool, or 0 if a pool is unused.
 	sets [2]uint32
-	// noRoom is set if the maps are too small for the endpoints. absent is set if the maps are too small for the
-	// frontends.
+	// endpointsOverflow is set if the maps are too small for the endpoints. frontendsOverflow is set if the maps are
+	// too small for the frontends.
 	noRoom, absent bool
 }
 
@@ -67,7 +67,8 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft returns the counter for the reason that the programs leave a frontend to nftables, or false if they serve it.
+// whyLeft returns the counter for the reason that the programs leave a frontend to nftables, or false if they
+// serve it.
 func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
@@ -110,8 +111,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends calls add for each frontend of a ServicePort. frontends also adds frontends that the programs leave to
-// nftables, because the programs would otherwise look up a NodePort at the same address and port.
+// frontends calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables,
+// because the programs would otherwise look up a NodePort at the same address and port.
 func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
 		return
@@ -160,8 +161,8 @@ func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	return out
 }
 
-// members calls add for the endpoints that UDP sockets may stay connected to, including endpoints that receive no new
-// connections.
+// members calls add for the endpoints that UDP sockets may stay connected to, including endpoints that receive no
+// new connections.
 func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
 	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
 		return
@@ -175,7 +176,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addresses maps each host address to the purposes that the programs may use it for.
+// addresses returns, for each host address, the purposes that the programs may use the address for.
 func addresses(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {

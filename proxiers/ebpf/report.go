@@ -52,7 +52,7 @@ func (p *proxier) Summary() (lines []string) {
 	p.shortcuts.mu.Lock()
 	defer p.shortcuts.mu.Unlock()
 	if b := p.shortcuts.book; b != nil && b.left > 0 {
-		lines = append(lines, fmt.Sprintf("%d ServicePorts do not fit", b.left))
+		lines = append(lines, fmt.Sprintf("%d ServicePorts do not fit into the BPF maps", b.left))
 	}
 	return lines
 }
@@ -92,7 +92,7 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 			"need masquerading" +
 			s.soFar(svc)
 	}
-	return "by socket: connect gives it the endpoint's address" + s.soFar(svc)
+	return "by socket: connect replaces the Service's address with the endpoint's address" + s.soFar(svc)
 }
 
 // whyNotByTC explains why the tc program does not translate a connection, or returns "" if it does.
@@ -111,7 +111,8 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	return ""
 }
 
-// soFar returns the number of a ServicePort's connections that used the shortcut, or "" if the number is unknown.
+// soFar returns the number of a ServicePort's connections that used the shortcut, or "" if the number is
+// unknown.
 func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	if s.book == nil || s.objects == nil {
 		return ""

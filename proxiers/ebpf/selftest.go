@@ -41,7 +41,8 @@ func probeSet(f plan.Family) uint32 {
 	return lastSet + 1
 }
 
-// probe adds elements to each map. If another program empties a map, selfTest or present reports the missing elements.
+// probe adds the self-test's elements to each map. If another program empties a map, selfTest or requireSelfTest
+// reports the missing elements.
 func probe(st *step) {
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		svc := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.UDP}, Family: f}

@@ -48,7 +48,7 @@ type shortcuts struct {
 	retry   retry
 	orphans orphans
 
-	// mu guards the fields below, which proxier.look reads on another goroutine.
+	// mu guards the fields below, which proxier.watch reads on another goroutine.
 	mu      sync.Mutex
 	objects *objects
 	tables  tables
@@ -57,7 +57,7 @@ type shortcuts struct {
 	// up reports whether the socket programs are attached and passed the last self-test.
 	up      bool
 	problem error
-	// without is the error that keeps the tc program inactive although tc is set, or nil.
+	// without is the error that keeps the tc program inactive although tc is set, or nil if there is no error.
 	without error
 }
 
@@ -266,7 +266,7 @@ func (s *shortcuts) doWithout(err error) {
 	s.without = err
 }
 
-// follow is like followDevices, but acquires mu.
+// follow attaches the tc program to new devices if the tc program is active.
 func (s *shortcuts) follow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,8 +310,8 @@ func (s *shortcuts) unsure() {
 	s.known = false
 }
 
-// due returns the time when tend has work to do, or the zero time if no work is left. While the maps' contents are
-// unknown, tend leaves stale sets and orphans to the next full step.
+// due returns the time when the method maintain has work to do, or the zero time if no work is left. While the
+// maps' contents are unknown, maintain leaves stale sets and orphans to the next full step.
 func (s *shortcuts) due() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

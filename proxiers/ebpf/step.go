@@ -9,16 +9,16 @@ import (
 
 // step holds the map changes for one plan change.
 type step struct {
-	// old holds the frontends in the maps that may change. next holds the frontends that replace old.
+	// old holds the frontends in the maps that may change. nextFrontends holds their replacements.
 	old, next map[socketsFrontendKey]socketsFrontend
-	// fresh holds the slots of new sets. stale holds the slots of sets that no frontend refers to any more.
+	// fresh holds the slots of new sets. staleSlots holds the slots of sets that no frontend refers to any more.
 	fresh                   elements[socketsSlotKey, socketsEndpoint]
 	stale                   []socketsSlotKey
 	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
 	// ended holds the keys of removed ServicePorts in the map taken.
 	ended []uint32
-	// noRoom holds the ServicePorts that the maps have no space for.
+	// overflow holds the ServicePorts that the maps have no space for.
 	noRoom []*plan.ServicePort
 }
 
@@ -36,13 +36,13 @@ type book struct {
 	records map[portKey]record
 	// service and set are the last assigned numbers.
 	service, set uint32
-	// frontends, slots and members count elements, including elements that tend has yet to delete.
+	// frontends, slots and members count elements, including elements that maintain has yet to delete.
 	frontends, slots, members int
 	// left counts the ServicePorts that the maps have no space for.
 	left int
 }
 
-// newBook returns a book that already counts the self-test's elements.
+// newBook returns a mapState that already counts the self-test's elements.
 func newBook(s size) *book {
 	return &book{size: s, records: map[portKey]record{}, frontends: probes, slots: probes, members: probes}
 }
@@ -103,7 +103,8 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter adds a ServicePort's elements to the step, assigns new sets to pools without a set, and completes the record.
+// enter adds a ServicePort's elements to the step, assigns new sets to pools without a set, and completes the
+// record.
 func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
@@ -146,8 +147,8 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 	}
 }
 
-// full returns the step from the maps' current contents to the plan. An earlier process may have written the current
-// contents.
+// full returns the step from the maps' current contents to the plan. An earlier process may have written the
+// current contents.
 func (b *book) full(have *held, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,

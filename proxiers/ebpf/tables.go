@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// perBatch is the number of elements in one system call.
+// perBatch is the number of map elements that one system call reads or writes.
 const perBatch = 4096
 
 type table[K comparable, V any] struct{ *ebpf.Map }
@@ -80,7 +80,7 @@ func tablesOf(o *objects) tables {
 	}
 }
 
-// held holds the contents of tables.
+// held holds the contents of the maps in planMaps.
 type held struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint

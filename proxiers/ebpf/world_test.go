@@ -173,8 +173,8 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent returns the number of the host's connections that have used the shortcut so far, and the number that nftables
-// has forwarded.
+// sent returns the number of the host's connections that have used the shortcut so far, and the number that
+// nftables has forwarded.
 func (w *world) sent() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()

@@ -69,7 +69,7 @@ type Fault struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String joins At, Object, Field and Message in one line.
+// String joins Position, Object, Field and Message in one line.
 func (f Fault) String() string {
 	parts := []string{f.At, f.Object.String(), f.Field, f.Message}
 	if f.Object.Name == f.At {

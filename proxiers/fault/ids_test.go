@@ -159,8 +159,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// note records the ID in e. note ignores empty IDs, which the doctor fills in, and IDs of the form "source-" + name,
-// which another package tests.
+// note records the ID in e. recordID ignores empty IDs, which the doctor fills in, and IDs of the form "source-" +
+// name, which another package tests.
 func (u *usage) note(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

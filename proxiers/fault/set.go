@@ -12,11 +12,10 @@ type Set struct {
 	ignored []string
 }
 
-// Include adds a function that returns a component's faults. Include must not be called after the first call to All or
-// IDs.
+// Include adds a function that returns a component's faults. Call Include before the first call to All or IDs.
 func (s *Set) Include(faults func() []Fault) { s.parts = append(s.parts, faults) }
 
-// Ignore sets the IDs of the notices that All omits. Ignore must not be called after the first call to All or IDs.
+// Ignore sets the IDs of the notices that All omits. Call Ignore before the first call to All or IDs.
 func (s *Set) Ignore(ids ...string) { s.ignored = ids }
 
 // All returns the faults of all components except ignored notices, worst first.
@@ -29,11 +28,11 @@ func (s *Set) All() (out []Fault) {
 	return out
 }
 
-// maxAlike is the maximum number of faults with the same ID and severity that Bounded returns.
+// maxAlike is the maximum number of faults with the same ID and severity that Truncate returns.
 const maxAlike = 10
 
-// Bounded returns the first ten faults for each combination of ID and severity. If Bounded omits faults, the message of
-// the tenth fault says how many.
+// Bounded returns the first ten faults for each combination of ID and severity. If a combination has more than ten
+// faults, the tenth fault's message states the number of omitted faults.
 func Bounded(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string

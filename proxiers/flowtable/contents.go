@@ -73,8 +73,8 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// takes reports whether the kernel may offload connections to the ServicePort. A flowtable supports only TCP and UDP
-// (Linux 7.2).
+// takes reports whether the kernel may offload connections to the ServicePort. A flowtable supports only TCP and
+// UDP (Linux 7.2).
 func takes(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
@@ -97,8 +97,8 @@ func concerned(change proxiers.Change) bool {
 	})
 }
 
-// cuts reports whether offloaded connections may be invalid after a change, even if the table's contents stay the same,
-// because a Service that opted in has lost a frontend, an endpoint or a source range.
+// cuts reports whether offloaded connections may be invalid after a change, even if the table's contents stay
+// the same, because a Service that opted in has lost a frontend, an endpoint or a source range.
 func cuts(change proxiers.Change) bool {
 	return slices.ContainsFunc(change.Removed, takes) ||
 		slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {

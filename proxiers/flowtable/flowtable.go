@@ -77,19 +77,19 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the table's contents, and devices holds the flowtable's devices by index. Either field is nil if its
-	// value is unknown.
+	// have holds the table's contents, and devices holds the flowtable's devices by index. Either field is nil
+	// if its value is unknown.
 	have    *contents
 	devices map[int]string
 
 	mu sync.Mutex
-	// due is the time of the next check for changes, or zero if none is scheduled. written is the time when the
-	// follower last wrote the table or read other programs' rules.
+	// due is the time of the next check for changes, or zero if no check is scheduled. lastCheck is the time when
+	// the follower last wrote the table or read other programs' rules.
 	due     time.Time
 	written time.Time
-	// touched holds the changes by other programs since written.
+	// touched holds the changes by other programs since lastCheck.
 	touched map[tableID]*touched
-	// unavailable explains why this host has no fast path, or is nil if it works.
+	// unavailable explains why this host has no fast path, or is nil if the fast path works.
 	unavailable error
 	plan        *plan.Plan
 	// offloads holds the names of the flowtable's devices.
@@ -181,7 +181,7 @@ func (f *follower) Faults() []fault.Fault {
 // device that was just removed.
 const attempts = 5
 
-// rewrite replaces the table with one that contains the current devices, and thereby returns all connections to the
+// rewrite replaces the table with a table that contains the current devices, and thereby returns all connections to the
 // rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last
 // attempt, so that constantly changing devices do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
@@ -227,8 +227,8 @@ func (f *follower) present() (map[int]string, error) {
 	return out, nil
 }
 
-// grown reports whether the host has devices that the flowtable lacks. The kernel itself removes vanished devices from
-// the flowtable.
+// grown reports whether the host has devices that the flowtable lacks. The kernel itself removes vanished
+// devices from the flowtable.
 func (f *follower) grown() (bool, error) {
 	present, err := f.present()
 	for index, name := range present {

@@ -27,8 +27,8 @@ type touched struct {
 // maxTouched limits the number of recorded tables, and the number of recorded names in each table.
 const maxTouched = 100
 
-// concerns returns "the table" if a notification is about the follower's table. For any other table, concerns returns
-// "" and records a relevant change. The watcher holds its lock while it calls concerns.
+// concerns returns "the table" if a notification is about the follower's table. For any other table, classify returns
+// "" and records a relevant change. The watcher holds its lock while it calls classify.
 func (f *follower) concerns(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -41,8 +41,8 @@ func (f *follower) concerns(m netlink.Message) string {
 	return ""
 }
 
-// forwards reports whether a notification may be about rules that forwarded packets traverse. The result is false for
-// notifications about empty tables, counters and similar objects.
+// forwards reports whether a notification may be about rules that forwarded packets traverse. The result is
+// false for notifications about empty tables, counters and similar objects.
 func forwards(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
@@ -81,7 +81,7 @@ func (f *follower) touch(m netlink.Message) {
 	}
 }
 
-// owns returns the function that recognizes the backend's chains in a table, or nil if it is not shared.
+// owns returns the function that recognizes the backend's chains in a table, or nil if the table is not shared.
 func (f *follower) owns(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
@@ -91,8 +91,9 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 	return nil
 }
 
-// ownRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps to
-// it. If another program changes the backend's chains or the jumps to them, the backend detects and repairs the damage.
+// ownRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps
+// to it. If another program changes the backend's chains or the jumps to them, the backend detects and repairs the
+// damage.
 func (f *follower) ownRule(m netlink.Message) bool {
 	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

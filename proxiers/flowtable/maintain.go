@@ -52,7 +52,7 @@ func (f *follower) outdated() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether a check is due, and clears the due time if so.
+// isDue reports whether a check is due, and clears nextCheck if so.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,8 +69,8 @@ func (f *follower) schedule(after time.Duration) {
 	f.mu.Unlock()
 }
 
-// soon schedules a check of the devices and of other programs' rules, unless one is already scheduled. Any goroutine
-// may call soon.
+// soon schedules a check of the devices and of other programs' rules, unless one is already scheduled. Any
+// goroutine may call scheduleCheck.
 func (f *follower) soon() {
 	f.mu.Lock()
 	known := !f.due.IsZero()

@@ -27,15 +27,15 @@ const askLimit = 5 * time.Second
 
 var (
 	availableDesc = prometheus.NewDesc("edgeway_fastpath_available",
-		"1 if this host can have a fast path.", nil, nil)
+		"1 if this host supports the fast path.", nil, nil)
 	servicesDesc = prometheus.NewDesc("edgeway_fastpath_service_ports", "ServicePorts that opted in to the fast path.",
 		nil, nil)
-	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices between which the fast path leads.",
+	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices that the fast path connects.",
 		nil, nil)
 	flowsDesc = prometheus.NewDesc("edgeway_fastpath_connections",
 		"Connections to Services that are on the fast path.", nil, nil)
 	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"Times that all connections went back to the rules for a moment: at a full sync, or because a Service "+
+		"Times that the daemon returned all connections to the rules: at a full sync, or because a Service "+
 			"changed, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
 )
 

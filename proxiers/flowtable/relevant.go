@@ -9,14 +9,15 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// relevant reports whether, since the table was last written, other programs have made a change that could drop a
-// connection in the flowtable. relevant reads the rules in the changed tables from the kernel, because most changes do
-// not affect forwarded packets. For example, fail2ban adds elements to a set that only the input hook uses.
+// relevant reports whether, since the table was last written, other programs have made a change that could
+// drop a connection in the flowtable. hasRelevantChange reads the rules in the changed tables from the kernel, because
+// most changes do not affect forwarded packets. For example, fail2ban adds elements to a set that only the input hook
+// uses.
 func (f *follower) relevant() (bool, error) {
 	f.mu.Lock()
 	changed := f.touched
 	f.touched = map[tableID]*touched{}
-	f.written = time.Now() // the next check must also wait for pause
+	f.written = time.Now() // the next check must also wait for checkInterval
 	f.mu.Unlock()
 	for id, t := range changed {
 		if t.all {
@@ -48,8 +49,8 @@ type reach struct {
 	// met holds the chains that forwarded packets of established connections may reach.
 	met  map[string]bool
 	sets map[string]bool
-	// next holds the chains with rules still to be read. byMap is set if a rule looks up its target in a map, in which
-	// case any chain may be the target.
+	// next holds the chains with rules still to be read. byMap is set if a rule looks up its target in a map, in
+	// which case any chain may be the target.
 	next  []string
 	byMap bool
 }
@@ -96,7 +97,7 @@ func hooked(chain []byte) bool {
 	return true
 }
 
-// meet adds a chain to next, except a backend's chain, whose rules use no other program's objects.
+// meet adds a chain to the queue, except a backend's chain, whose rules use no other program's objects.
 func (r *reach) meet(chain string) {
 	if r.met[chain] || r.owns != nil && r.owns(chain) {
 		return

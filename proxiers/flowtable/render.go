@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// tableName, fastpath and the names of the port sets are specified in KEP-4963.
+	// KEP-4963 specifies tableName, fastpath and the names of the port sets.
 	tableName = proxiers.FlowtableTable
 	fastpath  = "fastpath"
 	// offer is the chain that offers opted-in Services' connections to the flowtable.
 	offer = "offer"
-	// last is the priority of the chain and the flowtable. The package comment explains why both run last. The highest
-	// known priorities in the forward hook are 10 (firewalld) and 50 (iptables' security table).
+	// last is the priority of the chain and the flowtable. The package comment explains why both run last. The
+	// highest known priorities in the forward hook are 10 (firewalld) and 50 (iptables' security table).
 	last = 1000
 	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a command with 256 names, and Linux
 	// 7.2 a command with more than 256. A flowtable may contain more devices.
@@ -24,7 +24,8 @@ const (
 	elementsPerCommand = 1000
 )
 
-// whole returns the commands that replace the table. The commands form one transaction, so the table is never missing.
+// whole returns the commands that replace the table. The commands form one transaction, so the table is never
+// missing.
 func whole(c *contents, devices []string) string {
 	var b strings.Builder
 	b.WriteString(noTable)
@@ -46,7 +47,8 @@ func whole(c *contents, devices []string) string {
 	return b.String()
 }
 
-// noTable removes the table if it exists. The first command in noTable prevents an error if the table does not exist.
+// noTable holds the commands that remove the table if it exists. The first command prevents an error if the
+// table does not exist.
 const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
 func flowtable(devices []string) string {

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// pairs is the number of measurements. Each measurement consists of a run with the fast path and a run without it.
+	// pairs is the number of runs with the fast path, each paired with a run without the fast path.
 	pairs = 10
 	// runTime is the duration of a run. The VM's clock counts instructions (vm.Job.Counted).
 	runTime = time.Second

@@ -50,7 +50,7 @@ type world struct {
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	// maintains counts the calls to Maintain, and tending is the total duration of these calls.
+	// maintains counts the calls to Maintain, and maintainTime is the total duration of these calls.
 	maintains atomic.Int32
 	tending   time.Duration
 }
@@ -258,11 +258,11 @@ func (w *world) ask(s *netlab.Session) {
 	}
 }
 
-// questions is the number of requests that forwarded sends on a connection.
+// questions is the number of requests that countRulePackets sends on a connection.
 const questions = 20
 
-// forwarded sends requests on a connection and returns how many packets traversed the rules. A request and its response
-// are at least two packets.
+// forwarded sends requests on a connection and returns how many packets traversed the rules. A request and its
+// response are at least two packets.
 func (w *world) forwarded(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()

@@ -62,8 +62,8 @@ type waiting struct {
 	due   time.Time
 }
 
-// The delay between attempts to listen on an address that is in use starts at shortest and doubles until it reaches
-// longest.
+// The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
+// maxDelay.
 const (
 	shortest = 250 * time.Millisecond
 	longest  = 30 * time.Second
@@ -130,7 +130,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain tries again to listen on the addresses that are due.
+// Maintain tries again to listen on the addresses that are due for another attempt.
 func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -177,8 +177,8 @@ func unchanged(c proxiers.Change) bool {
 		slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs)
 }
 
-// wanted returns the health checks to serve, by address and port. If two Services use the same port, the first one in
-// plan order is used.
+// wanted returns the health checks to serve, by address and port. If two Services use the same port, the first
+// Service in plan order takes precedence.
 func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is how long running requests may take to finish.
+// closeTimeout is the time that running requests have to finish.
 const closeTimeout = time.Second
 
 type server struct {
@@ -25,8 +25,8 @@ type server struct {
 	stopped func(func())
 }
 
-// kept is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its listener, which
-// the restarted server still needs.
+// kept is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its
+// listener, which the restarted server still needs.
 type kept struct{ net.Listener }
 
 func (kept) Close() error { return nil }

@@ -25,7 +25,7 @@ type Options struct {
 	Sockets Sockets
 	// Contain runs the relay's goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with a panic from a connection's goroutine. A panic in a connection's goroutine ends
+	// The relay calls OnPanic with a panic from a connection's goroutine. A panic in a connection's goroutine ends
 	// only that connection.
 	Panicked func(err error)
 }
@@ -180,7 +180,7 @@ func (p *Proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 	return nil
 }
 
-// Faults implements proxiers.Reporter. Faults returns a fault for each port on which the Proxier cannot listen, sorted
+// Faults implements proxiers.Reporter. Faults returns a fault for each port that the Proxier cannot listen on, sorted
 // by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()

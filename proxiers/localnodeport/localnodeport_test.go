@@ -199,7 +199,7 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// A NodePort is removed from the plan while another program uses its address. When the other program exits, the Proxier
+// The plan drops a NodePort while another program uses its address. When the other program exits, the Proxier
 // must not start listening.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The delay between attempts to listen on an address that is in use starts at shortest and doubles until it reaches
-// longest.
+// The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
+// maxDelay.
 const (
 	shortest = time.Second
 	longest  = 30 * time.Second
@@ -104,7 +104,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain tries again to listen on the addresses that are due.
+// Maintain tries again to listen on the addresses that are due for another attempt.
 func (p *Proxier) Maintain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

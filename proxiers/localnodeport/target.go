@@ -15,7 +15,7 @@ const (
 	// mostDials limits how many endpoints the relay tries for one connection. An attempt may take three seconds, and a
 	// Service may have thousands of endpoints.
 	mostDials = 16
-	// mostClients limits how many clients a ServicePort remembers. The relay connects all other clients to random
+	// mostClients limits how many clients a target remembers. The relay connects all other clients to random
 	// endpoints.
 	mostClients = 4096
 )
@@ -26,7 +26,7 @@ type target struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// connections counts the connections for which an endpoint was requested.
+	// connections counts the connections that Pick has been called for.
 	connections uint64
 	pool        []plan.Endpoint
 	affinity    time.Duration

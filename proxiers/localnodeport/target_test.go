@@ -15,7 +15,7 @@ import (
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// backingOf returns the backing for a cluster pool. The endpoints must be in sorted order.
+// backingOf returns a servicePool with the endpoints, which must be sorted.
 func backingOf(affinity time.Duration, endpoints ...string) backing {
 	b := backing{svc: &plan.ServicePort{Affinity: affinity}}
 	for _, e := range endpoints {

@@ -60,9 +60,9 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 }
 
 // Decide specifies the dataplane: it returns the decision for the first packet of a connection. Frontends with an
-// address take precedence over NodePorts. If no frontend matches, packets to a ClusterIP's unused ports are rejected,
-// and packets to unallocated addresses in the Service CIDRs are dropped. Decide visits every ServicePort, so it is too
-// slow to call for every packet.
+// address take precedence over NodePorts. If no frontend matches, the verdict is Reject for packets to a ClusterIP's
+// unused ports, and Drop for packets to unallocated addresses in the Service CIDRs. Decide visits every ServicePort, so
+// it is too slow to call for every packet.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -92,7 +92,7 @@ func (p *Plan) Decide(pkt Packet) Decision {
 }
 
 // decideMartian returns the decision for a packet that is not from this host but has a loopback address as its source
-// or destination. The kernel drops these packets unless the route_localnet sysctl is set, and Edgeway never sets it.
+// or destination. The kernel drops martian packets unless the route_localnet sysctl is set, and Edgeway never sets it.
 func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	addr := pkt.Dst.Addr()
 	if !addr.IsLoopback() {
@@ -106,7 +106,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	)}, true
 }
 
-// whyPass explains why a packet is not for a Service, or why a NodePort does not accept it.
+// whyPass explains why a packet is not for a Service, or why a NodePort does not accept the packet.
 func (p *Plan) whyPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)
@@ -184,7 +184,7 @@ func (s *ServicePort) whyNotRelayed() string {
 
 // LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback reach
 // the same endpoints as an external client (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
-// LoopbackPool returns false if Edgeway does not serve f on loopback, for example because only TCP is relayed.
+// LoopbackPool returns false if Edgeway does not serve f on loopback, for example because Edgeway relays only TCP.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0

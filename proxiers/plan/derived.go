@@ -10,7 +10,8 @@ import (
 const (
 	// OtherPort applies to packets to a ClusterIP's unused ports.
 	OtherPort = Reject
-	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host address.
+	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host
+	// address.
 	Unallocated = Drop
 	// NotRelayed applies to packets to a NodePort on Node.LoopbackAddrs that use one of the NotRelayedProtocols.
 	NotRelayed = Reject
@@ -59,8 +60,8 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes that another
-// prefix contains.
+// Minimal returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes that
+// another prefix contains.
 func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -79,8 +80,8 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and therefore rejects
-// connections in every family. The list must be in plan order and contain all families of each port.
+// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and
+// therefore rejects connections in every family. The list must be in plan order and contain all families of each port.
 func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true

@@ -13,7 +13,7 @@ type Frontend struct {
 	Routes [numOrigins]Route `json:"routes"`
 	// Addr is invalid for a NodePort, which accepts connections at all Node.NodePortAddrs.
 	Addr netip.Addr `json:"address,omitzero"`
-	// AllowFrom lists the source ranges that may connect (loadBalancerSourceRanges), in the form that Minimal
+	// AllowFrom lists the source ranges that may connect (loadBalancerSourceRanges), in the form that NormalizePrefixes
 	// returns. A nil AllowFrom allows every source, and an AllowFrom that is empty but not nil allows no source.
 	AllowFrom []netip.Prefix `json:"allowFrom,omitzero"`
 }

@@ -61,7 +61,7 @@ func (h *HealthCheck) Compare(o *HealthCheck) int {
 // Protocol is the IP protocol number of a transport protocol that Services support.
 type Protocol uint8
 
-// Services support these transport protocols.
+// Protocols that Services support.
 const (
 	TCP  Protocol = 6
 	UDP  Protocol = 17
@@ -138,7 +138,7 @@ const (
 // String returns "pod", "host" or "outside".
 func (o Origin) String() string { return [...]string{"pod", "host", "outside"}[o] }
 
-// Verdict specifies how a new connection is handled.
+// Verdict specifies how Edgeway handles a new connection.
 type Verdict uint8
 
 // The verdicts. Pass appears only in a Decision, for a packet that belongs to no Service.

@@ -1,5 +1,5 @@
-// Package plan represents Kubernetes Service policy as a decision table. The table specifies which connections the host
-// forwards, rejects or drops, which endpoints they may reach, and whether their source is masqueraded.
+// Package plan represents Kubernetes Service policy as a decision table. The decision table specifies which connections
+// the host forwards, rejects or drops, which endpoints they may reach, and whether their source is masqueraded.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already contains
 // every policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier
@@ -45,8 +45,9 @@ type Node struct {
 	// Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
-	// ServiceCIDRs holds the ranges that ClusterIPs are allocated from. Packets to an address in ServiceCIDRs are
-	// dropped unless it is an active ClusterIP. ServiceCIDRs and PodSources have the form that Minimal returns.
+	// ServiceCIDRs holds the ranges that ClusterIPs are allocated from. Edgeway drops packets to an address in
+	// ServiceCIDRs unless the address is an active ClusterIP. ServiceCIDRs and PodSources have the form that
+	// NormalizePrefixes returns.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with the uplinks' source
 	// addresses for Services that the host has no route to. If Uplinks is empty, Edgeway adds no routes for Services.
@@ -64,7 +65,7 @@ type Uplink struct {
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
-	// Affinity is how long a client keeps its endpoint after its last new connection, or 0 for no affinity.
+	// Affinity is the time that a client keeps its endpoint after its last new connection, or 0 for no affinity.
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
@@ -93,11 +94,11 @@ type Endpoint struct {
 	Weight uint16 `json:"weight,omitempty"`
 }
 
-// Route specifies how new connections from one origin are handled.
+// Route specifies how Edgeway handles new connections from one origin.
 type Route struct {
 	Verdict Verdict `json:"verdict"`
 	// Pool and SNAT are meaningful only if the verdict is Forward. SNAT reports whether the source is rewritten to the
-	// host's own address ("masquerade"). Hairpin connections are masqueraded even without SNAT.
+	// host's own address ("masquerade"). Edgeway masquerades hairpin connections even without SNAT.
 	Pool Pool `json:"pool"`
 	SNAT bool `json:"snat,omitempty"`
 }

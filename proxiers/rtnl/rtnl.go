@@ -1,8 +1,9 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
 // reports the changes in rtnetlink notifications.
 //
-// Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss,
-// any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and continues.
+// Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss
+// of notifications, any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and
+// continues.
 package rtnl
 
 import (
@@ -19,11 +20,12 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Settle is how long a Watcher collects notifications, because the kernel sends several when an interface comes up.
+// Settle is the time during which a Watcher collects notifications before it calls Options.OnChange, because the
+// kernel sends several notifications when an interface comes up.
 const Settle = 50 * time.Millisecond
 
 // The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notifications may cause a full
-// sync, and a socket that fails repeatedly must not cause one every second.
+// sync, and a socket that fails repeatedly must not cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -65,7 +67,7 @@ type Socket interface {
 	Close()
 }
 
-// Options configures a Watcher. Note and Lost run on one goroutine, and Changed runs on another.
+// Options configures a Watcher. Note and OnLoss run on one goroutine, and OnChange runs on another goroutine.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
@@ -73,10 +75,10 @@ type Options struct {
 	Kernel Kernel
 	// Note processes a notification and reports whether it is relevant.
 	Note func(*syscall.NetlinkMessage) bool
-	// The Watcher calls Lost after notifications were lost.
+	// The Watcher calls OnLoss after it has lost notifications.
 	Lost func()
-	// The Watcher calls Changed once for all relevant notifications within Settle, and after it calls Lost. Changed may
-	// be nil.
+	// The Watcher calls OnChange once for all relevant notifications within BatchTime, and after it calls OnLoss.
+	// OnChange may be nil.
 	Changed func()
 }
 

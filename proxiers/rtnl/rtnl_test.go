@@ -194,7 +194,7 @@ func TestBrokenSocketIsReopened(t *testing.T) {
 	})
 }
 
-// The Watcher does not call Changed while it cannot open a socket. After opening a socket, the Watcher calls Changed
+// The Watcher does not call OnChange while it cannot open a socket. After opening a socket, the Watcher calls OnChange
 // once.
 func TestRefusedSocket(t *testing.T) {
 	run(t, func(b *bench) {
@@ -214,7 +214,7 @@ func TestRefusedSocket(t *testing.T) {
 	})
 }
 
-// If every socket fails on its first read, the Watcher calls Lost only every 30 s instead of every second.
+// If every socket fails on its first read, the Watcher calls OnLoss only every 30 s instead of every second.
 func TestRepeatedlyFailingSocket(t *testing.T) {
 	run(t, func(b *bench) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {

@@ -24,7 +24,7 @@ const (
 )
 
 // watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
-// its link, and may send only one about several routes that disappear with their source address.
+// its link, and may send only one notification about several routes that disappear with their source address.
 func (f *follower) watch() error {
 	if f.end != nil {
 		return nil
@@ -38,8 +38,8 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// note schedules a check of the routes if a notification is relevant. note always returns false, because look already
-// collects the events.
+// note schedules a check of the routes if a notification is relevant. The result is always false, because
+// scheduleCheck already collects the events.
 func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -67,7 +67,8 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 	return false
 }
 
-// look schedules a check of all routes. lost is the destination of a removed Edgeway route, or the zero Prefix.
+// look schedules a check of all routes. lost is the destination of a removed Edgeway route, or the zero
+// Prefix.
 func (f *follower) look(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {

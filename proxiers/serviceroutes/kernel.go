@@ -34,7 +34,7 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// link returns the index of an interface, or 0 if it does not exist or is down.
+// link returns the index of a network interface, or 0 if the interface does not exist or is down.
 func (k *kernel) link(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
@@ -70,7 +70,7 @@ type coverage struct {
 	lengths []int
 }
 
-// others returns the routes of other programs, if matters returns true for the destination.
+// others lists the other programs' routes with destinations that matters accepts.
 func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*coverage, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -80,7 +80,7 @@ func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*c
 	return coverageOf(found), nil
 }
 
-// coverageOf omits dead routes, which the kernel ignores.
+// coverageOf returns the routes except dead routes, which the kernel ignores.
 func coverageOf(routes []netlink.Route) *coverage {
 	c := &coverage{leads: map[netip.Prefix]bool{}}
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
@@ -135,7 +135,8 @@ func (k *kernel) list(family plan.Family, mask uint64,
 	return out, nil
 }
 
-// finds reports whether the kernel's route lookup returns another program's route that covers the whole destination.
+// finds reports whether the kernel's route lookup returns another program's route that covers the whole
+// destination.
 func (k *kernel) finds(to netip.Prefix) (bool, error) {
 	at := to.Addr()
 	if !to.IsSingleIP() {

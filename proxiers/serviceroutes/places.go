@@ -8,19 +8,20 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// places holds the destinations in a plan: the ClusterIP ranges, and each frontend address outside these ranges.
+// places holds a plan's ClusterIP ranges, and each frontend address outside these ranges.
 type places struct {
 	ranges []netip.Prefix
-	// uses maps each address outside the ranges to its number of frontends. singles holds the sorted keys of uses.
+	// uses maps each address outside the ranges to its number of frontends. addrs holds the same addresses,
+	// sorted.
 	uses    map[netip.Addr]int
 	singles []netip.Addr
-	// left counts the attempts to add addresses beyond maxSingles. While left is not 0, the method use adds no address,
-	// so the counts for the recorded addresses stay correct.
+	// left counts the attempts to add addresses beyond maxSingles. While overflow is not 0, the method use adds no
+	// address, so the counts for the recorded addresses stay correct.
 	left int
 }
 
-// maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more addresses can
-// configure a range.
+// maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more than maxSingles
+// addresses can configure a range.
 const maxSingles = 20_000
 
 func newPlaces(p *plan.Plan) *places {
@@ -36,7 +37,7 @@ func newPlaces(p *plan.Plan) *places {
 	return out
 }
 
-// move updates uses and singles, and returns the added and removed addresses.
+// move applies a plan change, and returns the added and removed addresses.
 func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	drop := func(a netip.Addr) {
 		if p.release(a) {
@@ -45,7 +46,7 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 			gone = append(gone, a)
 		}
 	}
-	// Addresses are added first, so that an address in both plans is not removed temporarily.
+	// Adding addresses first avoids removing an address that both plans contain.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.use(a) {
@@ -76,7 +77,7 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use adds a frontend to an address and reports whether it had none before.
+// use adds a frontend to an address and reports whether the address had no frontend before.
 func (p *places) use(a netip.Addr) (first bool) {
 	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
 		p.left++
@@ -86,8 +87,8 @@ func (p *places) use(a netip.Addr) (first bool) {
 	return p.uses[a] == 1
 }
 
-// release removes a frontend from an address and reports whether no frontend is left. release ignores addresses that
-// use did not add.
+// release removes a frontend from an address and reports whether the address has no frontend left. release ignores
+// addresses that use did not add.
 func (p *places) release(a netip.Addr) (last bool) {
 	switch p.uses[a] {
 	case 0:

@@ -69,7 +69,8 @@ func (f *follower) warn(routes bool) {
 	f.warned = over
 }
 
-// compare returns the routes that already match, the destinations with routes to replace, and the routes to remove.
+// compare returns the wanted routes that already exist, the destinations with routes to replace, and the routes to
+// remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
 ) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
@@ -147,8 +148,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the next
-// plan will have another uplink.
+// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the
+// next plan will have another uplink.
 func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -170,9 +171,9 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed returns the destinations that no other program has a route to and, with always, all ranges. needed reads the
-// main routing table, where Edgeway's routes can be distinguished from other routes. For the remaining destinations,
-// the kernel's route lookup shows whether another routing table has a route.
+// needed returns the destinations that no other program has a route to and, with always, all ranges.
+// neededDestinations reads the main routing table, where Edgeway's routes can be distinguished from other routes. For
+// the remaining destinations, the kernel's route lookup shows whether another routing table has a route.
 func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.places.of(family)
 	if len(all) == 0 {

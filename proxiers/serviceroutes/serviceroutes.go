@@ -65,8 +65,8 @@ type follower struct {
 	places  *places
 	// have holds the wanted routes that exist in the kernel.
 	have map[netip.Prefix]route
-	// looked is the time of the last check of all routes, and due is the time of the next check. lost is the
-	// destination of an Edgeway route that another program removed, or the zero Prefix.
+	// looked is the time of the last check of all routes, and nextCheck is the time of the next check. removedRoute
+	// is the destination of an Edgeway route that another program removed, or the zero Prefix.
 	looked, due time.Time
 	lost        netip.Prefix
 }

@@ -281,7 +281,8 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// Once there are maxSingles addresses, places omits new addresses but still counts the recorded addresses correctly.
+// Once there are maxSingles addresses, type destinations omits new addresses but still counts the recorded addresses
+// correctly.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {

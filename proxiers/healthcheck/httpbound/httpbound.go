@@ -34,8 +34,8 @@ func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	}
 }
 
-// bodiless closes the connection after the response to a request with a body. If the connection stayed open, net/http
-// would wait for the body before reading the next request.
+// bodiless closes the connection after the response to a request with a body. If the connection stayed open,
+// net/http would wait for the body before reading the next request.
 func bodiless(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit limits the total number of open connections to several servers. Instead of rejecting clients above the limit,
+// Limit bounds the total number of open connections to several servers. Instead of rejecting clients above the limit,
 // Limit closes the oldest connection of the client with the most connections. A client that opens many connections
 // therefore cannot block a load balancer's health check.
 type Limit struct {
@@ -21,7 +21,7 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit that allows at most the given number of connections.
+// NewLimit returns a Limit without connections. most is the maximum number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
 // Listener wraps a listener so that its connections count towards the limit.

@@ -325,8 +325,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil opens connections and reads their responses until the relay reports a pause. serveUntil does not read from
-// the last connection, which the relay may have accepted.
+// serveUntil opens connections and reads their responses until the relay reports a pause. serveUntil does not
+// read from the last connection, which the relay may have accepted.
 func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {

@@ -32,8 +32,8 @@ import (
 const (
 	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosed limits idle half-closed connections, because an endpoint that does not read may not notice that
-	// the client has closed the connection.
+	// defaultHalfClosed limits idle half-closed connections, because an endpoint that does not read may not
+	// notice that the client has closed the connection.
 	defaultHalfClosed = 10 * time.Minute
 	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
@@ -41,15 +41,15 @@ const (
 	tick                  = 50 * time.Millisecond
 	// shortage is the pause after an accept or dial that failed for lack of descriptors or memory.
 	shortage = 250 * time.Millisecond
-	// episode is how long the relay must run without a pause before it reports the next one.
+	// episode is the time without a pause after which the relay reports the next pause.
 	episode = 10 * time.Second
 )
 
-// The relay passes ErrDescriptors or ErrLimit to Options.Paused. Clients that connect during a pause wait in the accept
-// queues.
+// The relay passes ErrDescriptors or ErrLimit to Options.OnPause. Clients that connect during a pause wait in the
+// accept queues.
 var (
 	// ErrDescriptors means that there are not enough file descriptors or not enough memory for another connection. The
-	// error passed to Paused also wraps the errno.
+	// error passed to OnPause also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
 	// ErrLimit means that the limit on open connections has been reached.
 	ErrLimit = errors.New("connection limit reached")
@@ -57,23 +57,23 @@ var (
 	ErrClosed = errors.New("relay is shut down")
 )
 
-// Options configures a Relay. Only Panicked is required.
+// Options configures a Relay. Only OnPanic is required.
 type Options struct {
 	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
 	// may use a quarter of the memory limit (debug.SetMemoryLimit), and RLIMIT_NOFILE minus a reserve for other
 	// descriptors.
 	MaxConnections int
-	// DialTimeout is how long the relay dials an endpoint before it tries the next one. DialTimeout defaults to 3 s.
+	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration
-	// HalfClosed limits how long a half-closed connection may be idle. The relay closes an idle half-closed connection
-	// after at most twice HalfClosed. HalfClosed defaults to 10 minutes.
+	// HalfClosed limits how long a half-closed connection may be idle. The relay closes an idle half-closed
+	// connection after at most twice HalfClosed. HalfClosed defaults to 10 minutes.
 	HalfClosed time.Duration
-	// If Paused is not nil, the relay calls it once for each episode of pauses in accepting connections. The reason is
+	// If OnPause is not nil, the relay calls it once for each episode of pauses in accepting connections. The reason is
 	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.
 	Paused func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls Panicked with a panic from a connection's goroutine. A panic in a connection's goroutine ends
+	// The relay calls OnPanic with a panic from a connection's goroutine. A panic in a connection's goroutine ends
 	// only that connection.
 	Panicked func(err error)
 }
@@ -180,7 +180,8 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain starts a connection's goroutine and does not restart it after a panic, because a panic ends it.
+// contain starts a connection's goroutine and does not restart it after a panic, because a panic ends the
+// connection.
 func (r *Relay) contain(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
@@ -254,8 +255,8 @@ func (r *Relay) paused(kind pauseKind, reason error) {
 	}
 }
 
-// starved reports whether err means that the host lacks descriptors or memory for a socket. If so, starved also calls
-// paused.
+// starved reports whether err means that the host lacks descriptors or memory for a socket. If so,
+// lacksResources also records a pause.
 func (r *Relay) starved(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, errno) {
