@@ -71,7 +71,7 @@ func testConnections(t *testing.T, s *suite) {
 		t.Error(err)
 	}
 
-	// Without counting, the kernel's state is the same as on a host that never counted.
+	// After counting is turned off, the kernel's state must be the same as on a host that never counted connections.
 	count = false
 	off := s.start(t)
 	off.apply(t, nil, p)
