@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon with a manifest directory as its only source. Each of the shopFiles defines one Service.
+// shop is a daemon with a manifest directory as its only source. Each file in shopFiles defines one Service.
 type shop struct {
 	*daemon
 	folder string
