@@ -106,8 +106,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can repair an
-// unreadable kubeconfig.
+// revive starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can
+// repair an unreadable kubeconfig.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)

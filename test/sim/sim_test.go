@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is then
-// shortSeeds.
+// seeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is
+// then shortSeeds.
 const seeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
