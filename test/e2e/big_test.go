@@ -46,7 +46,7 @@ func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// With this test's Services, an earlier daemon sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
+// With this test's Services, the daemon once sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
 func TestNightlyBigServices(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},

@@ -105,8 +105,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since describes the connections that began after from: the number of connections, the errors of failed
-// connections, and the start time of the last failed connection.
+// since describes the connections that began after the time from: the number of connections, the errors of
+// failed connections, and the start time of the last failed connection.
 func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches returns an error unless the connections opened after from reached every named endpoint.
+// reaches returns an error unless the connections opened after the time from reached every named endpoint.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()

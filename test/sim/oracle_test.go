@@ -220,8 +220,8 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s each.
-// If the daemon restarts during a search, the limit applies anew.
+// searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s
+// each. If the daemon restarts during a search, the limit applies anew.
 const searchTime = promised
 
 // checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.

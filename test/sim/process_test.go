@@ -31,7 +31,7 @@ type process struct {
 	done       chan error
 }
 
-// start starts the daemon as systemd does. During a reload, inForce is the plan of the old core.
+// start starts the daemon as systemd does. During a reload, inForce is the old core's plan.
 func (s *simulation) start(inForce *plan.Plan) {
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}

@@ -151,7 +151,7 @@ type simulation struct {
 	violations []string
 }
 
-// newSimulation returns a simulation with a running daemon and without events so far.
+// newSimulation returns a simulation with a running daemon, before the first event.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),
