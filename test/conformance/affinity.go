@@ -117,7 +117,8 @@ func testExpiry(t *testing.T, s *suite) {
 	t.Error("this machine is too busy to measure the affinity timeout")
 }
 
-// expires returns false if a client's connections were too far apart to draw a conclusion.
+// expires tests the expiry of session affinity. The result is false if a client's connections were too far apart to
+// draw a conclusion.
 func (s *suite) expires(t *testing.T, affinity time.Duration) bool {
 	ses := s.fresh(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -217,8 +218,8 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// moved returns a line for each client that has changed its endpoint between before and after, unless a declared
-// deviation allows the change.
+// moved returns a line for each client that has changed its endpoint between before and after, unless a
+// declared deviation allows the change.
 func (s *suite) moved(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]

@@ -16,7 +16,8 @@ type kind struct {
 
 var appearance = kind{"a Service appears", (*changer).add}
 
-// After each of the serviceChanges, the suite can test connections, because the lab stays the same.
+// serviceChanges change a plan's Services. After each change, the suite can test connections, because the lab stays the
+// same.
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
@@ -41,7 +42,7 @@ var nodeChanges = []kind{
 	{"the way to identify pods changes", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// After each of the stateOnlyChanges, the suite can compare only the kernel's state.
+// stateOnlyChanges are changes after which the suite can compare only the kernel's state.
 var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},

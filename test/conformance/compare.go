@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// patience is the time limit for an expected response. Only failed connections take as long as patience.
+	// patience is the time limit for an expected response. Only a failed connection takes as long as
+	// responseTimeout.
 	patience = 30 * time.Second
 	// silence is the time after which a packet without a response counts as dropped.
 	silence = 400 * time.Millisecond
-	// busy limits the number of concurrent rows that use the CPU, and idle limits the number of rows that mostly wait.
-	// Rows with a rejected TCP connection mostly wait: if the kernel receives the ICMP error while connect still holds
-	// the socket, Linux reports the error only after the next SYN, a second later.
+	// busy limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of rows that
+	// mostly wait. Rows with a rejected TCP connection mostly wait: if the kernel receives the ICMP error while
+	// connect still holds the socket, Linux reports the error only after the next SYN, a second later.
 	busy = 16
 	idle = 400
 )
@@ -29,11 +30,11 @@ type suite struct {
 	world   *world
 	sockets *sockets
 	report  *report
-	// patience replaces the constant patience with a shorter time, unless it is 0.
+	// patience replaces the constant responseTimeout with a shorter time, unless it is 0.
 	patience time.Duration
 	// measured reports whether the suite counts the connections that take the backend's shortcut.
 	measured bool
-	// compare stops after enough differences, or finds all differences if enough is 0.
+	// enough is the number of differences after which compare stops, or 0 to find all differences.
 	enough int
 }
 
@@ -80,7 +81,8 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count connections.
+// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count
+// connections.
 func (s *suite) taken() (int, error) {
 	if s.backend.Shortcut == nil || !s.measured {
 		return 0, nil

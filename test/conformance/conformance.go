@@ -31,7 +31,8 @@ type Backend struct {
 	Followers []proxiers.Component
 	// CountsLoopback reports whether the backend counts rejected packets on loopback in kube-proxy's metric.
 	CountsLoopback bool
-	// NotHere is the reason why the backend can run only in virtual machines, or "" if the backend can run anywhere.
+	// NotHere is the reason why the backend can run only in virtual machines, or "" if the backend can run
+	// anywhere.
 	NotHere string
 	// Shortcut is a path that bypasses the rules, or nil if the backend has none.
 	Shortcut *Shortcut
@@ -53,8 +54,8 @@ type Deviation struct {
 // Shortcut is a path that bypasses the backend's complete rules, with the same result. The suite requires eligible
 // connections to take the shortcut.
 type Shortcut struct {
-	// Eligible reports whether a connection with decision d can take the shortcut. The argument unbound reports whether
-	// the connection's socket is not bound to an address.
+	// Eligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
+	// whether the connection's socket is not bound to an address.
 	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
 	// Taken returns the number of connections that have taken the shortcut.
 	Taken func() (int, error)
@@ -68,8 +69,8 @@ type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Forgets reports whether a client that moves from the frontend before to the frontend now may reach another
-	// endpoint. The two frontends may be the same. The suite fails if no client changes its endpoint.
+	// Forgets reports whether a client that moves from the frontend before to the frontend now may reach
+	// another endpoint. The two frontends may be the same. The suite fails if no client changes its endpoint.
 	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
@@ -117,7 +118,8 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// During the other tests, the shortcut would also count connections that the suite does not compare.
+		// During tests other than scenarios, matrix and state, the shortcut would also count connections that the suite
+		// does not compare.
 		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.measured

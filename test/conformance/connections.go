@@ -35,7 +35,7 @@ service sticky
 `
 
 // testConnections checks that a backend that counts connections counts each new connection once, and that the numbers
-// survive changes of the endpoints, a full sync and a restart.
+// survive changes to the endpoints, a full sync and a restart.
 func testConnections(t *testing.T, s *suite) {
 	create := s.backend.New
 	t.Cleanup(func() { s.backend.New = create })
@@ -71,7 +71,7 @@ func testConnections(t *testing.T, s *suite) {
 		t.Error(err)
 	}
 
-	// Without counting, the kernel's state is the same as on a host that never counted.
+	// After counting is turned off, the kernel's state must be the same as on a host that never counted connections.
 	count = false
 	off := s.start(t)
 	off.apply(t, nil, p)

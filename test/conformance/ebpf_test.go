@@ -69,9 +69,9 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// eligibleWith returns a function that reports whether BPF must handle a connection. nftables handles the host's bound
-// sockets if they need masquerading. nftables also handles connections from other hosts and from pods, except TCP
-// connections if tc is set.
+// eligibleWith returns a function that reports whether BPF must handle a connection. nftables handles connections
+// from the host's bound sockets if the connections need masquerading. nftables also handles connections from other
+// hosts and from pods, except TCP connections if tc is set.
 func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -84,8 +84,8 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF adds up the counters in bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams, first
-// packets, and first packets that exceeded the tc program's rate limit.
+// takenByBPF adds up the counters in bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams,
+// first packets, and first packets that exceeded the tc program's rate limit.
 func takenByBPF() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 )
 
 // TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. The
-// fast path rewrites its whole table when a Service changes, so skip the subtest "writes".
+// fast path rewrites its whole nft table when a Service changes, so test/vm skips the subtest "writes".
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.NotHere = "not every kernel has a flowtable"

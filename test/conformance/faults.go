@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a Proxier that fails in one of ten calls to Apply: before any change, after all changes, or in between
-// because the context is done.
+// faulty is a Proxier that fails in one of ten calls to Apply: before any change, after all changes, or in
+// between because the context is done.
 type faulty struct {
 	proxiers.Proxier
 	*rand.Rand

@@ -21,8 +21,8 @@ func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
 
 func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
 
-// usable skips the test with a reason if the host lacks a feature that the backend needs. In continuous integration
-// (CI=true), usable fails the test instead.
+// usable skips the test with a reason if the host lacks a feature that the backend needs. In continuous
+// integration (CI=true), requireUsable fails the test instead.
 func usable(t testing.TB, b Backend) Backend {
 	t.Helper()
 	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("CI") != "true" {
@@ -67,8 +67,8 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods use the variant's programs to change and list rules, as another program
-// might.
+// variantOf is "nft" or "legacy". The methods use the variant's programs to change and list rules, as another
+// program might.
 type variantOf string
 
 // command runs a command such as "iptables ARGUMENTS" or "ip6tables-save ARGUMENTS".

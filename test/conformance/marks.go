@@ -152,8 +152,9 @@ service dropping
 	}
 }
 
-// answerEverywhere lets the gateway reset connections to Service addresses during this test, because no server listens
-// on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over IPv4.
+// answerEverywhere lets the gateway reset connections to Service addresses during this test, because no server
+// listens on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over
+// IPv4.
 func (s *suite) answerEverywhere(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {

@@ -16,8 +16,8 @@ var routes = []plan.Route{
 	{Verdict: plan.Drop},
 }
 
-// cells returns a frontend's routes for the three origins. The argument n differs for each Service and for each kind of
-// frontend, so a Service has different triples.
+// cells returns a frontend's routes for the three origins. The argument n differs for each Service and for each
+// kind of frontend, so a Service has different triples.
 type cells func(n int) [3]plan.Route
 
 // everyRoute returns one of six triples. The triples form a Latin square: each origin occurs with each route.

@@ -55,7 +55,7 @@ func (s *spec) parseLine(words []string) error {
 	case "pods":
 		by, known := map[string]podsBy{"source": podsBySource, "interface": podsByInterface, "unknown": podsUnknown}[strings.Join(args, " ")]
 		if !known {
-			return fmt.Errorf("pods needs one of source, interface and unknown, not %q", args)
+			return fmt.Errorf(`"pods" needs "source", "interface" or "unknown", not %q`, args)
 		}
 		s.pods = by
 		return nil
@@ -155,7 +155,7 @@ func (f *frontend) parseRoutes(words []string) error {
 			}
 		}
 		if !found {
-			return fmt.Errorf("origin %q is not pod, host, outside or all", who)
+			return fmt.Errorf(`origin %q is not "pod", "host", "outside" or "all"`, who)
 		}
 	}
 	if slices.Contains(given[:], false) {
@@ -174,7 +174,7 @@ func parseRoute(text string) (plan.Route, error) {
 		"drop":         {Verdict: plan.Drop},
 	}[text]
 	if !known {
-		return r, fmt.Errorf("route %q is not cluster, local (each with or without +snat), reject or drop", text)
+		return r, fmt.Errorf(`route %q is not "cluster", "local" (each with or without "+snat"), "reject" or "drop"`, text)
 	}
 	return r, nil
 }

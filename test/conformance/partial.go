@@ -70,8 +70,9 @@ type walk struct {
 	changes map[string]int
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
-	// written counts the objects that partial syncs wrote while the node did not change, and total counts the objects
-	// that full syncs would have written. partial counts the partial syncs in the current sequence.
+	// written counts the objects that partial syncs wrote while the node did not change, and fullWrites counts
+	// the objects that full syncs would have written. partialSyncs counts the partial syncs in the current
+	// sequence.
 	written, total, partial int
 }
 
@@ -111,8 +112,8 @@ func (w *walk) reset(ctx context.Context) error {
 	return w.sync(ctx)
 }
 
-// check applies a sequence to the current plan, or to the initial plan if fromStart is true. check returns the first
-// difference from the fresh host's state.
+// check applies a sequence to the current plan, or to the initial plan if fromStart is true. The result is the
+// first difference from the fresh host's state.
 func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()

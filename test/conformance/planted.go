@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// plantedSpec is a plan that gives a different result with every planted bug.
+// plantedSpec is a plan that exposes every planted bug.
 const plantedSpec = `
 nodeports node-1 node-2 loopback
 service guarded
@@ -80,7 +80,7 @@ var bugs = []bug{
 // silentBug.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
-	Reason: "to see that declared deviations are held to",
+	Reason: "to prove that the suite expects declared deviations",
 	Instead: func(_ *plan.Plan, pkt plan.Packet, should plan.Decision) (plan.Decision, bool) {
 		does := should
 		does.Verdict = plan.Drop
@@ -91,7 +91,7 @@ var silentRefusal = Deviation{
 // forgetfulness is a deviation that no backend declares: session affinity does not last.
 var forgetfulness = AffinityDeviation{
 	Name:    "clients are forgotten",
-	Reason:  "to see that declared deviations are held to",
+	Reason:  "to prove that the suite expects declared deviations",
 	Forgets: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
@@ -134,8 +134,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustLookRight applies one plan, and fails the test if connections differ from the specified plan. mustLookWrong fails
-// the test if no connection differs.
+// mustLookRight applies one plan, and fails the test if connections differ from the specified plan.
+// mustLookWrong fails the test if no connection differs.
 func (s *suite) mustLookRight(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.fresh(t).apply(t, nil, applied)

@@ -17,7 +17,8 @@ type report struct {
 	differences int
 	matrix      map[string]map[string]int // connections by dimension and value of the matrix
 	deviated    map[string]int            // connections by deviation
-	// eligible counts the connections that could take the shortcut, and taken counts the connections that took it.
+	// eligible counts the connections that could take the shortcut, and shortcutCount counts the connections that
+	// took it.
 	eligible, taken int
 }
 

@@ -11,7 +11,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// row is a cell of the matrix: the connections from one source to one destination.
+// row describes the connections from one source to one destination.
 type row struct {
 	source   string // the name of a host in the lab
 	from     netip.Addr

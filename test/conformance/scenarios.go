@@ -41,7 +41,7 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// For the duration of the test, ownSources gives the host every address that a row uses as the host's source.
+// ownSources adds every address that a row uses as the host's source address to the host until the test ends.
 func (s *suite) ownSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

@@ -65,8 +65,8 @@ func newSequenceChanger() *changer {
 	return c
 }
 
-// walk performs the changes in seq. walk calls apply after each change that is not combined with the next change, and
-// stops at the first error.
+// walk performs the changes in seq, calls apply after each change that is not combined with the next change,
+// and stops at the first error.
 func (c *changer) walk(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]

@@ -125,8 +125,8 @@ func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	return err
 }
 
-// leaveLoopback stops the host's TCP servers on loopback, because the backend may have to listen there for the next
-// plan.
+// leaveLoopback stops the host's TCP servers on loopback, because the backend may have to listen there for the
+// next plan.
 func (w *world) leaveLoopback() {
 	for l, stop := range w.listening {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {

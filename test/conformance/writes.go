@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// mostWritten is the percentage of all objects that a partial sync may write on average after a change to one of fifty
-// Services. The percentage includes deleted objects. In iptables, Services share chains.
+// mostWritten is the percentage of all objects that a partial sync may write on average after a change to one of
+// fifty Services. The percentage includes deleted objects. In the iptables backend, Services share chains.
 const mostWritten = 8
 
 func testWrites(t *testing.T, s *suite) {
@@ -40,8 +40,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites performs the given number of changes to fifty Services, each by a partial sync. The result describes
-// the problem if the partial syncs wrote too many objects in comparison with full syncs, and is "" otherwise.
+// partialWrites performs the given number of changes to fifty Services, each by a partial sync. The result
+// describes the problem if the partial syncs wrote too many objects in comparison with full syncs, and is "" otherwise.
 func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

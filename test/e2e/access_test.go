@@ -105,7 +105,7 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands as a cluster administrator, in a directory that contains the examples. administer also fills
+// administer runs commands as a cluster administrator, in a directory that contains the examples. runAsAdmin also fills
 // in the token Secrets that the commands create in kube-system.
 func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	l.t.Helper()

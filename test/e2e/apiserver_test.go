@@ -111,8 +111,8 @@ func TestForbiddenIsLogged(t *testing.T) {
 	l.must(d.healthIs(503)())
 }
 
-// saysStale returns an error unless `edgeway status` (as text and as JSON) and /healthz report that the API server has
-// been unreachable for at least the given time.
+// saysStale returns an error unless `edgeway status` (as text and as JSON) and /healthz report that the API server
+// has been unreachable for at least the given time.
 func (d *daemon) saysStale(age time.Duration) func() error {
 	return func() error {
 		s, err := d.status()

@@ -84,8 +84,8 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 	}
 }
 
-// switched returns an error unless the status reports that the given backend is in force and that no rules of another
-// backend remain.
+// switched returns an error unless the status reports that the given backend is in force and that no rules of
+// another backend remain.
 func (d *daemon) switched(backend string) func() error {
 	return func() error {
 		s, err := d.status()

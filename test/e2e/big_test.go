@@ -46,7 +46,7 @@ func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	}
 }
 
-// With this test's Services, an earlier daemon sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
+// With this test's Services, the daemon once sent no watchdog ping for a minute, and nft used 3.7 GB of memory.
 func TestNightlyBigServices(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "a million endpoints x ports", services: 25, ports: 40, endpoints: 1000},
@@ -172,8 +172,8 @@ func (d *daemon) limit(around surroundings) {
 	}
 }
 
-// memoryGroup creates a control group (version 1 or 2) with the memory limit. memoryGroup returns the path to the file
-// that lists the group's processes.
+// memoryGroup creates a control group (version 1 or 2) with the memory limit. memoryGroup returns the path
+// to the file that lists the group's processes.
 func (d *daemon) memoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -230,8 +230,8 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith stops the daemon and returns the daemon's peak memory or its largest child process's peak memory in bytes,
-// whichever is larger.
+// endedWith stops the daemon and returns the daemon's peak memory or its largest child process's peak memory in
+// bytes, whichever is larger.
 func (d *daemon) endedWith() int64 {
 	d.t.Helper()
 	cmd := d.cmd
@@ -246,7 +246,7 @@ type heart struct {
 	silence time.Duration
 }
 
-// newHeart returns a heart that receives the daemon's pings from its next start on.
+// newHeart returns a receiver of the pings that the daemon sends after its next start.
 func (l *lab) newHeart(d *daemon) *heart {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")

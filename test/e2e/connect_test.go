@@ -14,8 +14,8 @@ import (
 // kernel's retransmission of a lost SYN would hide the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of a connection attempt in tests that measure time. impatience is short, so a lost packet
-// adds little time.
+// impatience is the timeout of a connection attempt in tests that measure time. The timeout is short, so a lost
+// packet adds little time.
 const impatience = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -23,8 +23,8 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// outcome returns a function that opens a connection from h to addr. The function returns an error unless right accepts
-// the connection's outcome.
+// outcome returns a function that opens a connection from h to addr. The function returns an error unless right
+// accepts the connection's outcome.
 func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {

@@ -219,7 +219,7 @@ func TestInsecureKubeconfigIsReported(t *testing.T) {
 	}
 }
 
-// statusHas is like says, but accepts an unhealthy host.
+// statusHas is like statusPrints, but accepts an unhealthy host.
 func (d *daemon) statusHas(words ...string) func() error {
 	return func() error {
 		out, errs, _ := d.edgeway("status")

@@ -17,7 +17,7 @@ import (
 
 const fileAddr = "10.99.0.1"
 
-// checkedManifest contains a Service with both endpoints, like the Services that namespace.service creates.
+// checkedManifest contains a Service with both endpoints, like the Services that namespace.createService creates.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -35,8 +35,8 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// programDies and hostDies are rules that simulate a dead endpoint. With programDies, the host resets connections, as
-// if the server had exited. With hostDies, the host no longer responds.
+// programDies and hostDies simulate a dead endpoint. With programDies, the host resets connections, as if the server
+// had exited. With hostDies, the host no longer responds.
 const (
 	programDies = "tcp dport 8080 reject with tcp reset"
 	hostDies    = "drop"
@@ -105,8 +105,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since describes the connections that began after from: the number of connections, the errors of failed connections,
-// and the start time of the last failed connection.
+// since describes the connections that began after the time from: the number of connections, the errors of
+// failed connections, and the start time of the last failed connection.
 func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *tries) since(from time.Time) (count int, failed []error, last time.Time
 	return count, failed, last
 }
 
-// reaches returns an error unless the connections opened after from reached every named endpoint.
+// reaches returns an error unless the connections opened after the time from reached every named endpoint.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()

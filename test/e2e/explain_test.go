@@ -35,9 +35,8 @@ func (d *daemon) explained(src, dst string) (e struct{ Source, Verdict, NextHop 
 	return e, nil
 }
 
-// A host with two networks reaches each load-balancer address through one of them, which determines the source address.
-// Each Service accepts only one of the two source addresses. The explain command must predict the outcome of
-// connections.
+// On a host with two networks, the route to a load-balancer address determines the source address. Each Service accepts
+// only one of the two source addresses. The explain command must predict the outcome of connections.
 func TestExplainWithTwoNetworks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

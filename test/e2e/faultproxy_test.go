@@ -91,8 +91,8 @@ func (p *faultProxy) kubeconfig(path string) {
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// begin replaces the current fault with f, or ends the fault if f is nil. If f has an answer, begin cuts off responses
-// in progress.
+// begin replaces the current fault with f, or ends the fault if f is nil. If f has an answer, setFault cuts off
+// responses in progress.
 func (p *faultProxy) begin(f *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

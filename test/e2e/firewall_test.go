@@ -26,8 +26,8 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only fails the test unless there is exactly one finding, which must be a problem with all of the words in its
-// message.
+// only fails the test unless there is exactly one finding, which must be a problem with all of the words
+// in its message.
 func (d *daemon) only(of []found, words ...string) found {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {

@@ -59,8 +59,8 @@ func (d *daemon) openToAll(listener string) {
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), listener, ":"+port, 1)), 0o600))
 }
 
-// storm opens n connections from a host and sends the same incomplete request over each connection. The connections
-// stay open.
+// storm opens n connections from a host and sends the same incomplete request over each connection. The
+// connections stay open.
 func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.Conn) {
 	l.t.Helper()
 	l.must(from.Do(func() error {

@@ -55,12 +55,12 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is the time limit for changes in tests that do not measure speed. patience is long, because the machine may
-// be busy.
+// patience is the time limit for changes in tests that do not measure speed. The limit is long, because the machine
+// may be busy.
 const patience = time.Minute
 
-// promised extends a documented time limit if the machine is busy. The factor is edgeway's current start time divided
-// by 25 ms, its start time on an idle machine.
+// promised extends a documented time limit if the machine is busy. The factor is edgeway's current start time
+// divided by 25 ms, its start time on an idle machine.
 func (l *lab) promised(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond

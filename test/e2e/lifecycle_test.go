@@ -141,7 +141,7 @@ func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l.within(patience, unanswered(l.client, nodePort))
 }
 
-// settled waits until new interfaces have all of their routes, and then returns the result of traces.
+// settled waits until new interfaces have all of their routes, and then returns the kernel's state.
 func (l *lab) settled() string {
 	l.t.Helper()
 	var traces string

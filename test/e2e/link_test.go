@@ -68,7 +68,7 @@ func (k *link) kubeconfig(l *lab, user, path string) {
 	k.lead(l, shared.cluster.Kubeconfig(user), path)
 }
 
-// lead writes to path a copy of a kubeconfig that uses the link.
+// lead copies a kubeconfig to path, and configures the copy to use the link.
 func (k *link) lead(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)

@@ -24,8 +24,8 @@ func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// loopback returns an error unless the endpoint responds to a TCP connection from the node to its own address. If
-// endpoint is "", the connection must be reset instead.
+// loopback returns an error unless the endpoint responds to a TCP connection from the node to its own address.
+// If endpoint is "", the connection must be reset instead.
 func (l *lab) loopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {

@@ -13,7 +13,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shared holds the state that all tests share. Only TestMain writes to shared.
+// shared holds the state that all tests share. Only TestMain writes to sharedState.
 var shared struct {
 	cluster *cluster.Cluster
 	admin   *cluster.Client

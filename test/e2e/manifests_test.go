@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// shop is a daemon with a manifest directory as its only source. Each of the shopFiles defines one Service.
+// shop is a daemon with a manifest directory as its only source. Each file in shopFiles defines one Service.
 type shop struct {
 	*daemon
 	folder string
@@ -90,8 +90,8 @@ func (s *shop) stored() error {
 	return nil
 }
 
-// readyIs returns an error unless /readyz returns the status code want, and `edgeway status` exits with 4 if want is
-// not 200.
+// readyIs returns an error unless /readyz returns the status code want, and `edgeway status` exits with 4 if want
+// is not 200.
 func (s *shop) readyIs(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")

@@ -28,8 +28,8 @@ const (
 // cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that uses the given resolver to resolve the API server's host name. A resolver at stubAddr
-// queries the name server at dnsAddr.
+// byDNS returns a daemon that uses the given resolver to resolve the API server's host name. A resolver at
+// stubAddr queries the name server at dnsAddr.
 func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
 	d := l.remote(false)
@@ -142,7 +142,7 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
-// A stub resolver on the host queries a name server, and a tenant's Service claims the name server's address. The
+// A stub resolver on the host queries a name server, and a tenant's Service has the name server's address. The
 // Service's endpoint returns a false address for the API server's host name. The host must still reach the API server,
 // even after it restarts from a last-known state that contains the tenant's Service. After the Service is deleted, the
 // host must use the name server again.

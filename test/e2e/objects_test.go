@@ -39,7 +39,7 @@ func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *core
 	return made
 }
 
-// tryService is like service, but returns an error if the API server rejects the Service.
+// tryService is like createService, but returns an error if the API server rejects the Service.
 func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*corev1.Service, error) {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

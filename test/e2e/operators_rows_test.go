@@ -42,8 +42,8 @@ func setting(r *operatorRow, f found) {
 	r.set(f.Fix)
 }
 
-// shows returns a function that runs a fix and then calls do. The output of the fix must show that another host is at
-// fault, and do corrects that fault.
+// shows returns a function that runs a fix and then calls do. The output of the fix must show that another
+// host is at fault, and do corrects that fault.
 func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
 	return func(r *operatorRow, f found) {
 		r.t.Helper()

@@ -17,7 +17,7 @@ import (
 // operatorRow is a fault that an operator encounters on a host that has no other fault.
 type operatorRow struct {
 	name string
-	// prepare runs before the daemon starts, and breaks causes the fault.
+	// prepare runs before the daemon starts, and causeFault causes the fault.
 	prepare, breaks func(*operatorRow)
 	// id, severity and words describe the fault in the status. id is "" if the status cannot report the fault.
 	id, severity string
@@ -26,12 +26,13 @@ type operatorRow struct {
 	// doctor's output, or "" if it is the same as in the status.
 	doctor   []string
 	doctorID string
-	// If host is true, the host itself connects to the ClusterIP. If host is false, a client connects to the NodePort.
+	// If fromHost is true, the host itself connects to the ClusterIP. If fromHost is false, a client connects to the
+	// NodePort.
 	host bool
-	// keeps reports whether the connection works in spite of the fault. The connection works if the fault only affects
-	// the API server or the disk, or if Edgeway repairs the rules.
+	// keeps reports whether the connection works in spite of the fault. The connection works if the fault only
+	// affects the API server or the disk, or if Edgeway repairs the rules.
 	keeps bool
-	// heals applies the fix. If heals is nil, the fix is a command to run on this host.
+	// heals applies the fix. If applyFix is nil, the fix is a command to run on this host.
 	heals func(*operatorRow, found)
 
 	*daemon

@@ -22,7 +22,8 @@ const (
 	apiRange = "198.51.100.56/29"
 )
 
-// remote returns a daemon that connects by host name to the API server, or to a proxy in front of the API server.
+// remote returns a daemon that connects by host name to the API server, or to a proxy in front of the API
+// server.
 func (l *lab) remote(proxy bool) *daemon {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -44,8 +45,8 @@ func (d *daemon) resolves(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// thieves creates Services that claim the API server's address and port in every way that the API allows. The function
-// remove deletes the Services and the ServiceCIDR.
+// thieves creates Services that have the API server's address and port in every way that the API allows. The
+// function remove deletes the Services and the ServiceCIDR.
 func (n *namespace) thieves(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := shared.admin.Networking.ServiceCIDRs()
@@ -94,7 +95,7 @@ func (n *namespace) follows(nodePort string) {
 	}
 }
 
-// A tenant's Services claim the API server's address, and a ServiceCIDR contains this address. After a reload, every
+// A tenant's Services have the API server's address, and a ServiceCIDR contains this address. After a reload, every
 // connection is new, but the host must still reach the API server. The host must also reach the API server after a
 // restart from the last-known state, when no name server can resolve the host name. After the Services are removed, the
 // status must report no fault.

@@ -124,8 +124,9 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// A host with an nft that is too old must use iptables, report the fallback, and switch back during a reload.
-// Configuration keys that a new version removed must not prevent the start, and a warning must name these keys.
+// A host with nft 1.0.0, which is too old, must use iptables and report the fallback. After an update of nft, a reload
+// must switch back to nftables. Removed configuration keys must not prevent the start, and a warning must name the
+// keys.
 func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

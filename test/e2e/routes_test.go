@@ -12,8 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. The endpoint on each link has only a route to this link, so it
-// can respond only to the host's address on this link.
+// island is a host with two links and no default route. The endpoint on each link has only a route to this link,
+// so it can respond only to the host's address on this link.
 type island struct {
 	*daemon
 	far1, far2 *netlab.Host
@@ -24,8 +24,8 @@ const (
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the Service's
-// name and the endpoint's number.
+// islandManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the
+// Service's name and the endpoint's number.
 const islandManifest = `---
 apiVersion: v1
 kind: Service
@@ -125,7 +125,8 @@ func (i *island) tables() string {
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own returns an error unless the destinations of the daemon's routes are exactly want, in the order of ip-route(8).
+// own returns an error unless the destinations of the daemon's routes are exactly want, in the order of
+// ip-route(8).
 func (i *island) own(want ...string) func() error {
 	return func() error {
 		var got []string

@@ -20,11 +20,11 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs runs programs in a network namespace that exists as long as the fuzz target.
+// programs runs external programs in a network namespace that exists as long as the fuzz target.
 type programs struct {
 	calls chan func()
-	// seen holds the hashes of all checked texts. Most inputs produce a text that is already in seen, and starting a
-	// process for each input would be slow.
+	// seen holds the hashes of all checked texts. Most inputs produce a text that the fuzz target has already
+	// checked, and starting a process for each input would be slow.
 	seen map[[sha256.Size]byte]bool
 }
 
@@ -70,7 +70,7 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 	return out, err
 }
 
-// isNew reports whether the text is not in seen. After 65,536 texts, isNew clears seen.
+// isNew reports whether the fuzz target has not checked the text yet. After 65,536 texts, isNew clears the hashes.
 func (p *programs) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.seen[sum] {

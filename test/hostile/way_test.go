@@ -32,8 +32,8 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// nowhere holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and reserved
-	// addresses.
+	// nowhere holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and
+	// reserved addresses.
 	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
 	// metadata holds the addresses of cloud metadata services.
@@ -196,9 +196,9 @@ func forbidden(a netip.Addr) bool {
 		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// taken reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the host.
-// The API server's own Service may use the API server's address as its ClusterIP. Only a load-balancer address may be
-// an address of the host.
+// taken reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the
+// host. The API server's own Service may use the API server's address as its ClusterIP. Only a load-balancer address
+// may be an address of the host.
 func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"

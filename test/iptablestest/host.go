@@ -102,8 +102,8 @@ func NFTRuleset(t testing.TB) string {
 	return Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-// OnlyPrograms sets PATH to a directory with only these programs. The value for a program is a script, or the name of
-// the program that the directory entry links to. The value "" stands for the program's own name.
+// OnlyPrograms sets PATH to a directory with only the given programs. The value for a program is a script, or the
+// name of the program that the directory entry links to. The value "" stands for the program's own name.
 func OnlyPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

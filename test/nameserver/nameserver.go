@@ -18,7 +18,7 @@ import (
 // Server responds to DNS queries for the addresses of host names, over UDP and TCP. Server truncates UDP responses of
 // more than 512 bytes.
 type Server struct {
-	// Questions is the number of queries received.
+	// Questions is the number of received queries.
 	Questions atomic.Int64
 
 	mu    sync.Mutex

@@ -41,7 +41,7 @@ const (
 	Failed
 )
 
-// String returns the name of the answer in lower case.
+// String returns the name of the result in lower case.
 func (a Answer) String() string {
 	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
@@ -52,7 +52,7 @@ type Outcome struct {
 	// Server is the name of the server that responded. Seen is the client's address as the server saw it.
 	Server string
 	Seen   netip.AddrPort
-	// Problem describes the error if Answer is Failed.
+	// Problem describes the error if Result is Failed.
 	Problem string
 }
 

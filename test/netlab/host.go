@@ -83,8 +83,8 @@ func (h *Host) Do(fn func() error) error {
 	return fn()
 }
 
-// Command returns a command that runs in the host's namespace and control group. If ctx is done, the command is killed.
-// nsenter executes the program in its own process, so killing the command kills the program.
+// Command returns a command that runs in the host's namespace and control group. When ctx is done, os/exec kills the
+// command. nsenter executes the program in its own process, so killing the command kills the program.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
 		return exec.CommandContext(ctx, name, args...)

@@ -59,8 +59,8 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	return h.awaitLocal(p.Addr())
 }
 
-// awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously. Other
-// hosts cannot reach an address on lo without its local route.
+// awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously.
+// Other hosts cannot reach an address on lo without its local route.
 func (h *Host) awaitLocal(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())

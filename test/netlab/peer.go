@@ -119,8 +119,7 @@ type peer struct {
 	open map[int]io.Closer
 }
 
-// Question is a request from the lab to a host: to open a connection, to send another request over a connection, or to
-// start a server.
+// Question asks a host to open a connection, to send another message over a connection, or to start a server.
 type Question struct {
 	Flow
 	// Port is the source port of a bound socket.
@@ -131,7 +130,7 @@ type Question struct {
 	At     netip.AddrPort
 }
 
-// Reply is a host's response to a Question.
+// Reply is a host's response to a Request.
 type Reply struct {
 	Outcome Outcome
 	// ID identifies the open connection or server. If ID is 0, the connection or server is not open.
@@ -204,7 +203,7 @@ func (p *peer) closeAll() {
 	clear(p.open)
 }
 
-// openSocket opens a socket for a question. If the connection fails, openSocket returns nil and stores the reason in r.
+// openSocket opens a socket for a request. If the connection fails, openSocket returns nil and stores the reason in r.
 func openSocket(q Question, r *Reply) *socket {
 	s, err := newSocket(q.Flow, q.Port)
 	if err != nil {
@@ -221,8 +220,8 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain sends a request and waits for the server's response. Like a DNS resolver, askAgain repeats the request every
-// second, so a single lost packet does not count as a failure.
+// askAgain sends a request and waits for the server's response. Like a DNS resolver, askAgain repeats the
+// request every second, so a single lost packet does not count as a failure.
 func (s *socket) askAgain(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

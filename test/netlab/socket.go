@@ -81,7 +81,7 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 // Close closes the connection, and resets a TCP connection.
 func (s *socket) Close() error { return s.fd.Close() }
 
-// established waits until a TCP connection is established, and then returns an outcome with the Answer Served.
+// established waits until a TCP connection is established, and then returns an outcome with the Result Served.
 func (s *socket) established(wait time.Duration) Outcome {
 	_ = s.fd.SetDeadline(time.Now().Add(wait))
 	err := s.raw.Write(func(fd uintptr) bool {
@@ -177,8 +177,8 @@ func (s *socket) failure(err error) Outcome {
 	return failed(err)
 }
 
-// toldByICMP reads this flow's ICMP errors from the socket's error queue. Since Linux 5.15, the kernel also fills the
-// queue while TCP connects.
+// toldByICMP reads this flow's ICMP errors from the socket's error queue. Since Linux 5.15, the kernel also fills
+// the queue while TCP connects.
 func (s *socket) toldByICMP() (answer Answer, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)

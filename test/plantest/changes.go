@@ -12,7 +12,7 @@ type Change struct {
 	Prev, Next *plan.Plan
 }
 
-// Changes returns a change of each kind between plans based on Web.
+// Changes returns a change of each kind between plans based on SampleServices.
 func Changes() []Change {
 	base := Plan(Node(), Web()...)
 	index := func(name string, f plan.Family) int {

@@ -60,8 +60,8 @@ func ClusterIP(ip string, port uint16) plan.Frontend {
 	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ToPods}
 }
 
-// Many returns n ServicePorts, each with the given number of endpoints. The types have the proportions of typical
-// clusters: 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
+// Many returns n ServicePorts, each with the given number of endpoints. The types have the proportions of
+// typical clusters: 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
 func Many(n, each int) []*plan.ServicePort {
 	list := make([]*plan.ServicePort, n)
 	for i := range list {

@@ -50,7 +50,7 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Received returns the datagrams that Manager has received since the previous call. Received does not block, so the
+// Received returns the datagrams that Manager has received since the previous call. Receive does not block, so the
 // clock of a synctest bubble does not advance.
 func (m *Manager) Received() []Datagram {
 	m.t.Helper()

@@ -251,8 +251,8 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// follow sends events to a watch. Like kube-apiserver, follow also sends bookmarks every minute and two seconds before
-// the watch ends.
+// follow sends events to a watch. Like kube-apiserver, serveWatch also sends bookmarks every minute and two seconds
+// before the watch ends.
 func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))

@@ -65,7 +65,7 @@ func (h *host) Host() *nodeinfo.Host {
 	return h.now
 }
 
-// newWatcher returns a watcher that receives events from wrote instead of inotify.
+// newWatcher returns a watcher that receives events from notifyWatchers instead of inotify.
 func (h *host) newWatcher() (*files.Watcher, error) {
 	w := &watcher{events: make(chan fsnotify.Event, 256), errors: make(chan error)}
 	h.mu.Lock()

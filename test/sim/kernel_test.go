@@ -25,7 +25,7 @@ type kernel struct {
 	drift    func(reason string) // the running process sets drift, which is nil if the daemon is stopped
 	applies  int
 	good     time.Time // the start of the last successful Apply, or zero if the rules from that Apply were lost
-	// Apply calls gone for each ServicePort that it removes, and empty for each ServicePort that loses all of its
+	// Apply calls onRemove for each ServicePort that it removes, and onEmpty for each ServicePort that loses all of its
 	// endpoints.
 	gone, empty func(*kernel, portKey)
 }
@@ -191,8 +191,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if it does not. A ServicePort may be missing or
-// outdated if skip returns true for it.
+// differs describes how the kernel differs from a plan, or returns "" if it does not. A ServicePort may be missing
+// or outdated if skip returns true for it.
 func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

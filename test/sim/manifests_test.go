@@ -24,8 +24,8 @@ func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// text returns the contents of a file: a YAML document for each object, and the document end marker. The documents are
-// JSON, which is valid YAML.
+// text returns the contents of a file: a YAML document for each object, and the document end marker. The documents
+// are JSON, which is valid YAML.
 func (m *manifests) text(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {

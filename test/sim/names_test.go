@@ -62,8 +62,9 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// lying may set a lie that lasts for a whole round, including the calm phase, because an address that TLS has verified
-// remains in use. After a move, TLS has not verified the new address yet, so the name server must not lie.
+// lying may set a name-server fault that lasts for a whole round, including the calm phase, because the daemon
+// keeps using an address that TLS has verified. After a move, TLS has not verified the new address yet, so the
+// name server must not lie.
 func (s *simulation) lying() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
 		s.names.set(lie{})

@@ -27,11 +27,11 @@ const (
 	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
 	// 61 s, and the next Apply follows within 30 s.
 	promised = 2 * time.Minute
-	// grace limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace plus the
-	// time of one check.
+	// grace limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace
+	// plus the time of one check.
 	grace = health.Grace + 2*time.Second
-	// honest limits how long the kernel may differ from the sources while the daemon reports no fault. In the worst
-	// case, both a watch and the next list go silent.
+	// honest limits how long the kernel may differ from the sources while the daemon reports no fault. In the
+	// worst case, both a watch and the next list go silent.
 	honest = 2 * promised
 	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. While lists
 	// fail, the daemon lists each of four resources at most once every 10 s. If a watch breaks off, the daemon starts
@@ -125,7 +125,8 @@ func (s *simulation) look() {
 	}
 }
 
-// notHeld describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be missing.
+// notHeld describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be
+// missing.
 func (s *simulation) notHeld(state *pipeline.State) string {
 	wanted := state.Plan
 	if wanted == nil { // the kernel must still hold the plan from before the reload
@@ -153,7 +154,8 @@ func (s *simulation) excusedOrBlamed(k portKey) bool {
 	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until the kernel and the daemon are in the required state, and fails if that takes longer than promised.
+// calm waits until the kernel and the daemon are in the required state, and fails if that takes longer than
+// recoveryLimit.
 func (s *simulation) calm() {
 	began := time.Now()
 	var why string
@@ -170,7 +172,8 @@ func (s *simulation) calm() {
 	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
 }
 
-// wrong describes how the kernel or the daemon differs from the required state, or returns "" if nothing differs.
+// wrong describes how the kernel or the daemon differs from the required state, or returns "" if nothing
+// differs.
 func (s *simulation) wrong() string {
 	for _, k := range s.stages() {
 		if d := k.differs(s.expected(), s.excused); d != "" {
@@ -203,8 +206,8 @@ func (s *simulation) checkBounds() {
 func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
 func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
 
-// lost records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for them by
-// bisection. Other ServicePorts may be missing only during the search.
+// lost records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for
+// them by bisection. Other ServicePorts may be missing only during the search.
 func (s *simulation) lost(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,8 +220,8 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s each.
-// If the daemon restarts during a search, the limit applies anew.
+// searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s
+// each. If the daemon restarts during a search, the limit applies anew.
 const searchTime = promised
 
 // checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.

@@ -31,7 +31,7 @@ type process struct {
 	done       chan error
 }
 
-// start starts the daemon as systemd does. During a reload, inForce is the plan of the old core.
+// start starts the daemon as systemd does. During a reload, inForce is the old core's plan.
 func (s *simulation) start(inForce *plan.Plan) {
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
@@ -106,8 +106,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// revive starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can repair an
-// unreadable kubeconfig.
+// revive starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can
+// repair an unreadable kubeconfig.
 func (s *simulation) revive() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)

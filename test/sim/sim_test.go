@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is then
-// shortSeeds.
+// seeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is
+// then shortSeeds.
 const seeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
@@ -151,7 +151,7 @@ type simulation struct {
 	violations []string
 }
 
-// newSimulation returns a simulation with a running daemon and without events so far.
+// newSimulation returns a simulation with a running daemon, before the first event.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),

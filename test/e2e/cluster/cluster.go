@@ -20,7 +20,7 @@ type Options struct {
 	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so the network
 	// namespace must have this address.
 	Addr netip.Addr
-	// Restore is a directory that Snapshot wrote. If Restore is "", etcd starts without data.
+	// Restore is a directory that Snapshot wrote. If RestoreDir is "", etcd starts without data.
 	Restore string
 	// Programs is the directory that contains etcd and kube-apiserver. If Programs is "", Start calls the function
 	// Programs.

@@ -63,7 +63,7 @@ func (c *Cluster) Compact(ctx context.Context) error {
 }
 
 // Snapshot stops the control plane, copies etcd's data to dir and starts the control plane again. The directory dir
-// must not exist before the call. To restore the data, pass dir in Options.Restore.
+// must not exist before the call. To restore the data, pass dir in Options.RestoreDir.
 func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	c.StopAPIServer()
 	c.StopEtcd()
