@@ -40,11 +40,11 @@ var rules = []rule{
 func TestForbiddenDependencies(t *testing.T) {
 	for _, p := range list(t) {
 		for _, r := range rules {
-			if !within(p.ImportPath, r.packages) {
+			if !isWithin(p.ImportPath, r.packages) {
 				continue
 			}
 			for _, dep := range p.Deps {
-				if slices.ContainsFunc(r.forbidden, func(f string) bool { return within(dep, f) }) {
+				if slices.ContainsFunc(r.forbidden, func(f string) bool { return isWithin(dep, f) }) {
 					t.Errorf("%s depends on %s", p.ImportPath, dep)
 				}
 			}
@@ -52,9 +52,9 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// floors lists the daemon's directories in layers, from lowest to highest. A directory may import only directories in
+// layers lists the daemon's directories in layers, from lowest to highest. A directory may import only directories in
 // lower layers.
-var floors = [][]string{
+var layers = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
 	{"tracker"},
@@ -66,7 +66,7 @@ var floors = [][]string{
 
 func TestDaemonPackagesImportLowerLayers(t *testing.T) {
 	floor := func(room string) int {
-		return slices.IndexFunc(floors, func(rooms []string) bool { return slices.Contains(rooms, room) })
+		return slices.IndexFunc(layers, func(rooms []string) bool { return slices.Contains(rooms, room) })
 	}
 	rooms := map[string]bool{}
 	for _, p := range list(t) {
@@ -88,7 +88,7 @@ func TestDaemonPackagesImportLowerLayers(t *testing.T) {
 			}
 		}
 	}
-	for _, room := range slices.Concat(floors...) {
+	for _, room := range slices.Concat(layers...) {
 		if !rooms[room] {
 			t.Errorf("daemon/%s does not exist", room)
 		}
@@ -97,11 +97,11 @@ func TestDaemonPackagesImportLowerLayers(t *testing.T) {
 
 func TestProxierTestsDoNotImportDaemon(t *testing.T) {
 	for _, p := range list(t) {
-		if !within(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		for _, dep := range slices.Concat(p.TestImports, p.XTestImports) {
-			if within(dep, "edgeway/daemon") || within(dep, "k8s.io") {
+			if isWithin(dep, "edgeway/daemon") || isWithin(dep, "k8s.io") {
 				t.Errorf("a test of %s imports %s", p.ImportPath, dep)
 			}
 		}
@@ -120,7 +120,7 @@ func TestPlanImportsOnlyStandardLibrary(t *testing.T) {
 			continue
 		}
 		for _, dep := range p.Imports {
-			if !standard(dep) && !slices.Contains(ours, dep) {
+			if !isStandard(dep) && !slices.Contains(ours, dep) {
 				t.Errorf("%s imports %s", p.ImportPath, dep)
 			}
 		}
@@ -130,7 +130,7 @@ func TestPlanImportsOnlyStandardLibrary(t *testing.T) {
 // Only the ipvs and ebpf backends, which build on nftables, may import another proxier.
 func TestProxiersDoNotImportEachOther(t *testing.T) {
 	shared := func(path string) bool {
-		return within(path, "edgeway/proxiers/internal") || slices.Contains([]string{
+		return isWithin(path, "edgeway/proxiers/internal") || slices.Contains([]string{
 			"edgeway/proxiers/plan", "edgeway/proxiers/rtnl", "edgeway/proxiers/contain", "edgeway/proxiers/messageid",
 			"edgeway/proxiers/nftables", "edgeway/proxiers/fault",
 		}, path)
@@ -165,7 +165,7 @@ var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-le
 func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
-		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") && !isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		if slices.Contains(backendNames, proxier(p.ImportPath)) {
@@ -194,7 +194,7 @@ func mayName(file, text string) bool {
 	case "edgeway/cmd/edgeway/bugreport.go":
 		return text == "iptables" // iptables is also the name of a program
 	}
-	return within(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
+	return isWithin(file, "edgeway/daemon/doctor/firewall") && text == "edgeway/proxiers/iptables/xtables"
 }
 
 func stringLiterals(t *testing.T, path string) []string {
@@ -224,14 +224,14 @@ func proxier(path string) string {
 	return name
 }
 
-// within reports whether path is root or a path below root. For example, a path in sigs.k8s.io is not within k8s.io.
-func within(path, root string) bool {
+// isWithin reports whether path is root or a path below root. For example, a path in sigs.k8s.io is not within k8s.io.
+func isWithin(path, root string) bool {
 	return path == root || strings.HasPrefix(path, root+"/")
 }
 
-// standard reports whether path is in the standard library. The first element of a standard library path has no dot.
+// isStandard reports whether path is in the standard library. The first element of a standard library path has no dot.
 // The path "edgeway" is this module.
-func standard(path string) bool {
+func isStandard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"
 }

@@ -89,9 +89,9 @@ func TestReferencedDocumentsExist(t *testing.T) {
 	}
 }
 
-// keys returns the sections and the configuration keys in edgeway.toml, such as "proxy.backend". A test in
+// configKeys returns the sections and the configuration keys in edgeway.toml, such as "proxy.backend". A test in
 // daemon/config verifies that edgeway.toml is complete.
-func keys(t *testing.T) map[string]bool {
+func configKeys(t *testing.T) map[string]bool {
 	t.Helper()
 	shipped, err := os.ReadFile("etc/edgeway/edgeway.toml")
 	if err != nil {
@@ -107,7 +107,7 @@ func keys(t *testing.T) map[string]bool {
 }
 
 func TestDocumentsNameOnlyKnownKeys(t *testing.T) {
-	known := keys(t)
+	known := configKeys(t)
 	var tops []string
 	for key := range known {
 		if !strings.Contains(key, ".") {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// bare lists the files that start goroutines without package contain, with the reason for each file.
-var bare = map[string]string{
+// allowedFiles lists the files that start goroutines without package contain, with the reason for each file.
+var allowedFiles = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
 	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",
 	"edgeway/daemon/doctor/connect/connect.go":       "edgeway doctor --connect, which runs in the command",
@@ -31,12 +31,12 @@ var bare = map[string]string{
 func TestGoroutinesAreContained(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
-		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") && !isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		for _, file := range p.GoFiles {
 			for _, at := range uncontained(t, filepath.Join(p.Dir, file), &found) {
-				if name := p.ImportPath + "/" + file; bare[name] == "" {
+				if name := p.ImportPath + "/" + file; allowedFiles[name] == "" {
 					t.Errorf("%s starts a goroutine that nothing contains: see proxiers/contain", at)
 				}
 			}

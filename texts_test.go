@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// readsForeignText maps each file that may search an error's text to the program or library that reports the error only
+// foreignTextFiles maps each file that may search an error's text to the program or library that reports the error only
 // as text.
-var readsForeignText = map[string]string{
+var foreignTextFiles = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
 	"edgeway/daemon/doctor/firewall/read.go":    "nft",
 	"edgeway/daemon/source/file/document.go":    "the libraries for YAML and JSON",
@@ -26,19 +26,19 @@ var readsForeignText = map[string]string{
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
-		if !within(p.ImportPath, "edgeway/cmd") && !within(p.ImportPath, "edgeway/daemon") && !within(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") && !isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		for _, name := range p.GoFiles {
 			file := p.ImportPath + "/" + name
-			for _, line := range searchedTexts(t, filepath.Join(p.Dir, name)) {
-				if used[file] = true; readsForeignText[file] == "" {
+			for _, line := range searchLines(t, filepath.Join(p.Dir, name)) {
+				if used[file] = true; foreignTextFiles[file] == "" {
 					t.Errorf("%s:%d searches the text of an error or of a fault", file, line)
 				}
 			}
 		}
 	}
-	for file := range readsForeignText {
+	for file := range foreignTextFiles {
 		if !used[file] {
 			t.Errorf("%s searches no text: it need not be listed", file)
 		}
@@ -46,13 +46,13 @@ func TestCodeDoesNotSearchErrorText(t *testing.T) {
 }
 
 func TestSearchedTexts(t *testing.T) {
-	if got := searchedTexts(t, "testdata/searched.go"); !slices.Equal(got, []int{11, 12, 13, 15, 19}) {
+	if got := searchLines(t, "testdata/searched.go"); !slices.Equal(got, []int{11, 12, 13, 15, 19}) {
 		t.Errorf("found in lines %v", got)
 	}
 }
 
-// searchedTexts returns the line numbers of code that searches an error's text, or a value's Message or Fix.
-func searchedTexts(t *testing.T, path string) (lines []int) {
+// searchLines returns the line numbers of code that searches an error's text, or a value's Message or Fix.
+func searchLines(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
@@ -70,7 +70,7 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 					}
 				}
 			case *ast.CallExpr:
-				if len(n.Args) > 0 && searches(n) && slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return hasText(a, texts) }) {
+				if len(n.Args) > 0 && searchesText(n) && slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return hasText(a, texts) }) {
 					lines = append(lines, files.Position(n.Pos()).Line)
 				}
 			}
@@ -80,9 +80,9 @@ func searchedTexts(t *testing.T, path string) (lines []int) {
 	return lines
 }
 
-// searches reports whether a call searches text with package strings or with a regular expression. Calls that only
+// searchesText reports whether a call searches text with package strings or with a regular expression. Calls that only
 // split text into lines do not count.
-func searches(call *ast.CallExpr) bool {
+func searchesText(call *ast.CallExpr) bool {
 	f, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
 		return false

@@ -21,14 +21,14 @@ import (
 	"edgeway/daemon/tracker"
 )
 
-// annotated maps each annotation key to an example value and its expected effect.
-var annotated = map[string]struct {
+// annotationCases maps each annotation key to an example value and its expected effect.
+var annotationCases = map[string]struct {
 	value, want string
 	effect      func(*tracker.Service) any
 }{
 	api.AnnotationLastChange: {
 		"2026-01-02T03:04:05Z", "2026-01-02 03:04:05 +0000 UTC",
-		func(s *tracker.Service) any { return s.Slices[0].Triggered },
+		func(s *tracker.Service) any { return s.Slices[0].TriggerTime },
 	},
 	api.AnnotationTrafficHint: {"LongLived", "true", func(s *tracker.Service) any { return s.Spec.LongLived }},
 	api.AnnotationScheduler:   {"rr", "rr", func(s *tracker.Service) any { return s.Spec.Scheduler }},
@@ -47,7 +47,7 @@ func weights(s *tracker.Service) string {
 func TestSourcesPassAllAnnotations(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{}, Labels: map[string]string{api.LabelServiceName: "web"}}
 	for _, key := range api.Annotations() {
-		meta.Annotations[key] = annotated[key].value
+		meta.Annotations[key] = annotationCases[key].value
 	}
 	service, slice := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, ObjectMeta: meta,
@@ -61,7 +61,7 @@ func TestSourcesPassAllAnnotations(t *testing.T) {
 	if err := os.WriteFile(manifests, append(encode(t, service), encode(t, slice)...), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := httptest.NewServer(answers(t, service, slice))
+	server := httptest.NewServer(fakeAPIServer(t, service, slice))
 	defer server.Close()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	text := fmt.Sprintf("current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: %q}}]\n", server.URL)
@@ -88,8 +88,8 @@ func TestSourcesPassAllAnnotations(t *testing.T) {
 			t.Fatalf("%s: %+v", of, snap)
 		}
 		for _, key := range api.Annotations() {
-			if got := fmt.Sprint(annotated[key].effect(snap.Services[0])); got != annotated[key].want {
-				t.Errorf("%s: %s has the effect %q, want %q", of, key, got, annotated[key].want)
+			if got := fmt.Sprint(annotationCases[key].effect(snap.Services[0])); got != annotationCases[key].want {
+				t.Errorf("%s: %s has the effect %q, want %q", of, key, got, annotationCases[key].want)
 			}
 		}
 		s.commit(nil)
@@ -106,8 +106,8 @@ func encode(t *testing.T, object any) []byte {
 	return raw
 }
 
-// answers returns a handler that simulates an API server whose objects never change.
-func answers(t *testing.T, service *corev1.Service, slice *discoveryv1.EndpointSlice) http.HandlerFunc {
+// fakeAPIServer returns a handler that simulates an API server whose objects never change.
+func fakeAPIServer(t *testing.T, service *corev1.Service, slice *discoveryv1.EndpointSlice) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		send := func(kind string, object runtime.Object) {

@@ -32,25 +32,25 @@ func Backends() []proxiers.Component {
 // follower is a Component that runs after the backend.
 type follower struct {
 	proxiers.Component
-	// on reports whether the configuration enables the follower. Edgeway removes a disabled follower's rules.
-	on bool
-	// shared is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
-	shared proxiers.Proxier
+	// enabled reports whether the configuration enables the follower. Edgeway removes a disabled follower's rules.
+	enabled bool
+	// sharedProxier is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
+	sharedProxier proxiers.Proxier
 }
 
 // followers returns all followers in the order in which they run. To add a follower, create a package below proxiers
 // and add an entry to this function.
-func followers(cfg *config.Config, backend proxiers.Component, s shared) []follower {
+func followers(cfg *config.Config, backend proxiers.Component, s sharedComponents) []follower {
 	return []follower{
 		{
 			Component: serviceroutes.Component(cfg.Routes.Services == config.RoutesAlways, ignoredRouteTables()),
-			on:        cfg.Routes.Services != config.RoutesNever,
+			enabled:   cfg.Routes.Services != config.RoutesNever,
 		},
-		{Component: conntrack.Component(), on: true},
+		{Component: conntrack.Component(), enabled: true},
 		// flowtable runs after conntrack, so the flowtable never holds a flow that conntrack has deleted.
-		{Component: flowtable.Component(sharedTables()), on: cfg.FastPath.Enabled && backend.Traits.NoFastPath == ""},
-		{Component: proxiers.Component{Name: localnodeport.Name}, on: true, shared: s.loopback},
-		{Component: proxiers.Component{Name: healthcheck.Name}, on: true, shared: s.healthChecks},
+		{Component: flowtable.Component(sharedTables()), enabled: cfg.FastPath.Enabled && backend.Traits.NoFastPathReason == ""},
+		{Component: proxiers.Component{Name: localnodeport.Name}, enabled: true, sharedProxier: s.loopback},
+		{Component: proxiers.Component{Name: healthcheck.Name}, enabled: true, sharedProxier: s.healthChecks},
 	}
 }
 
@@ -62,8 +62,8 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// pick returns the backend called name, and resolves aliases.
-func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
+// resolveBackend returns the backend called name, and resolves aliases.
+func resolveBackend(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
 		return proxiers.Component{}, fmt.Errorf("proxy.backend: backend %q does not exist", name)
@@ -75,15 +75,15 @@ func pick(ctx context.Context, list []proxiers.Component, name string) (proxiers
 	if err != nil {
 		return proxiers.Component{}, fmt.Errorf("backend %s: %w", name, err)
 	}
-	return pick(ctx, list, actual)
+	return resolveBackend(ctx, list, actual)
 }
 
-// gaps returns a function that lists the ServicePort features that the backend and the enabled followers implement
+// gapFunc returns a function that lists the ServicePort features that the backend and the enabled followers implement
 // differently from the plan.
-func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
+func gapFunc(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {
-		if f.on {
+		if f.enabled {
 			components = append(components, f.Component)
 		}
 	}
@@ -97,9 +97,9 @@ func gaps(backend proxiers.Component, followers []follower) func(*plan.ServicePo
 	}
 }
 
-// unused returns the Components that are not in use but may have left rules on the host: all backends except backend,
-// and the disabled followers.
-func unused(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
+// unusedComponents returns the Components that are not in use but may have left rules on the host: all backends except
+// backend, and the disabled followers.
+func unusedComponents(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
 		if b.Cleanup != nil && b.Name != backend {
@@ -107,7 +107,7 @@ func unused(backends []proxiers.Component, backend string, followers []follower)
 		}
 	}
 	for _, f := range followers {
-		if f.Cleanup != nil && !f.on {
+		if f.Cleanup != nil && !f.enabled {
 			out = append(out, f.Component)
 		}
 	}
@@ -137,12 +137,12 @@ func choose(ctx context.Context, list []proxiers.Component,
 ) (b proxiers.Component, unsupported, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	b, err = probed(ctx, list, p.Backend)
+	b, err = probeBackend(ctx, list, p.Backend)
 	if !errors.Is(err, proxiers.ErrUnsupported) {
 		return b, nil, err
 	}
 	if p.Fallback != config.FallbackNone {
-		other, otherErr := probed(ctx, list, p.Fallback)
+		other, otherErr := probeBackend(ctx, list, p.Fallback)
 		if otherErr == nil {
 			return other, err, nil
 		}
@@ -154,8 +154,8 @@ func choose(ctx context.Context, list []proxiers.Component,
 		"probe`)", err)
 }
 
-func probed(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
-	b, err := pick(ctx, list, name)
+func probeBackend(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
+	b, err := resolveBackend(ctx, list, name)
 	if err == nil {
 		if err = b.Probe(ctx); err != nil {
 			err = fmt.Errorf("backend %s: %w", b.Name, err)
@@ -167,28 +167,28 @@ func probed(ctx context.Context, list []proxiers.Component, name string) (proxie
 // fallbackFix contains the commands for returning to the configured backend.
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
-// fallback returns a warning while proxy.fallback replaces the configured backend.
-func (i *instance) fallback() []fault.Fault {
-	if i.unsupported == nil {
+// fallbackFaults returns a warning while proxy.fallback replaces the configured backend.
+func (i *instance) fallbackFaults() []fault.Fault {
+	if i.unsupportedErr == nil {
 		return nil
 	}
 	return []fault.Fault{{
 		ID: "fallback", Severity: fault.Warning, Fix: fallbackFix,
 		Message: fmt.Sprintf("Edgeway uses the backend %s, because this host cannot run %s: %v", i.component.Name,
-			i.cfg.Proxy.Backend, i.unsupported),
+			i.cfg.Proxy.Backend, i.unsupportedErr),
 	}}
 }
 
 func (i *instance) logFallback() {
-	if i.unsupported != nil {
+	if i.unsupportedErr != nil {
 		i.logger.Warn("backend cannot run, using another backend", "backend", i.component.Name,
 			"instead_of", i.cfg.Proxy.Backend,
-			"error", i.unsupported)
+			"error", i.unsupportedErr)
 	}
 }
 
-// Probed is the result of probing one backend on this host.
-type Probed struct {
+// ProbeResult is the result of probing one backend on this host.
+type ProbeResult struct {
 	Backend string
 	// Err names the missing features, or is nil if the backend can run.
 	Err error
@@ -197,12 +197,12 @@ type Probed struct {
 }
 
 // Probe tests which backends this host can run, and changes nothing.
-func Probe(ctx context.Context, cfg *config.Config) []Probed {
-	var out []Probed
+func Probe(ctx context.Context, cfg *config.Config) []ProbeResult {
+	var out []ProbeResult
 	for _, b := range Backends() {
-		p := Probed{Backend: b.Name}
+		p := ProbeResult{Backend: b.Name}
 		var actual proxiers.Component
-		if actual, p.Err = pick(ctx, Backends(), b.Name); p.Err == nil {
+		if actual, p.Err = resolveBackend(ctx, Backends(), b.Name); p.Err == nil {
 			p.Err = actual.Probe(ctx)
 		}
 		if p.Err == nil && actual.Faults != nil {

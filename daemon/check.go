@@ -28,9 +28,9 @@ import (
 // ServiceUser is the user that edgeway.service runs as.
 const ServiceUser = "edgeway"
 
-// Installed reports whether edgeway.service reads the configuration at path. A configuration that edgeway.service does
-// not read may be for another host.
-func Installed(path string) bool {
+// IsInstalled reports whether edgeway.service reads the configuration at path. A configuration that edgeway.service
+// does not read may be for another host.
+func IsInstalled(path string) bool {
 	path, err := filepath.Abs(path)
 	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
 }
@@ -42,15 +42,15 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &configCheck{cfg: cfg, installed: Installed(path)}
+	c := &configCheck{cfg: cfg, installed: IsInstalled(path)}
 	if u, err := user.Current(); err == nil && c.installed {
-		c.service = u.Username == ServiceUser
+		c.hasServiceRights = u.Username == ServiceUser
 	}
-	for _, name := range config.Overlooked(path) {
+	for _, name := range config.IgnoredFiles(path) {
 		c.add(fault.New("drop-ins", fault.Warning, "rename it",
 			"%s: not read, because its name does not end with .toml", name))
 	}
-	for _, r := range cfg.Removed {
+	for _, r := range cfg.RemovedKeys {
 		c.add(fault.New("removed-key", fault.Problem, "remove this line from the file", "%s", r))
 	}
 	c.checkBackendKeys()
@@ -66,15 +66,15 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 type configCheck struct {
 	cfg       *config.Config
 	installed bool
-	// service reports whether this process has the permissions of edgeway.service.
-	service bool
-	found   []fault.Fault
+	// hasServiceRights reports whether this process has the permissions of edgeway.service.
+	hasServiceRights bool
+	found            []fault.Fault
 }
 
 func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
-// otherHost is the advice for a fault that is irrelevant if the configuration is for another host.
-const otherHost = "this matters only if the configuration is for this host"
+// otherHostAdvice is the advice for a fault that is irrelevant if the configuration is for another host.
+const otherHostAdvice = "this matters only if the configuration is for this host"
 
 // checkServiceCIDRs compares proxy.service_cidrs with this host's networks and kernel routes.
 func (c *configCheck) checkServiceCIDRs() {
@@ -86,7 +86,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	}
 	for _, f := range planner.CheckServiceCIDRs(c.cfg.Proxy.ServiceCIDRs, host) {
 		if !c.installed && f.Severity > fault.Warning {
-			f.Severity, f.Fix = fault.Warning, f.Fix+"  # "+otherHost
+			f.Severity, f.Fix = fault.Warning, f.Fix+"  # "+otherHostAdvice
 		}
 		c.add(f)
 	}
@@ -106,7 +106,7 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 		f.Severity, f.Message, f.Fix = fault.Warning, "cannot check whether the backend can run: "+err.Error(),
 			"run this command as root"
 	case !c.installed:
-		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHost
+		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHostAdvice
 	default:
 		f.Message = err.Error()
 	}
@@ -136,8 +136,8 @@ func (c *configCheck) checkBackendKeys() {
 	}
 }
 
-// hidden lists the directories that systemd hides from edgeway.service or replaces with private directories.
-var hidden = [...]struct{ folder, setting string }{
+// hiddenDirs lists the directories that systemd hides from edgeway.service or replaces with private directories.
+var hiddenDirs = [...]struct{ folder, setting string }{
 	{"/home", "ProtectHome=yes"},
 	{"/root", "ProtectHome=yes"},
 	{"/run/user", "ProtectHome=yes"},
@@ -148,7 +148,7 @@ var hidden = [...]struct{ folder, setting string }{
 
 // checkSandbox reports configured files that the sandbox of edgeway.service hides.
 func (c *configCheck) checkSandbox() {
-	if !c.service {
+	if !c.hasServiceRights {
 		return
 	}
 	paths := slices.Concat(c.cfg.Source.File.Paths, []string{c.cfg.Metrics.WebConfig})
@@ -164,7 +164,7 @@ func (c *configCheck) checkSandbox() {
 		if err != nil {
 			actual = path
 		}
-		for _, h := range hidden {
+		for _, h := range hiddenDirs {
 			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
 				c.add(fault.New("sandbox", level, "move it to "+filepath.Dir(config.DefaultPath),
 					"%s: edgeway.service cannot see files below %s (%s)", path, h.folder, h.setting))
@@ -173,15 +173,15 @@ func (c *configCheck) checkSandbox() {
 	}
 }
 
-// credentials is the directory where systemd stores the credentials of running services.
-const credentials = "/run/credentials/"
+// credentialsDir is the directory where systemd stores the credentials of running services.
+const credentialsDir = "/run/credentials/"
 
 func (c *configCheck) checkKubeconfig() {
 	k := c.cfg.Source.Kube
 	if k.Kubeconfig == "" {
 		return
 	}
-	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Outside{}) // Run calls newSources, too
+	_, err := newSources(c.cfg, slog.New(slog.DiscardHandler), Overrides{}) // Run calls newSources, too
 	var found []fault.Fault
 	if err == nil {
 		found, err = kube.Warnings(k.Kubeconfig, k.AllowExecPlugins)
@@ -192,10 +192,10 @@ func (c *configCheck) checkKubeconfig() {
 	}
 	failed, _ := errors.AsType[*fs.PathError](err)
 	switch {
-	case failed != nil && strings.HasPrefix(failed.Path, credentials) && errors.Is(err, fs.ErrNotExist):
+	case failed != nil && strings.HasPrefix(failed.Path, credentialsDir) && errors.Is(err, fs.ErrNotExist):
 		c.add(fault.New(kubeconfigID, fault.Warning, "the path exists only while the service runs",
 			"cannot check the kubeconfig: %v", err))
-	case errors.Is(err, fs.ErrPermission) && !c.service && os.Geteuid() != 0:
+	case errors.Is(err, fs.ErrPermission) && !c.hasServiceRights && os.Geteuid() != 0:
 		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root",
 			"cannot check the kubeconfig: %v", err))
 	default:
@@ -226,16 +226,16 @@ func (c *configCheck) checkManifests() {
 	m := file.Check(file.Options{
 		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
-	for _, folder := range m.Empty {
+	for _, folder := range m.EmptyDirs {
 		c.add(fault.New(manifestsID, fault.Warning, "their names must end with .yaml, .yml or .json",
 			"%s: the directory contains no manifests", folder))
 	}
-	for _, kind := range m.Ignored {
+	for _, kind := range m.IgnoredKinds {
 		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
-	problems, unserved := planned(c.cfg, m.Objects)
+	problems, unserved := planObjects(c.cfg, m.Objects)
 	if c.cfg.Source.Kube.Kubeconfig != "" { // the API server may provide the endpoints
 		unserved = nil
 	}
@@ -252,9 +252,9 @@ func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Faul
 	}
 }
 
-// planned computes a plan from the objects, and returns the plan's problems and a fault for each Service port without
-// endpoints.
-func planned(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
+// planObjects computes a plan from the objects, and returns the plan's problems and a fault for each Service port
+// without endpoints.
+func planObjects(cfg *config.Config, objects []source.Object) (problems, unserved []fault.Fault) {
 	t := tracker.New(tracker.Layer{Name: fileLayer})
 	sink := t.Sink(fileLayer)
 	for _, obj := range objects {
@@ -268,7 +268,7 @@ func planned(cfg *config.Config, objects []source.Object) (problems, unserved []
 	nobody := func() []source.Holding { return nil }
 	p, problems := planner.New(plannerOptions(cfg, families(cfg), nobody)).Plan(snap, nil, nil)
 	for _, svc := range snap.Services {
-		unserved = append(unserved, planner.Unserved(svc, p)...)
+		unserved = append(unserved, planner.UnservedPortFaults(svc, p)...)
 	}
 	return slices.DeleteFunc(slices.Clone(problems), func(p fault.Fault) bool {
 		return p.Object.Kind == "" // the fault concerns this host, not an object

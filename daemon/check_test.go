@@ -42,7 +42,7 @@ func TestCheckReportsFilesHiddenBySandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &configCheck{cfg: cfg, installed: true, service: true}
+	c := &configCheck{cfg: cfg, installed: true, hasServiceRights: true}
 	c.checkSandbox()
 	var hid []string
 	for _, f := range c.found {
@@ -59,7 +59,7 @@ func TestCheckReportsFilesHiddenBySandbox(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range hidden {
+	for _, h := range hiddenDirs {
 		if !strings.Contains(string(unit), "\n"+h.setting) {
 			t.Errorf("edgeway.service has no %s, which should hide %s", h.setting, h.folder)
 		}
@@ -119,8 +119,8 @@ func TestPermanentErrors(t *testing.T) {
 		{at(syscall.EIO), false},
 		{at(syscall.EMFILE), false},
 	} {
-		err := permanent(c.err)
-		if _, got := errors.AsType[*Permanent](err); got != c.want || err.Error() != c.err.Error() || !errors.Is(err, c.err) {
+		err := markPermanent(c.err)
+		if _, got := errors.AsType[*PermanentError](err); got != c.want || err.Error() != c.err.Error() || !errors.Is(err, c.err) {
 			t.Errorf("%v: permanent %t, want %t", c.err, got, c.want)
 		}
 	}

@@ -35,14 +35,14 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panicky is a backend that panics if the plan contains a certain Service.
-type panicky struct {
+// panickingBackend is a backend that panics if the plan contains a certain Service.
+type panickingBackend struct {
 	mu      sync.Mutex
 	name    string
 	applied []string
 }
 
-func (p *panicky) Apply(_ context.Context, change proxiers.Change) error {
+func (p *panickingBackend) Apply(_ context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.applied = nil
@@ -55,18 +55,18 @@ func (p *panicky) Apply(_ context.Context, change proxiers.Change) error {
 	return nil
 }
 
-func (p *panicky) serves() []string {
+func (p *panickingBackend) serves() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.applied)
 }
 
 // runCore runs a Core until the backend serves the wanted Services, and then returns the plan's problems.
-func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky, want ...string) (problems []fault.Fault) {
+func runCore(t *testing.T, cfg *config.Config, outside Overrides, backend *panickingBackend, want ...string) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	opts := coreOptions(logger)
-	opts.Outside = outside
+	opts.Overrides = outside
 	core, err := NewCore(cfg, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func runCore(t *testing.T, cfg *config.Config, outside Outside, backend *panicky
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		state := core.Pipeline().State()
 		problems = state.Problems()
-		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSync.IsZero() && state.Backend.Err == "" {
+		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSyncSince.IsZero() && state.Backend.Err == "" {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -118,7 +118,7 @@ func TestObjectThatPanicsIsRefused(t *testing.T) {
 			cfg := config.Default()
 			cfg.Node.Name = "edge"
 			cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{manifests}, filepath.Join(dir, "state")
-			outside, backend := Outside{}, &panicky{}
+			outside, backend := Overrides{}, &panickingBackend{}
 			switch place {
 			case "convert":
 				outside.Convert = panics
@@ -137,7 +137,7 @@ func TestObjectThatPanicsIsRefused(t *testing.T) {
 			}
 			named(runCore(t, cfg, outside, backend, "good"))
 
-			if problems := runCore(t, cfg, Outside{}, &panicky{}, "bad", "good"); len(problems) != 0 {
+			if problems := runCore(t, cfg, Overrides{}, &panickingBackend{}, "bad", "good"); len(problems) != 0 {
 				t.Errorf("without the panic: %v", problems)
 			}
 			if err := os.Rename(manifests, manifests+"-away"); err != nil {
@@ -155,7 +155,7 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		opts, starts := coreOptions(slog.New(slog.DiscardHandler)), 0
-		opts.Outside.NewWatcher = func() (*files.Watcher, error) {
+		opts.Overrides.NewWatcher = func() (*files.Watcher, error) {
 			starts++
 			panic("on purpose")
 		}
@@ -164,8 +164,8 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 		begin := time.Now()
-		err = core.Run(t.Context(), pipeline.Stage{Name: "backend", Applier: &panicky{}})
-		if !contain.Is(err) || !strings.Contains(err.Error(), `"source file" panicked 3 times`) || starts != 3 || time.Since(begin) != 2*contain.Pause {
+		err = core.Run(t.Context(), pipeline.Stage{Name: "backend", Applier: &panickingBackend{}})
+		if !contain.IsPanic(err) || !strings.Contains(err.Error(), `"source file" panicked 3 times`) || starts != 3 || time.Since(begin) != 2*contain.Pause {
 			t.Errorf("%d starts within %s, the daemon ends with %v", starts, time.Since(begin), err)
 		}
 	})
@@ -175,7 +175,7 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 // daemon, however often they occur.
 func TestHandlerPanicKeepsDaemonRunning(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
-	server := httptest.NewUnstartedServer(core.answering("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))
+	server := httptest.NewUnstartedServer(core.recordPanics("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
 	defer server.Close()

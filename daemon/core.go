@@ -34,7 +34,7 @@ type Core struct {
 	families []plan.Family
 	sources  *sources
 	host     HostWatcher
-	checks   *checks
+	checks   *endpointChecks
 	planner  *planner.Planner
 	pipeline *pipeline.Pipeline
 	health   *health.Checker
@@ -55,22 +55,22 @@ type CoreOptions struct {
 	Budget planner.Budget
 	// Parts restarts components that panic.
 	Parts *contain.Parts
-	// Lines limits the number of log lines about changes.
-	Lines    *journal.Damper
+	// Damper limits the number of log lines about changes.
+	Damper   *journal.Damper
 	FaultLog *health.FaultLog
-	// InForce is the plan that an earlier Core of this process left in the kernel.
-	InForce *plan.Plan
+	// AppliedPlan is the plan that an earlier Core of this process left in the kernel.
+	AppliedPlan *plan.Plan
 	// FullSync is the mean time between periodic full syncs, or 0 for the default.
-	FullSync time.Duration
-	Applied  func(pipeline.Applied)
-	// Synced runs after each successful backend sync, before the stores save the objects for the next start.
-	Synced  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced)
-	Outside Outside
+	FullSync  time.Duration
+	OnApplied func(pipeline.ApplyResult)
+	// OnSynced runs after each successful backend sync, before the stores save the objects for the next start.
+	OnSynced  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult)
+	Overrides Overrides
 }
 
-// Outside replaces source functions that make blocking system calls. If a field is nil, the Core uses the real
+// Overrides replaces source functions that make blocking system calls. If a field is nil, the Core uses the real
 // function.
-type Outside struct {
+type Overrides struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
@@ -90,17 +90,17 @@ type HostWatcher interface {
 // NewCore reads the kubeconfig and returns a Core, but does not start the Core.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c := &Core{
-		cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Lines,
+		cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Damper,
 		faultLog: o.FaultLog,
 	}
-	c.services = newServiceLog(o.Logger, c.lines, o.InForce)
+	c.services = newServiceLog(o.Logger, c.lines, o.AppliedPlan)
 	var err error
-	if c.sources, err = newSources(cfg, o.Logger, o.Outside); err != nil {
+	if c.sources, err = newSources(cfg, o.Logger, o.Overrides); err != nil {
 		return nil, err
 	}
-	c.checks = useChecks(cfg, o.Checker)
+	c.checks = newEndpointChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
-	c.health = health.New(c.pipeline, c.sources.origins()...)
+	c.health = health.New(c.pipeline, c.sources.primarySources()...)
 	c.health.Ignore(cfg.Doctor.Ignore)
 	if kube := c.sources.kube; kube != nil {
 		c.health.Include(kube.Faults)
@@ -108,9 +108,9 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	}
 	c.health.Include(c.sources.storeFaults)
 	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) })
-	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().InForce) })
-	c.health.Include(c.services.unserved)
-	c.health.Include(c.removedKeys)
+	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().AppliedPlan) })
+	c.health.Include(c.services.unservedPortFaults)
+	c.health.Include(c.removedKeyFaults)
 	c.health.Include(c.parts.Faults)
 	return c, nil
 }
@@ -120,9 +120,9 @@ const fullSync = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	opts := c.PlannerOptions()
-	opts.Before, opts.Budget = o.Outside.Plan, o.Budget
+	opts.BeforeService, opts.Budget = o.Overrides.Plan, o.Budget
 	c.planner = planner.New(opts)
-	faults := &problemLog{logger: c.logger, ignored: c.cfg.Doctor.Ignore}
+	faults := &problemLog{logger: c.logger, ignoredIDs: c.cfg.Doctor.Ignore}
 	return pipeline.New(pipeline.Options{
 		Logger:  c.logger,
 		Tracker: c.sources.tracker,
@@ -134,21 +134,21 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
-		FullSync:  cmp.Or(o.FullSync, fullSync),
-		InForce:   o.InForce,
-		Parts:     c.parts,
-		OnApplied: o.Applied,
-		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
-			c.services.synced(snap, p, s)
-			o.Synced(snap, p, s)
-			c.sources.commit(c.planner.Contested()) // the kernel has accepted the objects
+		FullSync:    cmp.Or(o.FullSync, fullSync),
+		AppliedPlan: o.AppliedPlan,
+		Parts:       c.parts,
+		OnApplied:   o.OnApplied,
+		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
+			c.services.logSync(snap, p, s)
+			o.OnSynced(snap, p, s)
+			c.sources.commit(c.planner.ContestedPorts()) // the kernel has accepted the objects
 		},
 	})
 }
 
 // PlannerOptions returns the options for this Core's planner.
 func (c *Core) PlannerOptions() planner.Options {
-	opts := plannerOptions(c.cfg, c.families, c.sources.held)
+	opts := plannerOptions(c.cfg, c.families, c.sources.savedOwners)
 	opts.Checks = c.checks.of
 	return opts
 }
@@ -156,8 +156,8 @@ func (c *Core) PlannerOptions() planner.Options {
 // starter runs a daemon component in a goroutine and restarts it after a panic.
 type starter func(part string, run func(context.Context) error)
 
-// starter returns a function that runs components in the group. The group stops if a component panics too often.
-func (c *Core) starter(ctx context.Context, group *errgroup.Group) starter {
+// newStarter returns a function that runs components in the group. The group stops if a component panics too often.
+func (c *Core) newStarter(ctx context.Context, group *errgroup.Group) starter {
 	group.Go(func() error {
 		select {
 		case <-ctx.Done():
@@ -196,7 +196,7 @@ func (c *Core) runPipeline(ctx context.Context, backend pipeline.Stage, follower
 // Run runs the components until ctx is done or a component fails permanently.
 func (c *Core) Run(ctx context.Context, backend pipeline.Stage, followers ...pipeline.Stage) error {
 	group, ctx := errgroup.WithContext(ctx)
-	c.run(c.starter(ctx, group), backend, followers...)
+	c.run(c.newStarter(ctx, group), backend, followers...)
 	return group.Wait()
 }
 

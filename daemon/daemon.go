@@ -58,10 +58,10 @@ func Run(ctx context.Context, opts Options) error {
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 	notifier := sdunit.NewNotifier(manager, logger)
-	stopping := context.AfterFunc(ctx, notifier.Stopping)
+	stopping := context.AfterFunc(ctx, notifier.NotifyStopping)
 	defer func() {
 		if !stopping() {
-			notifier.Stopping() // wait until the notification has been sent
+			notifier.NotifyStopping() // wait until the notification has been sent
 		}
 	}()
 	r := &reloader{path: opts.ConfigPath, next: make(chan settings, 1), notifier: notifier}
@@ -71,17 +71,17 @@ func Run(ctx context.Context, opts Options) error {
 		return err
 	}
 	defer lock.Close()
-	parts := newShared(logger, sdunit.NewSockets(manager, sdunit.Passed(), logger))
+	parts := newShared(logger, sdunit.NewSockets(manager, sdunit.PassedFiles(), logger))
 	defer parts.close()
-	start := func(set settings, before inForce) (*instance, error) {
+	start := func(set settings, before appliedPlan) (*instance, error) {
 		logs.use(set.cfg.Log, opts.LogOutput)
 		return newInstance(ctx, set, instanceOptions{
 			Logger: logger, Version: opts.Version, Revision: opts.Revision,
-			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, InForce: before,
+			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, AppliedPlan: before,
 			Notifier: notifier, Shared: parts,
 		})
 	}
-	inst, err := start(set, inForce{})
+	inst, err := start(set, appliedPlan{})
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func Run(ctx context.Context, opts Options) error {
 		if err != nil || next == nil {
 			return err
 		}
-		before := inst.inForce()
+		before := inst.appliedPlan()
 		if inst, err = start(*next, before); err == nil {
 			set = *next
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
@@ -141,13 +141,13 @@ var errReloading = errors.New("another reload is running, try again later")
 
 // reload validates the new configuration and passes it to Run, which applies it after reload has returned.
 func (r *reloader) reload(ctx context.Context) (err error) {
-	r.notifier.Reloading()
+	r.notifier.NotifyReloading()
 	defer func() {
 		if err != nil {
-			r.notifier.NotReloaded()
+			r.notifier.NotifyReloadFailed()
 		}
 	}()
-	set, err := loadAndCheck(ctx, r.path)
+	set, err := loadSettings(ctx, r.path)
 	if err != nil {
 		return err
 	}
@@ -163,8 +163,8 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
-	// unsupported is the reason why the configured backend cannot run, or nil if the backend can run.
-	unsupported error
+	// unsupportedErr is the reason why the configured backend cannot run, or nil if the backend can run.
+	unsupportedErr error
 }
 
 const (
@@ -173,29 +173,29 @@ const (
 	checkTimeout = 5 * time.Minute
 	// startTimeout is the start time that the daemon requests from systemd for checking the host.
 	startTimeout = checkTimeout + time.Minute
-	// secondLook is the delay before the daemon confirms a permanent error, because another program may still be
+	// confirmDelay is the delay before the daemon confirms a permanent error, because another program may still be
 	// writing the file.
-	secondLook = 2 * time.Second
+	confirmDelay = 2 * time.Second
 )
 
-// loadAtStart calls loadAndCheck, and calls loadAndCheck once more after a permanent error.
+// loadAtStart calls loadSettings, and calls loadSettings once more after a permanent error.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	manager.ExtendStart(startTimeout)
-	set, err := loadAndCheck(ctx, path)
-	if _, ok := errors.AsType[*Permanent](err); !ok {
+	set, err := loadSettings(ctx, path)
+	if _, ok := errors.AsType[*PermanentError](err); !ok {
 		return set, err
 	}
 	select {
 	case <-ctx.Done():
 		return set, err
-	case <-time.After(secondLook):
-		return loadAndCheck(ctx, path)
+	case <-time.After(confirmDelay):
+		return loadSettings(ctx, path)
 	}
 }
 
-// loadAndCheck reads the configuration and the files that it names, and tests whether this host can run the backend.
-// loadAndCheck does not start any component.
-func loadAndCheck(ctx context.Context, path string) (settings, error) {
+// loadSettings reads the configuration and the files that it names, and tests whether this host can run the backend.
+// loadSettings does not start any component.
+func loadSettings(ctx context.Context, path string) (settings, error) {
 	cfg, err := LoadConfig(path)
 	if err != nil {
 		return settings{}, err
@@ -203,7 +203,7 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	if err := httpserve.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
 		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
 	}
-	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {
+	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Overrides{}); err != nil {
 		return settings{}, err
 	}
 	b, unsupported, err := findBackend(ctx, cfg)
@@ -213,39 +213,39 @@ func loadAndCheck(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, unsupported}, nil
 }
 
-// Permanent is an error that restarts cannot fix, because the operator must change a file.
-type Permanent struct{ err error }
+// PermanentError is an error that restarts cannot fix, because the operator must change a file.
+type PermanentError struct{ err error }
 
 // Error implements error.
-func (p *Permanent) Error() string { return p.err.Error() }
+func (p *PermanentError) Error() string { return p.err.Error() }
 
 // Unwrap returns the wrapped error.
-func (p *Permanent) Unwrap() error { return p.err }
+func (p *PermanentError) Unwrap() error { return p.err }
 
-// permanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark other
-// system call errors, because these errors may disappear, for example when another program writes the file or mounts a
-// disk.
-func permanent(err error) error {
+// markPermanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark
+// other system call errors, because these errors may disappear, for example when another program writes the file or
+// mounts a disk.
+func markPermanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err
 	}
-	return &Permanent{err}
+	return &PermanentError{err}
 }
 
 func webConfigError(path string, err error) error {
-	return permanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
+	return markPermanent(fmt.Errorf("metrics.web_config: %s: %w", path, err))
 }
 
 // logSwitch is a slog.Handler that passes records to the current configuration's handler. Components that survive a
 // reload therefore log as the new configuration specifies.
 type logSwitch struct {
 	current *atomic.Pointer[slog.Handler]
-	// with adds the attributes and groups that earlier calls to WithAttrs and WithGroup specified.
-	with func(slog.Handler) slog.Handler
+	// addAttrs adds the attributes and groups that earlier calls to WithAttrs and WithGroup specified.
+	addAttrs func(slog.Handler) slog.Handler
 }
 
 func newLogSwitch(c config.Log, w io.Writer) logSwitch {
-	l := logSwitch{current: new(atomic.Pointer[slog.Handler]), with: func(h slog.Handler) slog.Handler { return h }}
+	l := logSwitch{current: new(atomic.Pointer[slog.Handler]), addAttrs: func(h slog.Handler) slog.Handler { return h }}
 	l.use(c, w)
 	return l
 }
@@ -253,19 +253,19 @@ func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 // use applies a log configuration. If standard error is connected to the journal, text log records become journal
 // entries with fields.
 func (l logSwitch) use(c config.Log, w io.Writer) {
-	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: withoutMessageID}
+	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: dropMessageID}
 	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
 	switch {
 	case c.Format == "json":
 		h = slog.NewJSONHandler(text.CleanWriter(w), &slog.HandlerOptions{Level: c.Level})
-	case w == os.Stderr && journal.Wanted():
+	case w == os.Stderr && journal.IsAvailable():
 		h = journal.NewHandler(c.Level, h)
 	}
 	l.current.Store(&h)
 }
 
-// withoutMessageID removes message identifiers from text logs, because only programs use these identifiers.
-func withoutMessageID(_ []string, a slog.Attr) slog.Attr {
+// dropMessageID removes message identifiers from text logs, because only programs use these identifiers.
+func dropMessageID(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "message_id" {
 		return slog.Attr{}
 	}
@@ -279,15 +279,15 @@ func (l logSwitch) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Handle implements slog.Handler.
 func (l logSwitch) Handle(ctx context.Context, r slog.Record) error {
-	return l.with(*l.current.Load()).Handle(ctx, r)
+	return l.addAttrs(*l.current.Load()).Handle(ctx, r)
 }
 
 // WithAttrs implements slog.Handler.
 func (l logSwitch) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.with(h).WithAttrs(attrs) }}
+	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.addAttrs(h).WithAttrs(attrs) }}
 }
 
 // WithGroup implements slog.Handler.
 func (l logSwitch) WithGroup(name string) slog.Handler {
-	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.with(h).WithGroup(name) }}
+	return logSwitch{l.current, func(h slog.Handler) slog.Handler { return l.addAttrs(h).WithGroup(name) }}
 }

@@ -19,48 +19,48 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checks runs the configured endpoint checks. If the configuration enables no checks, the methods do nothing.
-type checks struct {
+// endpointChecks runs the configured endpoint checks. If the configuration enables no checks, the methods do nothing.
+type endpointChecks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
-	services  deadServices
+	services  deadPoolFinder
 }
 
-// useChecks returns the configured endpoint checks, and configures the Checker, which survives a reload.
-func useChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *checks {
+// newEndpointChecks returns the configured endpoint checks, and configures the Checker, which survives a reload.
+func newEndpointChecks(cfg *config.Config, endpoints *endpointcheck.Checker) *endpointChecks {
 	tcp := cfg.Checks.TCP
 	if len(tcp.Sources) == 0 {
 		endpoints.Forget()
-		return &checks{endpoints: endpoints}
+		return &endpointChecks{endpoints: endpoints}
 	}
-	endpoints.Use(endpointcheck.Settings{
+	endpoints.Configure(endpointcheck.Settings{
 		Interval: tcp.Interval, Failures: tcp.Failures, Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit),
 	})
-	return &checks{endpoints: endpoints, of: planner.Checks{
-		Manifests: slices.Contains(tcp.Sources, config.CheckedFile),
-		API:       slices.Contains(tcp.Sources, config.CheckedKube),
-		Dead:      endpoints.Dead,
+	return &endpointChecks{endpoints: endpoints, of: planner.Checks{
+		Manifests:     slices.Contains(tcp.Sources, config.CheckedFile),
+		API:           slices.Contains(tcp.Sources, config.CheckedKube),
+		DeadEndpoints: endpoints.DeadEndpoints,
 	}}
 }
 
-func (c *checks) on() bool { return c.of.Dead != nil }
+func (c *endpointChecks) on() bool { return c.of.DeadEndpoints != nil }
 
-func (c *checks) run(start starter) {
+func (c *endpointChecks) run(start starter) {
 	if c.on() {
 		start("endpoint checks", c.endpoints.Run)
 	}
 }
 
-func (c *checks) follow(p *planner.Planner) {
+func (c *endpointChecks) follow(p *planner.Planner) {
 	if c.on() {
-		c.endpoints.Follow(p.Checked())
+		c.endpoints.UpdateTargets(p.CheckChanges())
 	}
 }
 
 // faults returns a fault that names the endpoint that has been dead the longest, and a fault for each ServicePort with
 // failing connections.
-func (c *checks) faults(p *plan.Plan) []fault.Fault {
-	dead := c.endpoints.Dead()
+func (c *endpointChecks) faults(p *plan.Plan) []fault.Fault {
+	dead := c.endpoints.DeadEndpoints()
 	if dead.Len() == 0 {
 		return nil
 	}
@@ -77,29 +77,29 @@ func (c *checks) faults(p *plan.Plan) []fault.Fault {
 	if dead.Len() > 1 {
 		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): they get no new "+
 			"connections while another endpoint of their Service answers", dead.Len(),
-			text.Count(c.endpoints.Endpoints(), "checked endpoint"), first, longest.Message)
+			text.Count(c.endpoints.CountEndpoints(), "checked endpoint"), first, longest.Message)
 	}
 	return append(c.services.faults(p, dead),
 		fault.Fault{ID: "endpoint-checks", Severity: fault.Warning, Since: longest.Since, Message: message})
 }
 
 // status returns the checks section of "edgeway status", or nil if Edgeway checks no endpoints.
-func (c *checks) status() *control.StatusChecks {
+func (c *endpointChecks) status() *control.StatusChecks {
 	if !c.on() {
 		return nil
 	}
-	return &control.StatusChecks{Endpoints: c.endpoints.Endpoints(), Dead: c.endpoints.Dead().Len()}
+	return &control.StatusChecks{Endpoints: c.endpoints.CountEndpoints(), Dead: c.endpoints.DeadEndpoints().Len()}
 }
 
-func (c *checks) dead() *endpointcheck.Dead {
+func (c *endpointChecks) dead() *endpointcheck.DeadEndpoints {
 	if !c.on() {
 		return nil
 	}
-	return c.endpoints.Dead()
+	return c.endpoints.DeadEndpoints()
 }
 
-// out describes a ServicePort's dead endpoints, which get no new connections.
-func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
+// describeDead describes a ServicePort's dead endpoints, which get no new connections.
+func (c *endpointChecks) describeDead(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil
 	}
@@ -107,21 +107,21 @@ func (c *checks) out(state pipeline.State, sp *plan.ServicePort) []string {
 	if svc == nil {
 		return nil
 	}
-	return c.of.Out(svc, sp)
+	return c.of.DescribeDead(svc, sp)
 }
 
-// deadServices finds the ServicePorts that have a pool with only dead endpoints, because connections to that pool fail.
-// deadServices recomputes the faults only if the plan or the set of dead endpoints has changed, because clients on
-// other hosts can request the faults.
-type deadServices struct {
+// deadPoolFinder finds the ServicePorts that have a pool with only dead endpoints, because connections to that pool
+// fail. deadPoolFinder recomputes the faults only if the plan or the set of dead endpoints has changed, because clients
+// on other hosts can request the faults.
+type deadPoolFinder struct {
 	mu    sync.Mutex
 	plan  *plan.Plan
-	dead  *endpointcheck.Dead
+	dead  *endpointcheck.DeadEndpoints
 	known []fault.Fault
 }
 
 // faults returns a fault for each ServicePort with failing connections.
-func (d *deadServices) faults(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fault {
+func (d *deadPoolFinder) faults(p *plan.Plan, dead *endpointcheck.DeadEndpoints) []fault.Fault {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.plan != p || d.dead != dead {
@@ -130,7 +130,7 @@ func (d *deadServices) faults(p *plan.Plan, dead *endpointcheck.Dead) []fault.Fa
 	return slices.Clip(d.known)
 }
 
-func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) {
+func deadServicesOf(p *plan.Plan, dead *endpointcheck.DeadEndpoints) (out []fault.Fault) {
 	if p == nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.Dead) (out []fault.Fault) 
 }
 
 // deadPool returns a pool that a frontend uses and that has only dead endpoints, or nil if there is no such pool.
-func deadPool(sp *plan.ServicePort, dead *endpointcheck.Dead) []plan.Endpoint {
+func deadPool(sp *plan.ServicePort, dead *endpointcheck.DeadEndpoints) []plan.Endpoint {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
 			if r.Verdict != plan.Forward {

@@ -39,7 +39,7 @@ func checking(sources ...config.CheckedSource) *config.Config {
 	return cfg
 }
 
-func runChecks(t *testing.T, c *checks, dead int) {
+func runChecks(t *testing.T, c *endpointChecks, dead int) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -50,10 +50,10 @@ func runChecks(t *testing.T, c *checks, dead int) {
 			_ = run(ctx)
 		}()
 	})
-	for c.endpoints.Dead().Len() != dead {
+	for c.endpoints.DeadEndpoints().Len() != dead {
 		select {
 		case <-ctx.Done():
-			t.Fatalf("%d endpoints are dead, want %d", c.endpoints.Dead().Len(), dead)
+			t.Fatalf("%d endpoints are dead, want %d", c.endpoints.DeadEndpoints().Len(), dead)
 		case <-c.endpoints.Changed():
 		}
 	}
@@ -65,15 +65,15 @@ func runChecks(t *testing.T, c *checks, dead int) {
 func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	endpoints := endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler)))
 	at := deadEndpoint(t)
-	c := useChecks(checking(config.CheckedFile), endpoints)
+	c := newEndpointChecks(checking(config.CheckedFile), endpoints)
 	if !c.of.Manifests || c.of.API || c.faults(nil) != nil || c.status() == nil {
 		t.Errorf("before the first check: %+v", c)
 	}
-	endpoints.Follow(endpointcheck.Targets{All: true, Add: []netip.AddrPort{at}})
+	endpoints.UpdateTargets(endpointcheck.Targets{All: true, Add: []netip.AddrPort{at}})
 	runChecks(t, c, 1)
-	next := useChecks(checking(config.CheckedKube, config.CheckedFile), endpoints)
-	if !next.of.Manifests || !next.of.API || !next.of.Dead().Has(at) {
-		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.Dead())
+	next := newEndpointChecks(checking(config.CheckedKube, config.CheckedFile), endpoints)
+	if !next.of.Manifests || !next.of.API || !next.of.DeadEndpoints().Has(at) {
+		t.Errorf("after a reload: %+v, dead are %v", next.of, next.of.DeadEndpoints())
 	}
 	cond := next.faults(nil)
 	if len(cond) != 1 || cond[0].Severity != fault.Warning || cond[0].Since.IsZero() ||
@@ -83,9 +83,9 @@ func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	if st := next.status(); st.Dead != 1 || st.Endpoints != 1 {
 		t.Errorf("status: %+v", st)
 	}
-	off := useChecks(checking(), endpoints)
+	off := newEndpointChecks(checking(), endpoints)
 	off.run(func(string, func(context.Context) error) { t.Error("what is off runs") })
-	if off.faults(nil) != nil || off.status() != nil || endpoints.Dead().Len() != 0 || endpoints.Endpoints() != 0 {
+	if off.faults(nil) != nil || off.status() != nil || endpoints.DeadEndpoints().Len() != 0 || endpoints.CountEndpoints() != 0 {
 		t.Errorf("turned off: %+v", off)
 	}
 }
@@ -116,7 +116,7 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	sink.Synced()
 	snap, _ := tr.Snapshot()
 
-	c := useChecks(checking(config.CheckedFile), endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler))))
+	c := newEndpointChecks(checking(config.CheckedFile), endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler))))
 	p := planner.New(planner.Options{Families: []plan.Family{plan.IPv4}, Checks: c.of})
 	host := &nodeinfo.Host{}
 	first, _ := p.Plan(snap, host, nil)
@@ -129,7 +129,7 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	if pool := next.Services[0].Pools[plan.ClusterPool]; len(pool) != 1 || pool[0].Addr != alive {
 		t.Errorf("the pool is %v, want %s alone", pool, alive)
 	}
-	out := c.out(pipeline.State{Snapshot: snap}, next.Services[0])
+	out := c.describeDead(pipeline.State{Snapshot: snap}, next.Services[0])
 	if len(out) != 1 || !strings.HasPrefix(out[0], at.String()+" does not answer since ") {
 		t.Errorf("out are %q", out)
 	}
@@ -139,7 +139,7 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	dead := &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{
+	dead := &endpointcheck.DeadEndpoints{Faults: map[netip.AddrPort]fault.Fault{
 		at("10.1.0.1:80"): {Since: since, Message: "connection refused"}, at("10.1.0.2:80"): {Since: since.Add(time.Minute), Message: "no answer"},
 	}}
 	port := func(name string, r plan.Route, cluster, local []string) *plan.ServicePort {
@@ -164,7 +164,7 @@ func TestServicesWithoutLiveEndpoint(t *testing.T) {
 		"those of this host": {[]*plan.ServicePort{port("web", local, living, both)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},
 		"two":                {[]*plan.ServicePort{port("web", cluster, both, nil), port("x", cluster, both[1:], nil)}, "connections to a/web/TCP (IPv4) fail: no endpoint answers (for example 10.1.0.1:80: connection refused)"},
 	} {
-		var d deadServices
+		var d deadPoolFinder
 		got := d.faults(&plan.Plan{Services: c.services}, dead)
 		if len(got) == 0 && c.want == "" {
 			continue

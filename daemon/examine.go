@@ -21,30 +21,30 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Examined returns the Host that "edgeway doctor" inspects. The facts in the Host come from the running daemon or, if
-// no daemon responds, from the configuration, the manifests, the API server and the last-known state. The returned
+// ExamineHost returns the Host that "edgeway doctor" inspects. The facts in the Host come from the running daemon or,
+// if no daemon responds, from the configuration, the manifests, the API server and the last-known state. The returned
 // faults describe the sources that ExamineHost could not read. ExamineHost changes nothing.
-func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
+func ExamineHost(ctx context.Context, path string, logger *slog.Logger) (*doctor.Host, []fault.Fault) {
 	var found []fault.Fault
 	cfg, invalid := LoadConfig(path)
 	if invalid != nil {
-		found = append(found, notLoaded(invalid))
+		found = append(found, loadFault(invalid))
 		cfg = config.Default() // a daemon may still use a previous configuration
 	}
 	h := &doctor.Host{
-		Config: cfg, System: doctor.Kernel{}, Lookups: examinedEndpoints, Rules: firewall.New().Look,
+		Config: cfg, System: doctor.Kernel{}, MaxLookups: maxDoctorLookups, Rules: firewall.New().Findings,
 		Unprivileged: os.Geteuid() != 0,
 	}
-	h.Backend, h.BackendErr = pick(ctx, Backends(), cfg.Proxy.Backend)
-	h.Serving, _, _ = findBackend(ctx, cfg)
-	addKube(h, cfg, logger)
+	h.Backend, h.BackendErr = resolveBackend(ctx, Backends(), cfg.Proxy.Backend)
+	h.ActiveBackend, _, _ = findBackend(ctx, cfg)
+	addContact(h, cfg, logger)
 	asked, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	facts, err := control.NewClient(cfg.Control.Socket).Facts(asked)
 	if h.Facts = facts; err == nil {
 		return h, found
 	}
-	h.Unasked = unasked(err, invalid)
+	h.DaemonFault = queryFault(err, invalid)
 	if invalid != nil {
 		return h, found // without a configuration, there is no plan
 	}
@@ -52,11 +52,11 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 		credentials, _ := kube.Warnings(k.Kubeconfig, k.AllowExecPlugins) // the check api-server reports the error
 		found = append(found, credentials...)
 	}
-	if h.Facts, err = offline(ctx, cfg, logger); err != nil {
+	if h.Facts, err = offlineFacts(ctx, cfg, logger); err != nil {
 		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to check: %s",
 			oneLine(err))
 		if h.Unprivileged { // the cause may be a file that only root can read
-			f.Severity, f.Fix = fault.Warning, doctor.AsRoot
+			f.Severity, f.Fix = fault.Warning, doctor.RootFix
 		}
 		found = append(found, f)
 	}
@@ -65,25 +65,25 @@ func Examined(ctx context.Context, path string, logger *slog.Logger) (*doctor.Ho
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// notLoaded returns the fault for a configuration that is invalid or that this user cannot read.
-func notLoaded(err error) fault.Fault {
+// loadFault returns the fault for a configuration that is invalid or that this user cannot read.
+func loadFault(err error) fault.Fault {
 	if errors.Is(err, fs.ErrPermission) && os.Geteuid() != 0 {
-		return fault.New("configuration", fault.Warning, doctor.AsRoot, "the configuration is unreadable: %s",
+		return fault.New("configuration", fault.Warning, doctor.RootFix, "the configuration is unreadable: %s",
 			oneLine(err))
 	}
 	return fault.New("configuration", fault.Problem, "edgeway config check",
 		"the configuration is invalid, and a daemon would not start with it: %s", oneLine(err))
 }
 
-// unasked returns a fault if a daemon may be running but did not respond.
-func unasked(err, invalid error) (f fault.Fault) {
+// queryFault returns a fault if a daemon may be running but did not respond.
+func queryFault(err, invalid error) (f fault.Fault) {
 	switch silent := errors.Is(err, control.ErrNotRunning); {
 	case silent && invalid != nil:
-		return fault.New("daemon", fault.Warning, notLoaded(invalid).Fix,
+		return fault.New("daemon", fault.Warning, loadFault(invalid).Fix,
 			"no daemon answers at the default socket, %s. The configuration, which may name another "+
 				"socket, is unusable", config.DefaultSocket)
 	case !silent && os.Geteuid() != 0:
-		return fault.New("daemon", fault.Warning, doctor.AsRoot, "cannot query the daemon: %v", err)
+		return fault.New("daemon", fault.Warning, doctor.RootFix, "cannot query the daemon: %v", err)
 	case !silent:
 		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what the daemon does",
 			"cannot query the daemon: %v", err)
@@ -94,16 +94,16 @@ func unasked(err, invalid error) (f fault.Fault) {
 // answerTime is the time limit for the daemon's response. After this time, ExamineHost returns a fault.
 const answerTime = 15 * time.Second
 
-// examinedEndpoints limits the number of route lookups by "edgeway doctor". watchedEndpoints limits the number of route
+// maxDoctorLookups limits the number of route lookups by "edgeway doctor". maxRoundLookups limits the number of route
 // lookups in each of the daemon's rounds. A round's 64 lookups take less than 5 ms of CPU time, even with 10,000
 // Services.
 const (
-	examinedEndpoints = 10_000
-	watchedEndpoints  = 64
+	maxDoctorLookups = 10_000
+	maxRoundLookups  = 64
 )
 
-// addKube allows the checks to contact the API server if a kubeconfig is configured.
-func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
+// addContact allows the checks to contact the API server if a kubeconfig is configured.
+func addContact(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	k := cfg.Source.Kube
 	if k.Kubeconfig == "" {
 		return
@@ -119,17 +119,17 @@ func addKube(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 // readingTime limits the time for reading all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offline returns facts based on predictPlan or, if predictPlan fails, on a plan that MakePlan computes from all
+// offlineFacts returns facts based on predictPlan or, if predictPlan fails, on a plan that MakePlan computes from all
 // sources.
-func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
-	state, files, err := foresee(cfg)
+func offlineFacts(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
+	state, files, err := predictPlan(cfg)
 	if err == nil {
 		f := factsOf(&state)
 		if found, faulty := health.SourceFault(fileLayer, files); faulty {
 			f.Faults = append(f.Faults, found)
 		}
 		for _, svc := range state.Snapshot.Services {
-			f.Faults = append(f.Faults, planner.Unserved(svc, state.Plan)...)
+			f.Faults = append(f.Faults, planner.UnservedPortFaults(svc, state.Plan)...)
 		}
 		return f, nil
 	}
@@ -145,15 +145,15 @@ func offline(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doct
 	return doctor.Facts{Plan: p}, nil
 }
 
-func (i *instance) newRounds() *doctor.Rounds {
+func (i *instance) newRounds() *doctor.Monitor {
 	rules := firewall.New() // the Checker caches rules that have not changed
-	return doctor.NewRounds(doctor.RoundsOptions{
-		Moved: i.node.Moved(),
+	return doctor.NewMonitor(doctor.MonitorOptions{
+		NetworkChanged: i.node.NetworkChanged(),
 		Host: func() *doctor.Host {
 			state := i.pipeline.State()
 			return &doctor.Host{
-				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, Lookups: watchedEndpoints,
-				Rules: rules.Look,
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, MaxLookups: maxRoundLookups,
+				Rules: rules.Findings,
 				Facts: factsOf(&state),
 			}
 		},
@@ -161,7 +161,7 @@ func (i *instance) newRounds() *doctor.Rounds {
 }
 
 func factsOf(state *pipeline.State) doctor.Facts {
-	f := doctor.Facts{Plan: state.InForce, InForce: state.InForce != nil}
+	f := doctor.Facts{Plan: state.AppliedPlan, InForce: state.AppliedPlan != nil}
 	if f.Plan == nil {
 		f.Plan = state.Plan
 	}

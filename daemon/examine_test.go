@@ -44,8 +44,8 @@ func examinedConfig(t *testing.T, extra string) string {
 
 // If no daemon is running, ExamineHost creates a plan from the manifests.
 func TestExaminedWithoutDaemon(t *testing.T) {
-	h, found := Examined(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.Unasked.Message != "" {
+	h, found := ExamineHost(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.DaemonFault.Message != "" {
 		t.Fatalf("%+v, found %+v", h, found)
 	}
 }
@@ -56,7 +56,7 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte(examinedManifest+"---\nkind: [\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
+	h, found := ExamineHost(t.Context(), path, slog.New(slog.DiscardHandler))
 	if len(found) > 0 || len(h.Faults) != 2 || h.Faults[0].ID != "source-file" ||
 		!strings.Contains(h.Faults[0].Message, manifest+":14: ") || h.Faults[1].ID != planner.NoEndpointID {
 		t.Errorf("found %+v, faults %+v", found, h.Faults)
@@ -66,7 +66,7 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 // For an invalid configuration, ExamineHost only returns a fault, because a daemon may still use a previous
 // configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
-	h, found := Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
+	h, found := ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}
@@ -84,13 +84,13 @@ func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
 	go func() { _ = server.Serve(l) }() // Serve runs until the server is closed
 	t.Cleanup(func() { _ = server.Close() })
-	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.Unasked.Message, "cannot query the daemon: facts: the daemon answered 403") {
-		t.Errorf("a daemon that refuses: %+v, found %+v", h.Unasked, found)
+	h, found := ExamineHost(t.Context(), path, slog.New(slog.DiscardHandler))
+	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.DaemonFault.Message, "cannot query the daemon: facts: the daemon answered 403") {
+		t.Errorf("a daemon that refuses: %+v, found %+v", h.DaemonFault, found)
 	}
-	h, _ = Examined(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
-	if !strings.Contains(h.Unasked.Message, "which may name another socket") {
-		t.Errorf("an invalid configuration: %+v", h.Unasked)
+	h, _ = ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
+	if !strings.Contains(h.DaemonFault.Message, "which may name another socket") {
+		t.Errorf("an invalid configuration: %+v", h.DaemonFault)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestExaminedWithUnreadableSources(t *testing.T) {
 	if err := os.Remove(filepath.Join(filepath.Dir(path), "m.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	h, found := Examined(t.Context(), path, slog.New(slog.DiscardHandler))
+	h, found := ExamineHost(t.Context(), path, slog.New(slog.DiscardHandler))
 	if len(found) != 1 || found[0].ID != "sources" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "m.yaml") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}

@@ -60,18 +60,18 @@ func TestFallbackIsWarning(t *testing.T) {
 	var log bytes.Buffer
 	i := &instance{
 		Core:      &Core{cfg: &config.Config{Proxy: config.Proxy{Backend: "wanted"}}, logger: slog.New(slog.NewTextHandler(&log, nil))},
-		component: proxiers.Component{Name: "works"}, unsupported: proxiers.ErrUnsupported,
+		component: proxiers.Component{Name: "works"}, unsupportedErr: proxiers.ErrUnsupported,
 	}
 	i.logFallback()
-	if c := i.fallback(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "uses the backend works, because this host cannot run wanted") {
+	if c := i.fallbackFaults(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "uses the backend works, because this host cannot run wanted") {
 		t.Errorf("faults %+v", c)
 	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "instead_of=wanted") {
 		t.Errorf("log: %s", &log)
 	}
-	i.unsupported = nil
+	i.unsupportedErr = nil
 	log.Reset()
-	if i.logFallback(); len(i.fallback()) > 0 || log.Len() > 0 {
-		t.Errorf("the configured backend serves: %+v, %s", i.fallback(), &log)
+	if i.logFallback(); len(i.fallbackFaults()) > 0 || log.Len() > 0 {
+		t.Errorf("the configured backend serves: %+v, %s", i.fallbackFaults(), &log)
 	}
 }

@@ -39,7 +39,7 @@ func TestFastPathReasons(t *testing.T) {
 	other := &plan.ServicePort{Name: web.Name}
 	eth0, lo := nodeinfo.NextHop{Interface: "eth0"}, nodeinfo.NextHop{Interface: "lo", Local: true}
 	on := config.FastPath{Enabled: true}
-	alone := proxiers.Component{Name: "alone", Traits: proxiers.Traits{NoFastPath: "it translates by itself"}}
+	alone := proxiers.Component{Name: "alone", Traits: proxiers.Traits{NoFastPathReason: "it translates by itself"}}
 	for _, c := range []struct {
 		cfg     config.FastPath
 		backend proxiers.Component
@@ -60,7 +60,7 @@ func TestFastPathReasons(t *testing.T) {
 		{on, alone, "", web, plan.FromOutside, eth0, "no: not with the backend alone: it translates by itself"},
 	} {
 		f := &fastPath{cfg: c.cfg, backend: c.backend, offloader: offloader{missing: c.missing}}
-		if got := f.of(c.svc, c.origin, []nodeinfo.NextHop{c.hop}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+		if got := f.explain(c.svc, c.origin, []nodeinfo.NextHop{c.hop}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
 			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
 		}
 		if told, want := len(f.faults()), c.missing != "" || c.backend.Name != ""; (told > 0) != want {
@@ -75,15 +75,15 @@ func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 	for _, c := range []struct {
 		traits proxiers.Traits
 		on     bool
-	}{{proxiers.Traits{}, true}, {proxiers.Traits{NoFastPath: "why"}, false}} {
+	}{{proxiers.Traits{}, true}, {proxiers.Traits{NoFastPathReason: "why"}, false}} {
 		backend := proxiers.Component{Name: "some", Traits: c.traits}
-		all := followers(cfg, backend, shared{})
+		all := followers(cfg, backend, sharedComponents{})
 		found := false
 		for _, f := range all {
-			found = found || f.Name == "flowtable" && f.on == c.on
+			found = found || f.Name == "flowtable" && f.enabled == c.on
 		}
 		removed := false
-		for _, left := range unused(nil, backend.Name, all) {
+		for _, left := range unusedComponents(nil, backend.Name, all) {
 			removed = removed || left.Name == "flowtable"
 		}
 		if !found || removed == c.on {

@@ -28,9 +28,9 @@ func coreOptions(logger *slog.Logger) CoreOptions {
 	close(ready)
 	return CoreOptions{
 		Logger: logger, Families: []plan.Family{plan.IPv4}, Host: quietHost{ready}, Checker: endpointcheck.New(lines),
-		Parts: contain.New(logger), Lines: lines, FaultLog: NewFaultLog(logger),
-		Applied: func(pipeline.Applied) {},
-		Synced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
+		Parts: contain.New(logger), Damper: lines, FaultLog: NewFaultLog(logger),
+		OnApplied: func(pipeline.ApplyResult) {},
+		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult) {},
 	}
 }
 
@@ -38,7 +38,7 @@ func coreOptions(logger *slog.Logger) CoreOptions {
 // them.
 func TestSourceAndFollowerFaultIDsAreKnown(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
-	for _, f := range followers(config.Default(), proxiers.Component{}, shared{}) {
+	for _, f := range followers(config.Default(), proxiers.Component{}, sharedComponents{}) {
 		ids = append(ids, "follower-"+f.Name)
 	}
 	for _, id := range ids {

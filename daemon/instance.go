@@ -35,15 +35,15 @@ type instanceOptions struct {
 	ConfigPath        string
 	Started           time.Time
 	Reload            func(context.Context) error
-	// InForce is the state that the previous instance left in the kernel.
-	InForce  inForce
-	Notifier *sdunit.Notifier
-	Shared   shared
+	// AppliedPlan is the state that the previous instance left in the kernel.
+	AppliedPlan appliedPlan
+	Notifier    *sdunit.Notifier
+	Shared      sharedComponents
 }
 
-// inForce is a plan in the kernel and the backend that wrote it. inForce is the zero value if this process has not
-// written a plan.
-type inForce struct {
+// appliedPlan is a plan in the kernel and the backend that wrote it. appliedPlan is the zero value if this process has
+// not written a plan.
+type appliedPlan struct {
 	plan    *plan.Plan
 	backend string
 }
@@ -60,35 +60,35 @@ type instance struct {
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component
-	// unsupported is the reason why the configured backend cannot run, or nil if the backend can run.
-	unsupported error
+	// unsupportedErr is the reason why the configured backend cannot run, or nil if the backend can run.
+	unsupportedErr error
 	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
 	served atomic.Bool
 	// stages holds the backend and its followers, in the order in which they run. closers holds the stages to close
 	// together with the instance.
 	stages    []pipeline.Stage
 	closers   []proxiers.Proxier
-	leftovers *leftovers
-	rounds    *doctor.Rounds
+	leftovers *leftoverCleaner
+	rounds    *doctor.Monitor
 	metrics   *metrics.Metrics
 	control   *control.Server
-	servers   servers
-	// free is the timer that returns memory to the system when freeDelay has passed since a full sync.
-	free *time.Timer
+	servers   serverFaults
+	// freeTimer is the timer that returns memory to the system when freeDelay has passed since a full sync.
+	freeTimer *time.Timer
 }
 
 // newInstance creates an instance, and opens the control socket before changing anything, because the control socket
 // prevents a second daemon on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
-	i := &instance{component: set.backend, unsupported: set.unsupported, opts: opts}
+	i := &instance{component: set.backend, unsupportedErr: set.unsupportedErr, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))
 	var err error
 	i.Core, err = NewCore(set.cfg, CoreOptions{
 		Logger: opts.Logger, Families: families(set.cfg), Host: i.node, Checker: opts.Shared.endpoints,
-		InForce: opts.InForce.plan,
-		Applied: func(a pipeline.Applied) { i.metrics.Applied(a) },
-		Synced:  i.synced,
-		Parts:   opts.Shared.parts, Lines: opts.Shared.lines, FaultLog: opts.Shared.faultLog,
+		AppliedPlan: opts.AppliedPlan.plan,
+		OnApplied:   func(a pipeline.ApplyResult) { i.metrics.RecordApply(a) },
+		OnSynced:    i.synced,
+		Parts:       opts.Shared.parts, Damper: opts.Shared.damper, FaultLog: opts.Shared.faultLog,
 		Budget: budget(debug.SetMemoryLimit(-1), set.backend.Traits.Cost),
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
 	}
-	i.free = time.AfterFunc(freeDelay, debug.FreeOSMemory)
+	i.freeTimer = time.AfterFunc(freeDelay, debug.FreeOSMemory)
 	if err := i.assemble(ctx); err != nil {
 		i.close()
 		return nil, errors.Join(err, i.control.Close())
@@ -106,7 +106,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 }
 
 func (i *instance) assemble(ctx context.Context) error {
-	logRemovedKeys(i.logger, i.cfg.Removed)
+	logRemovedKeys(i.logger, i.cfg.RemovedKeys)
 	i.logFallback()
 	i.health.Include(i.shownFaults)
 	i.rounds = i.newRounds()
@@ -116,26 +116,26 @@ func (i *instance) assemble(ctx context.Context) error {
 	}
 	i.health.Include(i.leftovers.faults)
 	i.health.Include(i.fastPath().faults)
-	i.health.Include(i.fallback)
+	i.health.Include(i.fallbackFaults)
 	i.metrics = metrics.New(i.metricsOptions())
 	healthy := i.health.Healthy // set last, because clients may request the health state at any time
-	i.opts.Shared.healthy.Store(&healthy)
+	i.opts.Shared.healthFunc.Store(&healthy)
 	return nil
 }
 
-func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
+func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
 	i.served.Store(true)
-	i.metrics.Synced(snap, p, s)
-	i.rounds.Planned()
+	i.metrics.RecordSync(snap, p, s)
+	i.rounds.SignalPlan()
 	if s.Full {
 		i.leftovers.noteFull()
-		i.free.Reset(freeDelay)
+		i.freeTimer.Reset(freeDelay)
 	}
 }
 
-// inForce returns the state that this instance leaves to the next instance.
-func (i *instance) inForce() inForce {
-	out := inForce{i.pipeline.State().InForce, i.opts.InForce.backend}
+// appliedPlan returns the state that this instance leaves to the next instance.
+func (i *instance) appliedPlan() appliedPlan {
+	out := appliedPlan{i.pipeline.State().AppliedPlan, i.opts.AppliedPlan.backend}
 	if i.served.Load() {
 		out.backend = i.component.Name
 	}
@@ -150,7 +150,7 @@ func (i *instance) run(ctx context.Context) error {
 		i.logger.Warn("cannot apply some connection tracking settings", "error", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	start := i.starter(ctx, group)
+	start := i.newStarter(ctx, group)
 	always := func(part string, run func(context.Context)) {
 		start(part, func(ctx context.Context) error {
 			run(ctx)
@@ -162,14 +162,14 @@ func (i *instance) run(ctx context.Context) error {
 	always("rounds", i.rounds.Run)
 	start("control socket", i.control.Run)
 	always("service manager", func(ctx context.Context) {
-		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.viewer(), Heartbeat: i.pipeline.Heartbeat})
+		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.newView(), Heartbeat: i.pipeline.Heartbeat})
 	})
 	i.serve(always)
 	return group.Wait()
 }
 
 func (i *instance) close() {
-	i.free.Stop()
+	i.freeTimer.Stop()
 	for _, c := range i.closers {
 		if err := c.Close(); err != nil {
 			i.logger.Warn("component not closed", "error", err)
@@ -178,7 +178,7 @@ func (i *instance) close() {
 }
 
 func (i *instance) newStages(ctx context.Context) error {
-	before := i.opts.InForce.backend
+	before := i.opts.AppliedPlan.backend
 	env := i.env(i.component.Name)
 	env.Logger = i.logger.With("backend", i.component.Name)
 	env.Takeover = before != "" && before != i.component.Name
@@ -188,16 +188,16 @@ func (i *instance) newStages(ctx context.Context) error {
 	followers := followers(i.cfg, i.component, i.opts.Shared)
 	for _, f := range followers {
 		switch {
-		case !f.on:
-		case f.shared != nil:
-			i.stages = append(i.stages, pipeline.Stage{Name: f.Name, Applier: f.shared})
+		case !f.enabled:
+		case f.sharedProxier != nil:
+			i.stages = append(i.stages, pipeline.Stage{Name: f.Name, Applier: f.sharedProxier})
 		default:
 			if err := i.newStage(ctx, f.Component, i.env(f.Name)); err != nil {
 				return fmt.Errorf("follower %s: %w", f.Name, err)
 			}
 		}
 	}
-	i.leftovers = newLeftovers(unused(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger),
+	i.leftovers = newLeftoverCleaner(unusedComponents(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger),
 		i.component.Name, before)
 	return nil
 }
@@ -228,34 +228,34 @@ func (i *instance) env(stage string) proxiers.Env {
 	}
 }
 
-// shared holds the components that survive a reload. The followers' listening sockets stay open while the next instance
-// starts, and endpoints that failed their checks stay excluded.
-type shared struct {
+// sharedComponents holds the components that survive a reload. The followers' listening sockets stay open while the
+// next instance starts, and endpoints that failed their checks stay excluded.
+type sharedComponents struct {
 	loopback     *localnodeport.Proxier
 	healthChecks *healthcheck.Proxier
 	endpoints    *endpointcheck.Checker
-	// healthy points to the function that returns the running instance's health.
-	healthy *atomic.Pointer[func() bool]
+	// healthFunc points to the function that returns the running instance's health.
+	healthFunc *atomic.Pointer[func() bool]
 	// parts counts the panics in each component.
 	parts *contain.Parts
-	// lines limits the number of log lines about changes.
-	lines    *journal.Damper
+	// damper limits the number of log lines about changes.
+	damper   *journal.Damper
 	faultLog *health.FaultLog
 }
 
-func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
+func newShared(logger *slog.Logger, sockets localnodeport.Sockets) sharedComponents {
 	lines := journal.NewDamper(logger)
-	s := shared{
-		healthy: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
-		parts: contain.New(logger), lines: lines, faultLog: NewFaultLog(logger),
+	s := sharedComponents{
+		healthFunc: new(atomic.Pointer[func() bool]), endpoints: endpointcheck.New(lines),
+		parts: contain.New(logger), damper: lines, faultLog: NewFaultLog(logger),
 	}
 	s.loopback = localnodeport.New(localnodeport.Options{
 		Logger: logger.With("stage", localnodeport.Name), Sockets: sockets, Contain: s.contain,
-		Panicked: func(err error) { s.parts.Record("connection to a NodePort on loopback", err) },
+		OnPanic: func(err error) { s.parts.Record("connection to a NodePort on loopback", err) },
 	})
 	s.healthChecks = healthcheck.New(healthcheck.Options{
 		Logger:  logger.With("stage", healthcheck.Name),
-		Healthy: func() bool { return (*s.healthy.Load())() },
+		Healthy: func() bool { return (*s.healthFunc.Load())() },
 		Contain: s.contain,
 	})
 	return s
@@ -265,7 +265,7 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) shared {
 // connections wait for the next process.
 const drainTime = 500 * time.Millisecond
 
-func (s shared) close() {
+func (s sharedComponents) close() {
 	_ = s.healthChecks.Close() // Close never fails
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
@@ -273,4 +273,4 @@ func (s shared) close() {
 }
 
 // contain runs a shared follower's goroutine and restarts it after a panic.
-func (s shared) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }
+func (s sharedComponents) contain(part string, run func()) { s.parts.Loop(part, run, func() {}) }

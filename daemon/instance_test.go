@@ -29,10 +29,10 @@ func TestHealthComesFromRunningInstance(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	parts := newShared(logger, nil)
 	before := func() bool { return true }
-	parts.healthy.Store(&before)
+	parts.healthFunc.Store(&before)
 	gone := errors.New("socket gone")
 	backend := proxiers.Component{Name: "new", New: func(context.Context, proxiers.Env) (proxiers.Proxier, error) {
-		if parts.healthy.Load() != &before {
+		if parts.healthFunc.Load() != &before {
 			t.Error("an instance without stages is asked for the health")
 		}
 		return nil, gone
@@ -40,7 +40,7 @@ func TestHealthComesFromRunningInstance(t *testing.T) {
 	_, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
 		Logger: logger, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 	})
-	if !errors.Is(err, gone) || parts.healthy.Load() != &before {
+	if !errors.Is(err, gone) || parts.healthFunc.Load() != &before {
 		t.Errorf("error %v; the health is that of an instance that does not run", err)
 	}
 }
@@ -55,14 +55,14 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	parts := newShared(logger, nil)
 	var env proxiers.Env
-	next := func(before inForce) *instance {
+	next := func(before appliedPlan) *instance {
 		t.Helper()
 		backend := proxiers.Component{Name: "new", New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
 			env = e
 			return idle{}, nil
 		}}
 		i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
-			Logger: logger, InForce: before, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+			Logger: logger, AppliedPlan: before, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -73,19 +73,19 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 		}
 		return i
 	}
-	before := inForce{&plan.Plan{Node: &plan.Node{}}, "old"}
+	before := appliedPlan{&plan.Plan{Node: &plan.Node{}}, "old"}
 	var i *instance
 	for reload := range 3 {
 		if i = next(before); !env.Takeover {
 			t.Errorf("reload %d: the old backend serves, and the new one does not take over", reload+1)
 		}
-		before = i.inForce()
+		before = i.appliedPlan()
 		if before.plan == nil || before.backend != "old" {
 			t.Errorf("reload %d: in force is %+v", reload+1, before)
 		}
 	}
 	i.served.Store(true)
-	if before = i.inForce(); before.backend != "new" {
+	if before = i.appliedPlan(); before.backend != "new" {
 		t.Errorf("after the new one has served: in force is that of %s", before.backend)
 	}
 	if next(before); env.Takeover {

@@ -16,31 +16,31 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftovers removes the rules of Components that the configuration no longer enables: a previous backend after a reload
-// or a restart, or a disabled follower. The old rules stay until the configured backend has synced, so either the old
-// or the new rules apply to every connection.
+// leftoverCleaner removes the rules of Components that the configuration no longer enables: a previous backend after a
+// reload or a restart, or a disabled follower. The old rules stay until the configured backend has synced, so either
+// the old or the new rules apply to every connection.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
 // other backend's rules do not apply. All backends use the same masquerade mark.
-type leftovers struct {
+type leftoverCleaner struct {
 	logger *slog.Logger
 	env    proxiers.Env
 	// backend is the configured backend. previousBackend is the backend before this reload, or "" if the reload did not
 	// change the backend.
-	backend, before string
-	// synced receives a value after each full sync.
-	synced chan struct{}
+	backend, previousBackend string
+	// syncSignal receives a value after each full sync.
+	syncSignal chan struct{}
 
-	mu sync.Mutex
-	of []leftover // components lists the Components that may still have rules
+	mu         sync.Mutex
+	components []leftover // components lists the Components that may still have rules
 }
 
 // leftover is a Component that still has rules.
 type leftover struct {
 	proxiers.Component
 	// err is the error of the last cleanup, and failingSince is the time of the first failure.
-	err     error
-	failing time.Time
+	err          error
+	failingSince time.Time
 }
 
 const (
@@ -50,58 +50,58 @@ const (
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftovers returns a leftoverCleaner for the Components in list. before may equal backend.
-func newLeftovers(list []proxiers.Component, env proxiers.Env, backend, before string) *leftovers {
-	l := &leftovers{logger: env.Logger, env: env, backend: backend, synced: make(chan struct{}, 1)}
+// newLeftoverCleaner returns a leftoverCleaner for the Components in list. before may equal backend.
+func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, before string) *leftoverCleaner {
+	l := &leftoverCleaner{logger: env.Logger, env: env, backend: backend, syncSignal: make(chan struct{}, 1)}
 	for _, c := range list {
-		l.of = append(l.of, leftover{Component: c})
+		l.components = append(l.components, leftover{Component: c})
 	}
 	if before != backend {
-		l.before = before
+		l.previousBackend = before
 	}
 	return l
 }
 
 // noteFull notifies run of a full sync without blocking.
-func (l *leftovers) noteFull() {
+func (l *leftoverCleaner) noteFull() {
 	select {
-	case l.synced <- struct{}{}:
+	case l.syncSignal <- struct{}{}:
 	default:
 	}
 }
 
 // run removes the unused rules after the first full sync. run tries again after cleanupRetry and after each full sync,
 // until all unused rules are gone or ctx is done.
-func (l *leftovers) run(ctx context.Context) {
+func (l *leftoverCleaner) run(ctx context.Context) {
 	var retry <-chan time.Time
-	switching := l.switching()
+	switching := l.isSwitching()
 	for l.pending() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.synced:
+		case <-l.syncSignal:
 		case <-retry:
 		}
 		l.remove(ctx)
-		if switching && !l.switching() && ctx.Err() == nil {
+		if switching && !l.isSwitching() && ctx.Err() == nil {
 			switching = false
-			l.logger.Info("backend switched", "from", l.before, "to", l.backend)
+			l.logger.Info("backend switched", "from", l.previousBackend, "to", l.backend)
 		}
 		retry = time.After(cleanupRetry)
 	}
 }
 
-func (l *leftovers) pending() bool { return len(l.list()) > 0 }
+func (l *leftoverCleaner) pending() bool { return len(l.list()) > 0 }
 
 // list returns the Components that may still have rules. Callers must not modify the slice.
-func (l *leftovers) list() []leftover {
+func (l *leftoverCleaner) list() []leftover {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.of
+	return l.components
 }
 
 // remove tries to remove the rules of each Component, and keeps each Component that still has rules.
-func (l *leftovers) remove(ctx context.Context) {
+func (l *leftoverCleaner) remove(ctx context.Context) {
 	var left []leftover
 	for _, c := range l.list() {
 		after, removed := l.cleanUp(ctx, c)
@@ -114,12 +114,12 @@ func (l *leftovers) remove(ctx context.Context) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of = left
+	l.components = left
 }
 
 // cleanUp tries once to remove the rules of a Component. cleanUp logs an error only if the error differs from the
 // previous error.
-func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
+func (l *leftoverCleaner) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	err := c.Cleanup(limited, l.env)
@@ -132,7 +132,7 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 		return leftover{}, true
 	}
 	if c.err == nil {
-		c.failing = time.Now()
+		c.failingSince = time.Now()
 	}
 	if c.err == nil || c.err.Error() != err.Error() {
 		logger.Error("rules of an unused component not removed, retrying", "message_id", messageid.LeftoversNotRemoved,
@@ -142,23 +142,23 @@ func (l *leftovers) cleanUp(ctx context.Context, c leftover) (after leftover, re
 	return c, false
 }
 
-// switching reports whether a reload changed the backend and the previous backend still has rules.
-func (l *leftovers) switching() bool { return l.before != "" && l.pending() }
+// isSwitching reports whether a reload changed the backend and the previous backend still has rules.
+func (l *leftoverCleaner) isSwitching() bool { return l.previousBackend != "" && l.pending() }
 
 // faults returns a fault if a cleanup failed, or if a backend switch is incomplete.
-func (l *leftovers) faults() []fault.Fault {
+func (l *leftoverCleaner) faults() []fault.Fault {
 	cond := fault.Fault{ID: "leftovers", Severity: fault.Warning}
 	of := l.list()
 	if i := slices.IndexFunc(of, func(c leftover) bool { return c.err != nil }); i >= 0 {
-		cond.Since = of[i].failing
+		cond.Since = of[i].failingSince
 		cond.Message = fmt.Sprintf("Edgeway could not remove the rules of %s, which is not configured. "+
 			"These rules can send connections to removed endpoints: %v",
 			of[i].Name, of[i].err)
 		return []fault.Fault{cond}
 	}
-	if l.switching() {
+	if l.isSwitching() {
 		cond.Message = fmt.Sprintf("The backend is being switched: the rules of %s stay until %s has "+
-			"programmed the kernel", l.before,
+			"programmed the kernel", l.previousBackend,
 			l.backend)
 		return []fault.Fault{cond}
 	}
@@ -168,11 +168,11 @@ func (l *leftovers) faults() []fault.Fault {
 // Cleanup removes the rules of all backends and followers, whether or not they are configured.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
-	all := followers(cfg, proxiers.Component{}, shared{})
+	all := followers(cfg, proxiers.Component{}, sharedComponents{})
 	for i := range all {
-		all[i].on = false
+		all[i].enabled = false
 	}
-	for _, c := range unused(Backends(), "", all) {
+	for _, c := range unusedComponents(Backends(), "", all) {
 		err := c.Cleanup(ctx, cleanupEnv(cfg, logger.With("component", c.Name)))
 		if err != nil && !errors.Is(err, proxiers.ErrUnsupported) {
 			errs = append(errs, fmt.Errorf("%s: %w", c.Name, err))

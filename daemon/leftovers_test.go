@@ -40,13 +40,13 @@ func (f *fakeBackends) component(name string) proxiers.Component {
 func TestPickResolvesAlias(t *testing.T) {
 	f := &fakeBackends{}
 	for name, want := range map[string]string{"nftables": "nftables", "alias": "variant-b"} {
-		if got, err := pick(t.Context(), f.list(), name); err != nil || got.Name != want {
+		if got, err := resolveBackend(t.Context(), f.list(), name); err != nil || got.Name != want {
 			t.Errorf("%s: %s, %v; want %s", name, got.Name, err, want)
 		}
 	}
 	f.fail = map[string]error{"alias": errors.New("no program")}
 	for _, name := range []string{"alias", "none"} {
-		if got, err := pick(t.Context(), f.list(), name); err == nil {
+		if got, err := resolveBackend(t.Context(), f.list(), name); err == nil {
 			t.Errorf("%s is taken for %q", name, got.Name)
 		}
 	}
@@ -56,7 +56,7 @@ func TestUnusedComponents(t *testing.T) {
 	f := &fakeBackends{}
 	followers := []follower{
 		{Component: f.component("flowtable")},
-		{Component: f.component("other"), on: true},
+		{Component: f.component("other"), enabled: true},
 		{Component: proxiers.Component{Name: "leaves nothing"}},
 	}
 	for backend, want := range map[string]string{
@@ -66,7 +66,7 @@ func TestUnusedComponents(t *testing.T) {
 		"":          "nftables variant-a variant-b flowtable",
 	} {
 		var names []string
-		for _, c := range unused(f.list(), backend, followers) {
+		for _, c := range unusedComponents(f.list(), backend, followers) {
 			names = append(names, c.Name)
 		}
 		if got := strings.Join(names, " "); got != want {
@@ -79,7 +79,7 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{fail: map[string]error{"variant-a": proxiers.ErrUnsupported, "variant-b": errors.New("lock is held")}}
 		var log strings.Builder
-		l := newLeftovers(unused(f.list(), "nftables", nil), env(&log), "nftables", "variant-b")
+		l := newLeftoverCleaner(unusedComponents(f.list(), "nftables", nil), env(&log), "nftables", "variant-b")
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
@@ -88,7 +88,7 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 
 		synctest.Wait()
 		l.says(t, "the rules of variant-b stay until nftables has programmed the kernel")
-		if len(f.cleaned) > 0 || !l.switching() {
+		if len(f.cleaned) > 0 || !l.isSwitching() {
 			t.Fatalf("cleaned up after %v before the first full sync", f.cleaned)
 		}
 
@@ -96,7 +96,7 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 		synctest.Wait()
 		l.says(t, "could not remove the rules of variant-b, which is not configured", "lock is held")
 		since := l.faults()[0].Since
-		if !slices.Equal(f.cleaned, []string{"variant-a", "variant-b"}) || !l.switching() {
+		if !slices.Equal(f.cleaned, []string{"variant-a", "variant-b"}) || !l.isSwitching() {
 			t.Errorf("cleaned up after %v, want both", f.cleaned)
 		}
 		if !strings.Contains(log.String(), "lock is held") || strings.Contains(log.String(), "variant-a") {
@@ -117,7 +117,7 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 		l.pending() // the lock in pending makes the assignment visible to the next attempt
 		time.Sleep(time.Second)
 		<-ended // no other full sync is necessary
-		if c := l.faults(); len(c) > 0 || l.switching() || len(f.cleaned) != 4 {
+		if c := l.faults(); len(c) > 0 || l.isSwitching() || len(f.cleaned) != 4 {
 			t.Errorf("at the end: %v, cleaned up after %v", c, f.cleaned)
 		}
 		if !strings.Contains(log.String(), `msg="backend switched" from=variant-b to=nftables`) {
@@ -132,7 +132,7 @@ func env(log io.Writer) proxiers.Env {
 	return proxiers.Env{Logger: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-func (l *leftovers) says(t *testing.T, words ...string) {
+func (l *leftoverCleaner) says(t *testing.T, words ...string) {
 	t.Helper()
 	got := fmt.Sprint(l.faults())
 	for _, w := range words {
@@ -147,8 +147,8 @@ func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}
 		for _, before := range []string{"", "nftables"} {
-			l := newLeftovers(unused(f.list(), "nftables", nil), env(io.Discard), "nftables", before)
-			if c := l.faults(); len(c) > 0 || l.switching() {
+			l := newLeftoverCleaner(unusedComponents(f.list(), "nftables", nil), env(io.Discard), "nftables", before)
+			if c := l.faults(); len(c) > 0 || l.isSwitching() {
 				t.Errorf("before %q: %v", before, c)
 			}
 			l.noteFull()
@@ -165,7 +165,7 @@ func TestInterruptedLeftoverCleanupIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var log strings.Builder
-		l := newLeftovers([]proxiers.Component{{Name: "slow", Cleanup: func(ctx context.Context, _ proxiers.Env) error {
+		l := newLeftoverCleaner([]proxiers.Component{{Name: "slow", Cleanup: func(ctx context.Context, _ proxiers.Env) error {
 			cancel()
 			return ctx.Err()
 		}}}, env(&log), "nftables", "slow")

@@ -47,7 +47,7 @@ func TestGroupMemory(t *testing.T) {
 
 // The memory limit of a small host allows many ordinary Services, each with one port, one address and five endpoints.
 func TestBudget(t *testing.T) {
-	xtables, err := pick(t.Context(), Backends(), "iptables-nft")
+	xtables, err := resolveBackend(t.Context(), Backends(), "iptables-nft")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exported maps each metric that the daemon exports with any backend to the metric's labels.
-func exported(t *testing.T) map[string][]string {
+// exportedMetrics maps each metric that the daemon exports with any backend to the metric's labels.
+func exportedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
 	pattern := regexp.MustCompile(`^Desc\{fqName: "([a-z0-9_]+)".*variableLabels: \{(.*)\}\}$`)
@@ -76,7 +76,7 @@ func describe(t *testing.T, backend proxiers.Component) (descs []*prometheus.Des
 // The shipped alerts, their unit tests and the dashboard must use only metrics and labels that the daemon exports.
 // Prometheus accepts any metric name, and an alert on a nonexistent metric never fires.
 func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
-	known := exported(t)
+	known := exportedMetrics(t)
 	named := regexp.MustCompile(`\b((?:edgeway|kubeproxy|process|go)_[a-z0-9_]+)(?:\{([^}]*)\})?`)
 	label := regexp.MustCompile(`([a-z_]+) *=`)
 	for _, path := range []string{examples + "/alerts.yaml", examples + "/dashboard.json", "testdata/alerts_test.yaml"} {

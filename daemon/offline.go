@@ -22,11 +22,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// foresee returns the plan that a daemon would compute if it started now and could not reach its API server. files is
-// the status of the manifests. predictPlan reads the last-known state, the manifests and this host's network settings.
-// predictPlan changes nothing and opens no connections. predictPlan does not need the kubeconfig, which may be a
-// credential that exists only while the service runs.
-func foresee(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
+// predictPlan returns the plan that a daemon would compute if it started now and could not reach its API server. files
+// is the status of the manifests. predictPlan reads the last-known state, the manifests and this host's network
+// settings. predictPlan changes nothing and opens no connections. predictPlan does not need the kubeconfig, which may
+// be a credential that exists only while the service runs.
+func predictPlan(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
 		return state, files, err
@@ -87,10 +87,10 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 // contested ports in the last-known state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
-	if objects, before, err := lastknown.Peek(savedFilesDir(cfg)); err == nil {
-		held, o.Known = before, func() ([]source.Object, bool) { return objects, true }
+	if objects, before, err := lastknown.Peek(fileStoreDir(cfg)); err == nil {
+		held, o.KnownObjects = before, func() ([]source.Object, bool) { return objects, true }
 	}
-	if status = file.Read(o, sink); !status.Synced && o.Known == nil {
+	if status = file.Read(o, sink); !status.Synced && o.KnownObjects == nil {
 		err = fmt.Errorf("source %s: %s", fileLayer, status.Fault.Message)
 	}
 	return held, status, err
@@ -100,11 +100,11 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 // MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the API server's addresses and
 // the owners of ports that several Services request.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {
-	s, err := newSources(cfg, logger, Outside{})
+	s, err := newSources(cfg, logger, Overrides{})
 	if err != nil {
 		return nil, nil, err
 	}
-	s.aside = true
+	s.ignoreStores = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
 			logger.Warn("cannot read last-known state, plan may differ", "error", err)
@@ -130,7 +130,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	if !ok {
 		return nil, nil, errors.New("the sources have not listed all objects")
 	}
-	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.held)).Plan(snap, node.Host(), nil)
+	p, problems := planner.New(plannerOptions(cfg, families(cfg), s.savedOwners)).Plan(snap, node.Host(), nil)
 	return p, slices.Concat(s.unread(), snap.Problems, problems), nil
 }
 
@@ -139,7 +139,7 @@ func (s *sources) unread() []fault.Fault {
 		return nil
 	}
 	return []fault.Fault{
-		fault.New(source.ObjectFault, fault.Warning, "", "%s", s.file.Status().Fault.Message).Of("source.file.paths"),
+		fault.New(source.ObjectFaultID, fault.Warning, "", "%s", s.file.Status().Fault.Message).WithName("source.file.paths"),
 	}
 }
 

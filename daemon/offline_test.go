@@ -28,13 +28,13 @@ func TestForeseePlansFromManifests(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Source.File.Paths = []string{filepath.Join(dir, "web.yaml")}
-	if _, _, err := foresee(cfg); err == nil || !strings.Contains(err.Error(), "web.yaml") {
+	if _, _, err := predictPlan(cfg); err == nil || !strings.Contains(err.Error(), "web.yaml") {
 		t.Errorf("manifests that are not there: %v", err)
 	}
 	if err := os.WriteFile(cfg.Source.File.Paths[0], []byte(webManifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	state, _, err := foresee(cfg)
+	state, _, err := predictPlan(cfg)
 	if err != nil || len(state.Plan.Services) != 1 || state.Plan.Services[0].Name.String() != "shop/web/TCP" {
 		t.Errorf("%+v, %v", state.Plan, err)
 	}
@@ -44,7 +44,7 @@ func TestForeseeWithoutLastKnownState(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.Kube.Kubeconfig = "/nonexistent/kubeconfig" // predictPlan does not read the kubeconfig
 	cfg.Source.LastKnown.Directory = filepath.Join(t.TempDir(), "state")
-	if _, _, err := foresee(cfg); err == nil || !strings.Contains(err.Error(), "last-known state") {
+	if _, _, err := predictPlan(cfg); err == nil || !strings.Contains(err.Error(), "last-known state") {
 		t.Errorf("no state: %v", err)
 	}
 }

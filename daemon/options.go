@@ -24,7 +24,7 @@ import (
 func plannerOptions(cfg *config.Config, families []plan.Family, held func() []source.Holding) planner.Options {
 	return planner.Options{
 		Node: cfg.Node, Proxy: cfg.Proxy, FastPath: cfg.FastPath, Families: families,
-		OwnRoutes: cfg.Routes.Services != config.RoutesNever, OwnPorts: ownPorts(cfg), Held: held,
+		OwnRoutes: cfg.Routes.Services != config.RoutesNever, OwnPorts: ownPorts(cfg), SavedOwners: held,
 	}
 }
 
@@ -142,7 +142,7 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 		}
 		for dir := filepath.Join(top, parts[2]); strings.HasPrefix(dir, top); dir = filepath.Dir(dir) {
 			for _, file := range files {
-				if n, found := memoryFile(filepath.Join(dir, file)); found && (!ok || n < limit) {
+				if n, found := readMemoryLimit(filepath.Join(dir, file)); found && (!ok || n < limit) {
 					limit, ok = n, true
 				}
 			}
@@ -151,15 +151,16 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// unlimited is a threshold between the memory of any machine and the value that cgroup v1 reports for no limit.
-const unlimited = 1 << 50
+// unlimitedThreshold is a threshold between the memory of any machine and the value that cgroup v1 reports for no
+// limit.
+const unlimitedThreshold = 1 << 50
 
-// memoryFile reads a memory limit from a file. The text "max" means that there is no limit.
-func memoryFile(path string) (n int64, ok bool) {
+// readMemoryLimit reads a memory limit from a file. The text "max" means that there is no limit.
+func readMemoryLimit(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return 0, false
 	}
 	n, err = strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	return n, err == nil && n > 0 && n < unlimited
+	return n, err == nil && n > 0 && n < unlimitedThreshold
 }

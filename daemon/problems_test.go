@@ -32,7 +32,7 @@ func TestProblemIsLoggedOnce(t *testing.T) {
 	if n := lines(); n != 0 {
 		t.Errorf("%d lines for problems that are known", n)
 	}
-	l.ignored = []string{"object"}
+	l.ignoredIDs = []string{"object"}
 	l.note([]fault.Fault{a}, []fault.Fault{b, {ID: "object", Severity: fault.Notice}})
 	if n := lines(); n != 0 {
 		t.Errorf("%d lines for an ignored notice", n)

@@ -13,7 +13,7 @@ import (
 
 func TestRemovedKeysAreLoggedAsWarnings(t *testing.T) {
 	t.Parallel()
-	keys := []config.Removed{
+	keys := []config.RemovedKey{
 		{File: "/e.toml", Line: 3, Key: "proxy.x", Replacement: "a constant"},
 		{File: "/e.toml", Line: 5, Key: "proxy.z"},
 		{File: "/conf.d/a.toml", Line: 1, Key: "proxy.y"},
@@ -21,7 +21,7 @@ func TestRemovedKeysAreLoggedAsWarnings(t *testing.T) {
 	var log bytes.Buffer
 	logRemovedKeys(slog.New(slog.NewTextHandler(&log, nil)), keys)
 	var faults []string
-	for _, f := range (&Core{cfg: &config.Config{Removed: keys}}).removedKeys() {
+	for _, f := range (&Core{cfg: &config.Config{RemovedKeys: keys}}).removedKeyFaults() {
 		if f.ID != "removed-key" || f.Severity != fault.Warning || f.Fix == "" {
 			t.Errorf("fault %+v", f)
 		}

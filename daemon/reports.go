@@ -32,33 +32,33 @@ func (i *instance) controlOptions() control.Options {
 		Socket: i.cfg.Control.Socket,
 		Logger: i.logger,
 		Status: i.status,
-		State:  func() pipeline.State { return shown(i.pipeline.State(), i.cfg.Doctor.Ignore) },
+		State:  func() pipeline.State { return filterState(i.pipeline.State(), i.cfg.Doctor.Ignore) },
 		Facts:  i.facts,
 		Lookups: control.Lookups{
-			Gaps:    gaps(i.component, followers(i.cfg, i.component, i.opts.Shared)),
-			NextHop: nodeinfo.LookupRoute,
-			Out:     func(sp *plan.ServicePort) []string { return i.checks.out(i.pipeline.State(), sp) },
+			Gaps:         gapFunc(i.component, followers(i.cfg, i.component, i.opts.Shared)),
+			NextHop:      nodeinfo.LookupRoute,
+			DescribeDead: func(sp *plan.ServicePort) []string { return i.checks.describeDead(i.pipeline.State(), sp) },
 			FastPath: func(sp *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
-				return i.fastPath().of(sp, origin, hops)
+				return i.fastPath().explain(sp, origin, hops)
 			},
 			Path:   i.path,
 			Faults: i.freshFaults,
 		},
-		Place:       i.sources.place,
-		Dead:        i.checks.dead,
-		Connections: i.connections,
-		Reload:      i.opts.Reload,
+		Place:         i.sources.place,
+		DeadEndpoints: i.checks.dead,
+		Connections:   i.connections,
+		Reload:        i.opts.Reload,
 	}
 }
 
-// lookTime limits the time for examining the host before an explanation.
-const lookTime = 5 * time.Second
+// examineTimeout limits the time for examining the host before an explanation.
+const examineTimeout = 5 * time.Second
 
 // freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
 func (i *instance) freshFaults() []fault.Fault {
-	ctx, cancel := context.WithTimeout(context.Background(), lookTime)
+	ctx, cancel := context.WithTimeout(context.Background(), examineTimeout)
 	defer cancel()
-	i.rounds.Now(ctx)
+	i.rounds.RunNow(ctx)
 	return i.health.Faults()
 }
 
@@ -89,18 +89,18 @@ func (i *instance) shortcut() []string {
 }
 
 func (i *instance) status() control.Status {
-	s := control.NewStatus(shown(i.pipeline.State(), i.cfg.Doctor.Ignore), i.health.Report())
+	s := control.NewStatus(filterState(i.pipeline.State(), i.cfg.Doctor.Ignore), i.health.Report())
 	s.Version, s.Revision, s.Started, s.Config = i.opts.Version, i.opts.Revision, i.opts.Started, i.opts.ConfigPath
 	s.Zone, s.Ignored = cmp.Or(i.cfg.Node.Zone, s.Zone), i.cfg.Doctor.Ignore
-	s.Sources, s.LastKnown, s.Checks = i.sources.status(), i.lastKnown(), i.checks.status()
+	s.Sources, s.LastKnown, s.Checks = i.sources.status(), i.lastKnownState(), i.checks.status()
 	s.FastPath, s.Shortcut = i.fastPath().status(), i.shortcut()
 	return s
 }
 
-// lastKnown describes the saved state that Edgeway serves if the API server has not responded since the start, or if
-// some manifests are unreadable.
-func (i *instance) lastKnown() control.LastKnown {
-	at, serving := i.sources.lastKnown()
+// lastKnownState describes the saved state that Edgeway serves if the API server has not responded since the start, or
+// if some manifests are unreadable.
+func (i *instance) lastKnownState() control.LastKnown {
+	at, serving := i.sources.lastKnownState()
 	return control.LastKnown{Serving: serving, SavedAt: at}
 }
 
@@ -114,10 +114,10 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 	return out
 }
 
-func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFault && f.Object.Kind == "" }
+func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFaultID && f.Object.Kind == "" }
 
-// shown returns the state without the faults of planFaults and without ignored notices.
-func shown(s pipeline.State, ignored []string) pipeline.State {
+// filterState returns the state without the faults of planFaults and without ignored notices.
+func filterState(s pipeline.State, ignored []string) pipeline.State {
 	hidden := func(f fault.Fault) bool { return isOfHost(f) || f.Ignored(ignored) }
 	if slices.ContainsFunc(s.PlanProblems, hidden) {
 		s.PlanProblems = slices.DeleteFunc(slices.Clone(s.PlanProblems), hidden)
@@ -127,7 +127,7 @@ func shown(s pipeline.State, ignored []string) pipeline.State {
 
 // connections returns the numbers of new connections, or nil if Edgeway does not count connections.
 func (i *instance) connections() map[proxiers.Frontends]uint64 {
-	p := i.pipeline.State().InForce
+	p := i.pipeline.State().AppliedPlan
 	if _, ok := i.stages[0].Applier.(proxiers.Counter); !ok || !i.cfg.Metrics.Services || p == nil {
 		return nil
 	}
@@ -151,9 +151,9 @@ func (i *instance) metricsOptions() metrics.Options {
 		Version: i.opts.Version, Revision: i.opts.Revision,
 		Backend: i.component.Name, Mode: proxyMode(i.component.Name), Families: i.families,
 		State: i.pipeline.State, Tracker: i.sources.tracker.Stats, Sources: i.sources.list(),
-		SavedAt:  func() time.Time { return i.lastKnown().SavedAt },
+		SavedAt:  func() time.Time { return i.lastKnownState().SavedAt },
 		Expiries: i.sources.expiries, Faults: i.health.IDs,
-		Panicked: func(err error) { i.parts.Record("metrics", err) }, Connections: i.connections,
+		OnPanic: func(err error) { i.parts.Record("metrics", err) }, Connections: i.connections,
 	}
 	for _, s := range i.stages {
 		if c, ok := s.Applier.(prometheus.Collector); ok {
@@ -190,33 +190,34 @@ func (i *instance) shownFaults() []fault.Fault {
 // NewFaultLog returns a FaultLog with a separate Damper, so changes to many Services cannot suppress log lines about
 // faults.
 func NewFaultLog(logger *slog.Logger) *health.FaultLog {
-	return health.NewFaultLog(journal.NewDamper(logger), haveOwnLines()...)
+	return health.NewFaultLog(journal.NewDamper(logger), separatelyLoggedIDs()...)
 }
 
-// haveOwnLines returns the IDs of the faults that other components log with one line for each object, endpoint or port.
-func haveOwnLines() []string {
+// separatelyLoggedIDs returns the IDs of the faults that other components log with one line for each object, endpoint
+// or port.
+func separatelyLoggedIDs() []string {
 	return []string{
 		planner.NoEndpointID, proxiers.PortFault, proxiers.FastPathFault, "shortcut", "endpoint-checks", "panic",
 		"removed-key", "fallback", "leftovers",
 	}
 }
 
-// removedKeys returns a warning for each file that sets removed keys. The fix, "edgeway config check", names the keys
-// that replace the removed keys.
-func (c *Core) removedKeys() (out []fault.Fault) {
-	for _, r := range c.cfg.Removed {
+// removedKeyFaults returns a warning for each file that sets removed keys. The fix, "edgeway config check", names the
+// keys that replace the removed keys.
+func (c *Core) removedKeyFaults() (out []fault.Fault) {
+	for _, r := range c.cfg.RemovedKeys {
 		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
 		if last := len(out) - 1; last >= 0 && out[last].Object.Name == r.File {
 			out[last].Message += ", " + key
 			continue
 		}
 		out = append(out, fault.New("removed-key", fault.Warning, "edgeway config check",
-			"removed keys are ignored: %s", key).Of(r.File))
+			"removed keys are ignored: %s", key).WithName(r.File))
 	}
 	return out
 }
 
-func logRemovedKeys(logger *slog.Logger, keys []config.Removed) {
+func logRemovedKeys(logger *slog.Logger, keys []config.RemovedKey) {
 	for _, r := range keys {
 		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key,
 			"replacement", r.Replacement)
@@ -241,13 +242,13 @@ func (i *instance) fastPath() *fastPath {
 	return f
 }
 
-// missing returns the reason why an enabled fast path does not work, or "" if the fast path works or is disabled.
-func (f *fastPath) missing() string {
+// failureReason returns the reason why an enabled fast path does not work, or "" if the fast path works or is disabled.
+func (f *fastPath) failureReason() string {
 	switch {
 	case !f.cfg.Enabled:
 		return ""
-	case f.backend.Traits.NoFastPath != "":
-		return fmt.Sprintf("not with the backend %s: %s", f.backend.Name, f.backend.Traits.NoFastPath)
+	case f.backend.Traits.NoFastPathReason != "":
+		return fmt.Sprintf("not with the backend %s: %s", f.backend.Name, f.backend.Traits.NoFastPathReason)
 	case f.offloader == nil:
 		return ""
 	}
@@ -263,7 +264,7 @@ func (f *fastPath) missing() string {
 
 // faults returns a warning if the fast path is enabled but does not work.
 func (f *fastPath) faults() []fault.Fault {
-	why := f.missing()
+	why := f.failureReason()
 	if why == "" {
 		return nil
 	}
@@ -279,7 +280,7 @@ const fastPathTime = 5 * time.Second
 
 // status returns the fast-path section of "edgeway status", or nil if the fast path is not in use.
 func (f *fastPath) status() *control.StatusFastPath {
-	if !f.cfg.Enabled || f.offloader == nil || f.missing() != "" {
+	if !f.cfg.Enabled || f.offloader == nil || f.failureReason() != "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), fastPathTime)
@@ -291,10 +292,10 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// of returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules. The
+// explain returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules. The
 // parameter hops holds the next hops to the client and to the endpoints.
-func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
-	missing := f.missing()
+func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
+	missing := f.failureReason()
 	switch {
 	case !f.cfg.Enabled && !svc.LongLived:
 		return ""
@@ -319,30 +320,30 @@ func (f *fastPath) of(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo
 	return "yes, after the first reply"
 }
 
-// viewer returns the function that describes the instance to systemd.
-func (i *instance) viewer() func() sdunit.View {
+// newView returns the function that describes the instance to systemd.
+func (i *instance) newView() func() sdunit.View {
 	var counted *plan.Plan
 	var counts pipeline.Counts
 	return func() sdunit.View {
 		s := i.pipeline.State()
-		if s.InForce != counted {
-			counted, counts = s.InForce, pipeline.Count(s.InForce)
+		if s.AppliedPlan != counted {
+			counted, counts = s.AppliedPlan, pipeline.Count(s.AppliedPlan)
 		}
-		status := statusText(&s, counts, i.health.Report(), i.lastKnown(), i.sources.list())
+		status := statusText(&s, counts, i.health.Report(), i.lastKnownState(), i.sources.list())
 		return sdunit.View{
-			Status: i.component.Name + ": " + status, Served: served(&s), Settled: settled(&s, i.leftovers.switching()),
+			Status: i.component.Name + ": " + status, Programmed: isServing(&s), ReloadDone: reloadDone(&s, i.leftovers.isSwitching()),
 		}
 	}
 }
 
-// served reports whether the backend has synced and no follower is waiting for its first sync. isServing considers the
-// followers, because they listen on loopback and serve health checks.
-func served(s *pipeline.State) bool {
+// isServing reports whether the backend has synced and no follower is waiting for its first sync. isServing considers
+// the followers, because they listen on loopback and serve health checks.
+func isServing(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }
 	return s.Synced() && !slices.ContainsFunc(s.Followers, waiting)
 }
 
-func settled(s *pipeline.State, switching bool) bool {
+func reloadDone(s *pipeline.State, switching bool) bool {
 	return !s.Backend.LastSync.IsZero() && !switching || s.Backend.Err != ""
 }
 
@@ -362,11 +363,11 @@ func statusText(
 		parts = append(parts, "last-known state, saved "+age(saved.SavedAt)+" ago")
 	}
 	for _, src := range sources {
-		if st := src.Status(); st.Faulty() {
+		if st := src.Status(); st.IsFaulty() {
 			parts = append(parts, sourceText(src.Name(), st))
 		}
 	}
-	if fault.Worst(r.Faults) > fault.Notice && !strings.HasPrefix(r.Faults[0].ID, "source-") {
+	if fault.WorstSeverity(r.Faults) > fault.Notice && !strings.HasPrefix(r.Faults[0].ID, "source-") {
 		parts = append(parts, r.Summary())
 	}
 	return strings.Join(parts, "; ")

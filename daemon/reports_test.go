@@ -24,19 +24,19 @@ import (
 // A plan problem that breaks connections is a host fault, and the status does not list it among the other problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
-	ignored := fault.Fault{ID: source.ObjectFault, Severity: fault.Notice, Message: "a refused address"}
-	state := pipeline.State{PlanProblems: []fault.Fault{breaks, ignored, {ID: source.ObjectFault, Severity: fault.Warning, Message: "another"}}}
+	ignored := fault.Fault{ID: source.ObjectFaultID, Severity: fault.Notice, Message: "a refused address"}
+	state := pipeline.State{PlanProblems: []fault.Fault{breaks, ignored, {ID: source.ObjectFaultID, Severity: fault.Warning, Message: "another"}}}
 	if got := planFaults(state); !slices.Equal(got, []fault.Fault{breaks}) {
 		t.Errorf("faults %+v, want %+v", got, breaks)
 	}
-	if left := shown(state, []string{"object"}).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 3 {
+	if left := filterState(state, []string{"object"}).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 3 {
 		t.Errorf("problems beside the condition: %v of %v", left, state.PlanProblems)
 	}
 }
 
 // A port that another program uses is a problem if a Service needs it, but only a warning if the daemon needs it.
 func TestPortInUseFaults(t *testing.T) {
-	var own servers
+	var own serverFaults
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
 	own.note("metrics.address", "127.0.0.1:10249", inUse)
 	own.note("health.address", ":10256", inUse)
@@ -47,16 +47,16 @@ func TestPortInUseFaults(t *testing.T) {
 		t.Errorf("those of the daemon: %+v", got)
 	}
 	own.note("metrics.address", "127.0.0.1:10249", nil)
-	port := proxiers.Unserved(fault.Problem, netip.MustParseAddrPort("127.0.0.1:30080"), "a/web/TCP", inUse)
+	port := proxiers.NewPortFault(fault.Problem, netip.MustParseAddrPort("127.0.0.1:30080"), "a/web/TCP", inUse)
 	all := append(slices.Repeat([]fault.Fault{port}, 13), own.faults()...)
-	got = fault.Bounded(all)
+	got = fault.Truncate(all)
 	if len(got) != 10+1 || got[0].Severity != fault.Problem ||
 		got[0].String() != "a/web/TCP: Edgeway does not serve 127.0.0.1:30080: address already in use" ||
 		!strings.HasSuffix(got[10-1].Message, "; and 3 more such faults") ||
 		got[10].Severity != fault.Warning {
 		t.Errorf("with those of Services: %+v", got)
 	}
-	got = fault.Bounded(all[:10])
+	got = fault.Truncate(all[:10])
 	if len(got) != 10 || strings.Contains(got[10-1].Message, "more") {
 		t.Errorf("no more than shown: %+v", got)
 	}
@@ -129,7 +129,7 @@ func TestStatusText(t *testing.T) {
 			inSync + "; degraded: Packets are not forwarded":          {faults: []fault.Fault{forward, lost}},
 			inSync + "; serving, but: Stage conntrack failed once: x": {faults: []fault.Fault{warning}},
 		} {
-			s := pipeline.State{InForce: &plan.Plan{}, Backend: pipeline.StageState{LastSync: ago(13 * time.Second)}}
+			s := pipeline.State{AppliedPlan: &plan.Plan{}, Backend: pipeline.StageState{LastSync: ago(13 * time.Second)}}
 			report := health.Report{Healthy: true, Faults: c.faults}
 			got := statusText(&s, pipeline.Counts{Services: 412, Endpoints: 1203}, report, c.saved, c.sources)
 			if got != want {
@@ -147,17 +147,17 @@ func TestStatusText(t *testing.T) {
 // READY=1 must wait for the followers, because a NodePort on loopback would otherwise refuse clients immediately after
 // the start.
 func TestServedWaitsForFollowers(t *testing.T) {
-	s := pipeline.State{InForce: &plan.Plan{}, Followers: []pipeline.StageState{
+	s := pipeline.State{AppliedPlan: &plan.Plan{}, Followers: []pipeline.StageState{
 		{Name: "conntrack", LastSync: time.Now()}, {Name: "localnodeport"},
 	}}
-	if served(&s) {
+	if isServing(&s) {
 		t.Error("ready before anybody listens on loopback")
 	}
 	s.Followers[1].Err = "no descriptors"
-	if !served(&s) {
+	if !isServing(&s) {
 		t.Error("not ready, but a failed follower must not delay readiness")
 	}
-	if s.InForce = nil; served(&s) {
+	if s.AppliedPlan = nil; isServing(&s) {
 		t.Error("ready before the first sync")
 	}
 }
@@ -165,15 +165,15 @@ func TestServedWaitsForFollowers(t *testing.T) {
 // A reload is done when the new configuration is in force and the rules of the previous backend are gone, or when the
 // new configuration fails.
 func TestSettled(t *testing.T) {
-	s := pipeline.State{InForce: &plan.Plan{}} // the plan of the previous configuration
-	if settled(&s, false) {
+	s := pipeline.State{AppliedPlan: &plan.Plan{}} // the plan of the previous configuration
+	if reloadDone(&s, false) {
 		t.Error("done before the first sync")
 	}
 	s.Backend.LastSync = time.Now()
-	if settled(&s, true) || !settled(&s, false) {
+	if reloadDone(&s, true) || !reloadDone(&s, false) {
 		t.Error("the switch of the backend makes no difference")
 	}
-	if s.Backend.Err = "x"; !settled(&s, true) {
+	if s.Backend.Err = "x"; !reloadDone(&s, true) {
 		t.Error("a failure is not the end")
 	}
 }

@@ -21,14 +21,14 @@ import (
 func (i *instance) serve(always func(part string, run func(context.Context))) {
 	start := func(s httpserve.Server) {
 		s.Logger = i.logger
-		s.Handler = i.answering(s.Name+" server", s.Handler)
-		s.Down = func(err error) { i.servers.note(s.Name+".address", s.Addr, err) }
+		s.Handler = i.recordPanics(s.Name+" server", s.Handler)
+		s.OnStateChange = func(err error) { i.servers.note(s.Name+".address", s.Addr, err) }
 		always(s.Name+" server", s.Run)
 	}
 	if addr := i.cfg.Health.Address; addr != "" {
 		start(httpserve.Server{
 			Name: "health", Addr: addr,
-			Handler: i.health.Handler(health.HandlerOptions{Families: i.families, Answered: i.metrics.HealthAnswered}),
+			Handler: i.health.Handler(health.HandlerOptions{Families: i.families, OnAnswer: i.metrics.RecordHealthAnswer}),
 		})
 	}
 	if addr := i.cfg.Metrics.Address; addr != "" {
@@ -42,14 +42,14 @@ func (i *instance) serve(always func(part string, run func(context.Context))) {
 	}
 }
 
-// servers holds the faults of the daemon's own servers, indexed by configuration key.
-type servers struct {
+// serverFaults holds the faults of the daemon's own servers, indexed by configuration key.
+type serverFaults struct {
 	mu   sync.Mutex
 	down map[string]fault.Fault
 }
 
 // note records the reason why a server is down, or removes the server's fault if err is nil.
-func (s *servers) note(key, address string, err error) {
+func (s *serverFaults) note(key, address string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -63,10 +63,10 @@ func (s *servers) note(key, address string, err error) {
 	if s.down == nil {
 		s.down = map[string]fault.Fault{}
 	}
-	s.down[key] = proxiers.Unserved(fault.Warning, at, key, err)
+	s.down[key] = proxiers.NewPortFault(fault.Warning, at, key, err)
 }
 
-func (s *servers) faults() (out []fault.Fault) {
+func (s *serverFaults) faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, key := range slices.Sorted(maps.Keys(s.down)) {
@@ -75,9 +75,9 @@ func (s *servers) faults() (out []fault.Fault) {
 	return out
 }
 
-// answering returns a handler that records panics in h, because net/http (Go 1.26) would write them only to its own
+// recordPanics returns a handler that records panics in h, because net/http (Go 1.26) would write them only to its own
 // log. A panic in h never terminates the daemon, because a client on another host could send a request that causes one.
-func (c *Core) answering(part string, h http.Handler) http.Handler {
+func (c *Core) recordPanics(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {
 			h.ServeHTTP(w, r)

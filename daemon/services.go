@@ -27,69 +27,70 @@ type serviceLog struct {
 	lines  *journal.Damper
 
 	mu sync.Mutex
-	// idle holds the Services that have a port without endpoints.
-	idle   map[tracker.Name]*idleService
-	snap   *tracker.Snapshot // snap is the snapshot of the last sync
-	plan   *plan.Plan
-	faults []fault.Fault // faults holds the faults of snap and plan, unless stale is true
-	stale  bool
-	// before is the plan that the previous instance left in the kernel. previousPlan becomes nil when the initial state
-	// is complete.
-	before *plan.Plan
-	// began is the time of the first sync, and starting reports whether the sources are still listing their objects.
-	began    time.Time
-	starting bool
+	// idleServices holds the Services that have a port without endpoints.
+	idleServices map[tracker.Name]*idleService
+	snap         *tracker.Snapshot // snap is the snapshot of the last sync
+	plan         *plan.Plan
+	faults       []fault.Fault // faults holds the faults of snap and plan, unless stale is true
+	stale        bool
+	// previousPlan is the plan that the previous instance left in the kernel. previousPlan becomes nil when the initial
+	// state is complete.
+	previousPlan *plan.Plan
+	// firstSyncTime is the time of the first sync, and starting reports whether the sources are still listing their
+	// objects.
+	firstSyncTime time.Time
+	starting      bool
 }
 
 type idleService struct {
-	since  time.Time        // since is zero if the port had no endpoint at the start
-	of     *tracker.Service // service is the Service that faults describes, or nil if faults is outdated
-	faults []fault.Fault
+	since   time.Time        // since is zero if the port had no endpoint at the start
+	service *tracker.Service // service is the Service that faults describes, or nil if faults is outdated
+	faults  []fault.Fault
 }
 
-// startTime is the time after the first sync during which Edgeway counts newly listed objects as initial state and does
-// not log them as changes.
-const startTime = time.Minute
+// startPeriod is the time after the first sync during which Edgeway counts newly listed objects as initial state and
+// does not log them as changes.
+const startPeriod = time.Minute
 
 func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan) *serviceLog {
-	return &serviceLog{logger: logger, lines: lines, before: before, idle: map[tracker.Name]*idleService{}}
+	return &serviceLog{logger: logger, lines: lines, previousPlan: before, idleServices: map[tracker.Name]*idleService{}}
 }
 
-// synced logs the Services that a backend sync changed.
-func (l *serviceLog) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.Synced) {
+// logSync logs the Services that a backend sync changed.
+func (l *serviceLog) logSync(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.stale = l.stale || !s.Unchanged || l.plan == nil
 	l.snap, l.plan = snap, p
 	first := s.Change.Prev == nil
 	if first {
-		l.began, l.starting = time.Now(), true
+		l.firstSyncTime, l.starting = time.Now(), true
 	}
-	if l.starting && time.Since(l.began) < startTime {
-		l.start(p)
+	if l.starting && time.Since(l.firstSyncTime) < startPeriod {
+		l.recordInitial(p)
 		if l.starting = !snap.Complete; first || snap.Complete {
 			l.summarize(s.Duration)
 		}
-		if snap.Complete && l.before != nil {
-			l.changed(proxiers.NewChange(l.before, p))
-			l.before = nil
+		if snap.Complete && l.previousPlan != nil {
+			l.logChange(proxiers.NewChange(l.previousPlan, p))
+			l.previousPlan = nil
 		}
 		return
 	}
-	l.changed(s.Change)
+	l.logChange(s.Change)
 }
 
-func (l *serviceLog) changed(c proxiers.Change) {
+func (l *serviceLog) logChange(c proxiers.Change) {
 	for _, name := range changedServices(c) {
-		l.note(name, c.Prev.Of(name.Namespace, name.Name), c.Next.Of(name.Namespace, name.Name))
+		l.note(name, c.Prev.FindService(name.Namespace, name.Name), c.Next.FindService(name.Namespace, name.Name))
 	}
 }
 
-// start records the Services without endpoints as the initial state, and logs nothing.
-func (l *serviceLog) start(p *plan.Plan) {
-	clear(l.idle)
-	for _, sp := range plan.WithoutEndpoint(p.Services) {
-		l.idle[serviceOf(sp)] = &idleService{}
+// recordInitial records the Services without endpoints as the initial state, and logs nothing.
+func (l *serviceLog) recordInitial(p *plan.Plan) {
+	clear(l.idleServices)
+	for _, sp := range plan.ServicePortsWithoutEndpoint(p.Services) {
+		l.idleServices[serviceOf(sp)] = &idleService{}
 	}
 }
 
@@ -112,14 +113,14 @@ func changedServices(c proxiers.Change) (names []tracker.Name) {
 }
 
 func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) {
-	idleBefore, idle := len(plan.WithoutEndpoint(before)), len(plan.WithoutEndpoint(after))
+	idleBefore, idle := len(plan.ServicePortsWithoutEndpoint(before)), len(plan.ServicePortsWithoutEndpoint(after))
 	switch {
 	case idle == 0:
-		delete(l.idle, name)
-	case idleBefore == 0 || l.idle[name] == nil:
-		l.idle[name] = &idleService{since: time.Now()}
+		delete(l.idleServices, name)
+	case idleBefore == 0 || l.idleServices[name] == nil:
+		l.idleServices[name] = &idleService{since: time.Now()}
 	default:
-		l.idle[name].of = nil
+		l.idleServices[name].service = nil
 	}
 	service := name.Namespace + "/" + name.Name
 	log := func(id, message string) {
@@ -137,9 +138,9 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unserved returns a Notice for each port without endpoints, starting with the latest Notice. unservedPortFaults
-// recomputes only the Notices that may have changed.
-func (l *serviceLog) unserved() []fault.Fault {
+// unservedPortFaults returns a Notice for each port without endpoints, starting with the latest Notice.
+// unservedPortFaults recomputes only the Notices that may have changed.
+func (l *serviceLog) unservedPortFaults() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.stale {
@@ -147,11 +148,11 @@ func (l *serviceLog) unserved() []fault.Fault {
 	}
 	l.stale = false
 	total, changed := 0, false
-	for name, idle := range l.idle {
+	for name, idle := range l.idleServices {
 		svc := l.snap.Find(name) // svc is nil if the Service was deleted but is still in the kernel
-		if idle.of == nil || svc != idle.of {
+		if idle.service == nil || svc != idle.service {
 			changed = true
-			idle.of, idle.faults = svc, l.faultsOf(svc, idle.since)
+			idle.service, idle.faults = svc, l.faultsOf(svc, idle.since)
 		}
 		total += len(idle.faults)
 	}
@@ -159,7 +160,7 @@ func (l *serviceLog) unserved() []fault.Fault {
 		return l.faults
 	}
 	out := make([]fault.Fault, 0, total)
-	for _, idle := range l.idle {
+	for _, idle := range l.idleServices {
 		out = append(out, idle.faults...)
 	}
 	slices.SortFunc(out, func(a, b fault.Fault) int {
@@ -173,7 +174,7 @@ func (l *serviceLog) faultsOf(svc *tracker.Service, since time.Time) []fault.Fau
 	if svc == nil {
 		return nil
 	}
-	faults := planner.Unserved(svc, l.plan)
+	faults := planner.UnservedPortFaults(svc, l.plan)
 	for i := range faults {
 		faults[i].Since = since
 	}
@@ -185,9 +186,9 @@ const maxProblemLines = 50
 
 // problemLog logs each object problem once, when the problem appears.
 type problemLog struct {
-	logger  *slog.Logger
-	ignored []string         // ignoredIDs holds the IDs of notices that problemLog does not log
-	last    [2][]fault.Fault // lastLists holds the lists from the previous call
+	logger     *slog.Logger
+	ignoredIDs []string         // ignoredIDs holds the IDs of notices that problemLog does not log
+	lastLists  [2][]fault.Fault // lastLists holds the lists from the previous call
 }
 
 // note logs the new problems of a plan. objects holds the problems that the sources found, and planned holds the
@@ -196,14 +197,14 @@ type problemLog struct {
 func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
 	for i, list := range [2][]fault.Fault{objects, planned} {
-		before, after := difference(l.last[i], list)
-		l.last[i] = list
+		before, after := difference(l.lastLists[i], list)
+		l.lastLists[i] = list
 		known := make(map[fault.Fault]struct{}, len(before))
 		for _, p := range before {
 			known[p] = struct{}{}
 		}
 		for _, p := range after {
-			if _, is := known[p]; is || p.Ignored(l.ignored) || isOfHost(p) {
+			if _, is := known[p]; is || p.Ignored(l.ignoredIDs) || isOfHost(p) {
 				continue
 			}
 			known[p] = struct{}{}
@@ -213,7 +214,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 					level = slog.LevelInfo
 				}
 				l.logger.Log(context.Background(), level, "ignoring the invalid part of an object",
-					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.At, "field", p.Field,
+					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.Position, "field", p.Field,
 					"fault", p.Message, "fix", p.Fix)
 			}
 		}

@@ -52,13 +52,13 @@ func (c *cluster) apply(objects ...source.Object) {
 func (c *cluster) sync() string {
 	snap, _ := c.tracker.Snapshot()
 	next, _ := c.planner.Plan(snap, nil, c.synced)
-	c.serviceLog.synced(snap, next, pipeline.Synced{Change: proxiers.NewChange(c.synced, next)})
+	c.serviceLog.logSync(snap, next, pipeline.SyncResult{Change: proxiers.NewChange(c.synced, next)})
 	c.synced = next
 	defer c.out.Reset()
 	return c.out.String()
 }
 
-func aService(name string, i int, ports ...string) *source.Service {
+func testService(name string, i int, ports ...string) *source.Service {
 	s := &source.Service{Namespace: "ns", Name: name}
 	s.ClusterIPs = []netip.Addr{netip.AddrFrom4([4]byte{10, 96, byte(i >> 8), byte(i)})}
 	for n, port := range ports {
@@ -67,8 +67,8 @@ func aService(name string, i int, ports ...string) *source.Service {
 	return s
 }
 
-// aSlice returns an EndpointSlice with one endpoint that serves all ports.
-func aSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
+// testSlice returns an EndpointSlice with one endpoint that serves all ports.
+func testSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: service + "-1", Service: service, Family: plan.IPv4}
 	s.Endpoints = []source.Endpoint{{Addr: netip.MustParseAddr("10.1.0.1"), Ready: ready, Serving: true}}
 	for _, port := range ports {
@@ -78,9 +78,9 @@ func aSlice(service string, ready bool, ports ...string) *source.EndpointSlice {
 }
 
 func TestServiceChangesAreLogged(t *testing.T) {
-	web, slice := aService("web", 1, "http"), aSlice("web", true, "http")
-	two := aService("web", 1, "http", "metrics")
-	moved := aService("web", 2, "http")
+	web, slice := testService("web", 1, "http"), testSlice("web", true, "http")
+	two := testService("web", 1, "http", "metrics")
+	moved := testService("web", 2, "http")
 	for name, c := range map[string]struct {
 		before, after []source.Object
 		gone          []source.Object
@@ -91,16 +91,16 @@ func TestServiceChangesAreLogged(t *testing.T) {
 		"added without":         {nil, []source.Object{web}, nil, "ports_without_endpoint=1", 1},
 		"removed":               {[]source.Object{web, slice}, nil, []source.Object{web}, "Service removed", 0},
 		"removed without":       {[]source.Object{web}, nil, []source.Object{web}, "Service removed", 0},
-		"loses its endpoint":    {[]source.Object{web, slice}, []source.Object{aSlice("web", false, "http")}, nil, "Service lost its last ready endpoint", 1},
+		"loses its endpoint":    {[]source.Object{web, slice}, []source.Object{testSlice("web", false, "http")}, nil, "Service lost its last ready endpoint", 1},
 		"loses its slice":       {[]source.Object{web, slice}, nil, []source.Object{slice}, "Service lost its last ready endpoint", 1},
 		"gets one":              {[]source.Object{web}, []source.Object{slice}, nil, "Service has a ready endpoint", 0},
-		"one port has none":     {[]source.Object{two, aSlice("web", true, "http", "metrics")}, []source.Object{slice}, nil, "ports_without_endpoint=1", 1},
-		"the other one as well": {[]source.Object{two, slice}, []source.Object{aSlice("web", false, "http")}, nil, "ports_without_endpoint=2", 2},
+		"one port has none":     {[]source.Object{two, testSlice("web", true, "http", "metrics")}, []source.Object{slice}, nil, "ports_without_endpoint=1", 1},
+		"the other one as well": {[]source.Object{two, slice}, []source.Object{testSlice("web", false, "http")}, nil, "ports_without_endpoint=2", 2},
 		"has another address":   {[]source.Object{web, slice}, []source.Object{moved}, nil, "", 0},
-		"an unready one comes":  {[]source.Object{web}, []source.Object{aSlice("web", false, "http")}, nil, "", 1},
+		"an unready one comes":  {[]source.Object{web}, []source.Object{testSlice("web", false, "http")}, nil, "", 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newCluster(append(c.before, aService("other", 9, "http"))...)
+			w := newCluster(append(c.before, testService("other", 9, "http"))...)
 			if got := w.sync(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "Services are served") {
 				t.Errorf("%s: at first %q", name, got)
 			}
@@ -113,7 +113,7 @@ func TestServiceChangesAreLogged(t *testing.T) {
 				!strings.Contains(got, c.want) || !strings.Contains(got, " service=ns/web ")) {
 				t.Errorf("%s: %q", name, got)
 			}
-			if got := w.unserved(); len(got) != c.unserved+1 {
+			if got := w.unservedPortFaults(); len(got) != c.unserved+1 {
 				t.Errorf("%s: %+v", name, got)
 			}
 			if got := w.sync(); got != "" {
@@ -126,13 +126,13 @@ func TestServiceChangesAreLogged(t *testing.T) {
 // A Notice contains the cause, the time and the ServicePort. The latest Notice comes first.
 func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(aService("old", 1, "http"), aService("web", 2, "http"), aSlice("web", true, "http"))
+		w := newCluster(testService("old", 1, "http"), testService("web", 2, "http"), testSlice("web", true, "http"))
 		w.sync()
 		time.Sleep(time.Hour)
-		w.apply(aSlice("web", false, "http"))
+		w.apply(testSlice("web", false, "http"))
 		w.sync()
-		got := w.unserved()
-		if len(got) != 2 || fault.Worst(got) != fault.Notice {
+		got := w.unservedPortFaults()
+		if len(got) != 2 || fault.WorstSeverity(got) != fault.Notice {
 			t.Fatalf("%+v", got)
 		}
 		web, old := got[0], got[1]
@@ -142,9 +142,9 @@ func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		time.Sleep(time.Hour)
-		w.sink.Delete(aSlice("web", false, "http").Key())
+		w.sink.Delete(testSlice("web", false, "http").Key())
 		w.sync()
-		if again := w.unserved(); !again[0].Since.Equal(web.Since) || again[0].Message == web.Message {
+		if again := w.unservedPortFaults(); !again[0].Since.Equal(web.Since) || again[0].Message == web.Message {
 			t.Errorf("for another reason: %+v", again[0])
 		}
 	})
@@ -152,7 +152,7 @@ func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 
 func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newCluster(aService("web", 1, "http"))
+		w := newCluster(testService("web", 1, "http"))
 		w.tracker = tracker.New(tracker.Layer{Name: fileLayer}, tracker.Layer{Name: kubeLayer},
 			tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 		w.tracker.Sink(fileLayer).Synced()
@@ -160,7 +160,7 @@ func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 		w.sink = w.tracker.Sink(kubeLayer)
 		w.sync()
 		for i := range 3 {
-			w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+			w.apply(testService(fmt.Sprint("web-", i), i, "http"))
 			if got := w.sync(); got != "" {
 				t.Errorf("while the source lists: %q", got)
 			}
@@ -170,7 +170,7 @@ func TestInitialListIsNotLoggedAsChanges(t *testing.T) {
 			!strings.Contains(got, "services=3 endpoints=0 without_endpoint=3 complete=true") {
 			t.Errorf("after the list: %q", got)
 		}
-		w.apply(aService("web-9", 9, "http"))
+		w.apply(testService("web-9", 9, "http"))
 		if got := w.sync(); !strings.Contains(got, "Service added") {
 			t.Errorf("later: %q", got)
 		}
@@ -183,18 +183,18 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 		w := newCluster()
 		for i := range services {
 			name := fmt.Sprint("web-", i)
-			w.apply(aService(name, i, "http"), aSlice(name, true, "http"))
+			w.apply(testService(name, i, "http"), testSlice(name, true, "http"))
 		}
 		w.sync()
 		before := w.serviceLog.plan
-		w.apply(aSlice("web-1", false, "http"))
+		w.apply(testSlice("web-1", false, "http"))
 		w.sync()
 		after, snap := w.serviceLog.plan, w.snap
 		there, back := proxiers.NewChange(before, after), proxiers.NewChange(after, before)
 		return testing.AllocsPerRun(100, func() {
-			w.serviceLog.synced(snap, before, pipeline.Synced{Change: back})
-			w.serviceLog.synced(snap, after, pipeline.Synced{Change: there})
-			w.unserved()
+			w.serviceLog.logSync(snap, before, pipeline.SyncResult{Change: back})
+			w.serviceLog.logSync(snap, after, pipeline.SyncResult{Change: there})
+			w.unservedPortFaults()
 		})
 	}
 	if small, big := cost(10), cost(3000); big > small+1 {
@@ -205,8 +205,8 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 // If manifests are missing after a reload, the daemon logs that their Services were removed.
 func TestReloadLogsRemovedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		web := aService("web", 1, "http")
-		w := newCluster(web, aSlice("web", true, "http"), aService("db", 2, "sql"))
+		web := testService("web", 1, "http")
+		w := newCluster(web, testSlice("web", true, "http"), testService("db", 2, "sql"))
 		w.sync()
 		logger := slog.New(slog.NewTextHandler(&w.out, nil))
 		w.serviceLog = newServiceLog(logger, journal.NewDamper(logger), w.synced)
@@ -223,18 +223,18 @@ func TestServiceFaultCostDependsOnChange(t *testing.T) {
 	cost := func(services int) float64 {
 		w := newCluster()
 		for i := range services {
-			w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+			w.apply(testService(fmt.Sprint("web-", i), i, "http"))
 		}
 		w.sync()
-		w.unserved()
-		slices := [2]*source.EndpointSlice{aSlice("web-1", false, "http"), aSlice("web-1", false, "sql")}
+		w.unservedPortFaults()
+		slices := [2]*source.EndpointSlice{testSlice("web-1", false, "http"), testSlice("web-1", false, "sql")}
 		i := 0
 		return testing.AllocsPerRun(100, func() {
-			w.serviceLog.idle[tracker.Name{Namespace: "ns", Name: "web-1"}].of = nil
+			w.serviceLog.idleServices[tracker.Name{Namespace: "ns", Name: "web-1"}].service = nil
 			w.sink.Upsert(slices[i%2])
 			w.stale = true
 			i++
-			w.unserved()
+			w.unservedPortFaults()
 		})
 	}
 	if small, big := cost(10), cost(3000); big > small+1 {
@@ -249,16 +249,16 @@ func BenchmarkUnserved(b *testing.B) {
 		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {
 			w := newCluster()
 			for i := range 5000 {
-				w.apply(aService(fmt.Sprint("web-", i), i, "http"))
+				w.apply(testService(fmt.Sprint("web-", i), i, "http"))
 			}
 			w.sync()
-			w.unserved()
+			w.unservedPortFaults()
 			for b.Loop() {
 				w.stale = true
 				for i := range changed {
-					w.idle[tracker.Name{Namespace: "ns", Name: fmt.Sprint("web-", i)}].of = nil
+					w.idleServices[tracker.Name{Namespace: "ns", Name: fmt.Sprint("web-", i)}].service = nil
 				}
-				w.unserved()
+				w.unservedPortFaults()
 			}
 		})
 	}

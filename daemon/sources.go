@@ -29,14 +29,14 @@ const (
 )
 
 type sources struct {
-	tracker *tracker.Tracker
-	file    *file.Source     // file is nil if the configuration names no manifests
-	kube    *kube.Source     // kube is nil if the configuration names no API server
-	saved   *lastknown.Store // kubeStore is nil if the configuration names no API server
-	// savedFiles is the last-known state of the manifests, or nil if the configuration names no manifests.
-	savedFiles *lastknown.Store
-	// aside reports whether Edgeway neither serves nor writes the last-known state.
-	aside bool
+	tracker   *tracker.Tracker
+	file      *file.Source     // file is nil if the configuration names no manifests
+	kube      *kube.Source     // kube is nil if the configuration names no API server
+	kubeStore *lastknown.Store // kubeStore is nil if the configuration names no API server
+	// fileStore is the last-known state of the manifests, or nil if the configuration names no manifests.
+	fileStore *lastknown.Store
+	// ignoreStores reports whether Edgeway neither serves nor writes the last-known state.
+	ignoreStores bool
 }
 
 func (s *sources) status() (out []control.StatusSource) {
@@ -48,7 +48,7 @@ func (s *sources) status() (out []control.StatusSource) {
 
 // newSources creates the configured sources. newSources reads the kubeconfig, but opens no connections and writes
 // nothing.
-func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sources, error) {
+func newSources(cfg *config.Config, logger *slog.Logger, outside Overrides) (*sources, error) {
 	s := &sources{}
 	var layers []tracker.Layer
 	if len(cfg.Source.File.Paths) > 0 {
@@ -62,24 +62,24 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
 			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
-			Dial: outside.Dial, Lookup: outside.Lookup, Before: outside.Convert,
+			Dial: outside.Dial, Lookup: outside.Lookup, BeforeConvert: outside.Convert,
 		})
 		if err != nil {
-			return nil, permanent(err)
+			return nil, markPermanent(err)
 		}
 		layers = append(layers, tracker.Layer{Name: kubeLayer})
 	}
 	if s.kube != nil {
-		s.saved = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
+		s.kubeStore = lastknown.New(cfg.Source.LastKnown.Directory, lastknown.Options{
 			Cluster: func() lastknown.Cluster {
 				server, cas := s.kube.Cluster()
 				return lastknown.Cluster{Server: server, CAs: cas}
 			},
-			Changes:   func() (uint64, bool) { return s.tracker.Changes(kubeLayer) },
-			Objects:   func() []source.Object { return s.tracker.Objects(kubeLayer) },
-			Confirmed: func() time.Time { return s.kube.Status().LastContact },
-			Logger:    logger.With("source", lastKnownLayer),
-			Before:    outside.Convert,
+			Changes:     func() (uint64, bool) { return s.tracker.Changes(kubeLayer) },
+			Objects:     func() []source.Object { return s.tracker.Objects(kubeLayer) },
+			ConfirmedAt: func() time.Time { return s.kube.Status().LastContact },
+			Logger:      logger.With("source", lastKnownLayer),
+			BeforeLoad:  outside.Convert,
 		})
 		layers = append(layers, tracker.Layer{Name: lastKnownLayer, FallbackFor: kubeLayer})
 	}
@@ -87,39 +87,39 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Outside) (*sour
 	return s, nil
 }
 
-func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Outside) {
+func (s *sources) addFiles(cfg *config.Config, logger *slog.Logger, outside Overrides) {
 	o := file.Options{
 		Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, NewWatcher: outside.NewWatcher,
-		Before: outside.Convert, Logger: logger.With("source", fileLayer),
+		BeforeConvert: outside.Convert, Logger: logger.With("source", fileLayer),
 	}
-	s.savedFiles = lastknown.New(savedFilesDir(cfg), lastknown.Options{
-		Name:    lastKnownFiles,
-		Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },
-		Changes: func() (uint64, bool) { return s.tracker.Changes(fileLayer) },
-		Objects: func() []source.Object { return s.tracker.Objects(fileLayer) },
-		Logger:  logger.With("source", lastKnownFiles),
-		Before:  outside.Convert,
+	s.fileStore = lastknown.New(fileStoreDir(cfg), lastknown.Options{
+		Name:       lastKnownFiles,
+		Cluster:    func() lastknown.Cluster { return lastknown.Cluster{} },
+		Changes:    func() (uint64, bool) { return s.tracker.Changes(fileLayer) },
+		Objects:    func() []source.Object { return s.tracker.Objects(fileLayer) },
+		Logger:     logger.With("source", lastKnownFiles),
+		BeforeLoad: outside.Convert,
 	})
-	o.Known = s.knownFiles
+	o.KnownObjects = s.savedObjects
 	s.file = file.New(o)
 }
 
-func savedFilesDir(cfg *config.Config) string {
+func fileStoreDir(cfg *config.Config) string {
 	return filepath.Join(cfg.Source.LastKnown.Directory, "manifests")
 }
 
-// knownFiles returns the manifest objects from the last-known state. ok is false if there is no last-known state.
-func (s *sources) knownFiles() (objects []source.Object, ok bool) {
-	if s.aside {
+// savedObjects returns the manifest objects from the last-known state. ok is false if there is no last-known state.
+func (s *sources) savedObjects() (objects []source.Object, ok bool) {
+	if s.ignoreStores {
 		return nil, false
 	}
-	objects, _ = s.savedFiles.Load()
-	_, ok = s.savedFiles.Age()
+	objects, _ = s.fileStore.Load()
+	_, ok = s.fileStore.SavedAt()
 	return objects, ok
 }
 
 func (s *sources) stores() (out []*lastknown.Store) {
-	for _, store := range []*lastknown.Store{s.saved, s.savedFiles} {
+	for _, store := range []*lastknown.Store{s.kubeStore, s.fileStore} {
 		if store != nil {
 			out = append(out, store)
 		}
@@ -141,13 +141,13 @@ func (s *sources) commit(held []source.Holding) {
 	}
 }
 
-// lastKnown returns the time when Edgeway saved the last-known state. serving reports whether Edgeway serves the
+// lastKnownState returns the time when Edgeway saved the last-known state. serving reports whether Edgeway serves the
 // last-known state because it has not read a source since the start.
-func (s *sources) lastKnown() (saved time.Time, serving bool) {
+func (s *sources) lastKnownState() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
-		at, ok := store.Age()
+		at, ok := store.SavedAt()
 		serves := ok && store.Status().Synced
-		if store == s.saved {
+		if store == s.kubeStore {
 			serves = serves && !s.kube.Status().Synced
 		} else {
 			serves = serves && !s.file.Status().Synced
@@ -179,8 +179,8 @@ func (s *sources) place(key source.Key) string {
 
 // list returns the sources in layer order.
 func (s *sources) list() []source.Source {
-	out := s.origins()
-	if !s.aside {
+	out := s.primarySources()
+	if !s.ignoreStores {
 		for _, store := range s.stores() {
 			out = append(out, store)
 		}
@@ -188,8 +188,8 @@ func (s *sources) list() []source.Source {
 	return out
 }
 
-// origins returns the sources other than the last-known stores.
-func (s *sources) origins() (out []source.Source) {
+// primarySources returns the sources other than the last-known stores.
+func (s *sources) primarySources() (out []source.Source) {
 	if s.file != nil {
 		out = append(out, s.file)
 	}
@@ -203,7 +203,7 @@ func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {
 			if src.Name() == lastKnownFiles {
-				s.savedFiles.Record(ctx)
+				s.fileStore.Record(ctx)
 				return nil
 			}
 			return src.Run(ctx, s.tracker.Sink(src.Name()))
@@ -213,16 +213,16 @@ func (s *sources) run(start starter) {
 
 // serverAddrs returns the API server addresses that Edgeway verified before this start.
 func (s *sources) serverAddrs() []source.ServerAddr {
-	if s.saved == nil {
+	if s.kubeStore == nil {
 		return nil
 	}
-	return s.saved.ServerAddrs()
+	return s.kubeStore.ServerAddrs()
 }
 
-// held returns the Services that owned contested ports before this start. See planner.Options.
-func (s *sources) held() []source.Holding {
+// savedOwners returns the Services that owned contested ports before this start. See planner.Options.
+func (s *sources) savedOwners() []source.Holding {
 	for _, store := range s.stores() {
-		if held := store.Held(); held != nil {
+		if held := store.Holdings(); held != nil {
 			return held
 		}
 	}

@@ -20,7 +20,7 @@ import (
 // begin starts the sources as the daemon does. The sources run until stop is called.
 func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	t.Helper()
-	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{})
+	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Overrides{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,14 +84,14 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 		if !ok || len(snap.Services) != 1 || len(snap.Services[0].Slices) != 1 || !snap.Services[0].Slices[0].Manifest {
 			t.Fatalf("the gate is open: %v; snapshot %+v", ok, snap)
 		}
-		if saved, serving := s.lastKnown(); !serving || time.Since(saved) > time.Minute {
+		if saved, serving := s.lastKnownState(); !serving || time.Since(saved) > time.Minute {
 			t.Errorf("last-known state: serving %v, of %s", serving, saved)
 		}
 		if st := s.file.Status(); st.Synced || !strings.Contains(st.Fault.Message, manifests+": no such file or directory") {
 			t.Errorf("status %+v", st)
 		}
-		if !slices.Equal(s.held(), held) {
-			t.Errorf("held %v", s.held())
+		if !slices.Equal(s.savedOwners(), held) {
+			t.Errorf("held %v", s.savedOwners())
 		}
 		s.commit(held)
 		stop()
@@ -127,7 +127,7 @@ func TestValidationLeavesFilesUnchanged(t *testing.T) {
 	for _, folder := range []string{state, filepath.Join(dir, "new")} {
 		cfg := config.Default()
 		cfg.Source.Kube.Kubeconfig, cfg.Source.LastKnown.Directory = kubeconfig, folder
-		if _, err := newSources(cfg, slog.New(slog.DiscardHandler), Outside{}); err != nil {
+		if _, err := newSources(cfg, slog.New(slog.DiscardHandler), Overrides{}); err != nil {
 			t.Fatal(err)
 		}
 	}

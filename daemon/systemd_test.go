@@ -18,13 +18,13 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// childConfig is the name of an environment variable for the path of a configuration. If the variable is set, the test
-// binary runs the daemon with that configuration.
-const childConfig = "EDGEWAY_TEST_CONFIG"
+// childConfigEnv is the name of an environment variable for the path of a configuration. If the variable is set, the
+// test binary runs the daemon with that configuration.
+const childConfigEnv = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
 	netlab.PeerMain()
-	path := os.Getenv(childConfig)
+	path := os.Getenv(childConfigEnv)
 	if path == "" {
 		os.Exit(m.Run())
 	}
@@ -135,7 +135,7 @@ func (u *unit) start() {
 		names, files = append(names, name), append(files, f)
 	}
 	u.cmd = u.lab.Node.Command(context.Background(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])
-	u.cmd.Env = append(os.Environ(), childConfig+"="+u.config, "WATCHDOG_USEC=1000000",
+	u.cmd.Env = append(os.Environ(), childConfigEnv+"="+u.config, "WATCHDOG_USEC=1000000",
 		"LISTEN_FDNAMES="+strings.Join(names, ":"), fmt.Sprintf("LISTEN_FDS=%d", len(files)))
 	u.cmd.ExtraFiles, u.cmd.Stderr = files, os.Stderr
 	if err := u.cmd.Start(); err != nil {
@@ -145,7 +145,7 @@ func (u *unit) start() {
 
 // receive records the datagrams that the daemon sent, and updates the fd store accordingly.
 func (u *unit) receive() {
-	for _, d := range u.manager.Received() {
+	for _, d := range u.manager.Receive() {
 		u.seen = append(u.seen, d)
 		name := d.Value("FDNAME")
 		switch {

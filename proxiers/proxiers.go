@@ -121,9 +121,9 @@ const (
 	PortFault = "ports"
 )
 
-// Unserved returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key that
-// the port belongs to. The fault's scope is the address in at.
-func Unserved(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
+// NewPortFault returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key
+// that the port belongs to. The fault's scope is the address in at.
+func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
 	}
@@ -145,12 +145,12 @@ type Path struct {
 	// Server is the address of the scheduler's virtual server.
 	Server netip.AddrPort
 	// Endpoints holds the endpoints that the scheduler chooses from.
-	Endpoints map[netip.AddrPort]Chosen
+	Endpoints map[netip.AddrPort]EndpointLoad
 }
 
-// Chosen holds the scheduler's weight and connection counts for an endpoint. Weight is the relative share of
+// EndpointLoad holds the scheduler's weight and connection counts for an endpoint. Weight is the relative share of
 // connections that the endpoint should get.
-type Chosen struct {
+type EndpointLoad struct {
 	Weight   int `json:"weight,omitempty"`
 	Active   int `json:"active,omitempty"`
 	Inactive int `json:"inactive,omitempty"`
@@ -220,18 +220,18 @@ type Gap struct {
 type Traits struct {
 	// DropIn names the packaged example of the systemd drop-in that the Component needs, or is "" if it needs none.
 	DropIn string
-	// SharedTables lists the nftables tables that the Component shares with other programs. OwnTable covers the tables
-	// that belong to Edgeway alone.
+	// SharedTables lists the nftables tables that the Component shares with other programs. IsOwnTable covers the
+	// tables that belong to Edgeway alone.
 	SharedTables []SharedTable
 	// Cost is the memory that a backend needs to write all Services, including memory in the kernel and in the programs
 	// that the backend runs. Cost is zero for a backend that uses netlink.
 	Cost Cost
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
-	// NoFastPath is a sentence that explains why the backend's connections must not bypass the rules, or "" if
-	// they may bypass the rules. A backend needs NoFastPath if netfilter's connection tracking does not translate
+	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
+	// they may bypass the rules. A backend needs NoFastPathReason if netfilter's connection tracking does not translate
 	// its connections.
-	NoFastPath string
+	NoFastPathReason string
 }
 
 // Cost is the memory, in bytes, for a ServicePort and for each of its addresses and endpoints.

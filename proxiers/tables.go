@@ -21,8 +21,8 @@ var ownTables = map[string][]string{
 	"inet": {FlowtableTable, TraceTable},
 }
 
-// OwnTable reports whether an nftables table belongs to Edgeway alone. The family is "ip", "ip6" or "inet".
-func OwnTable(family, name string) bool { return slices.Contains(ownTables[family], name) }
+// IsOwnTable reports whether an nftables table belongs to Edgeway alone. The family is "ip", "ip6" or "inet".
+func IsOwnTable(family, name string) bool { return slices.Contains(ownTables[family], name) }
 
 // SharedTable is an nftables table that a Component shares with other programs.
 type SharedTable struct {

@@ -110,7 +110,7 @@ func programParts() (out []part) {
 			continue // ipvsadm would load the ip_vs module
 		}
 		out = append(out, part{p[0], "the output of " + args[0], func(ctx context.Context) ([]byte, error) {
-			return nft.Program(ctx, maxPart, "", args[0], args[1:]...)
+			return nft.RunProgram(ctx, maxPart, "", args[0], args[1:]...)
 		}})
 	}
 	return out
@@ -128,7 +128,7 @@ func versions(ctx context.Context) ([]byte, error) {
 		if _, err := exec.LookPath(program); err != nil {
 			continue
 		}
-		raw, err := nft.Program(ctx, maxPart, "", program, "--version")
+		raw, err := nft.RunProgram(ctx, maxPart, "", program, "--version")
 		line, _, _ := strings.Cut(string(raw), "\n")
 		out, failed = out+program+": "+line+"\n", append(failed, err)
 	}

@@ -45,11 +45,11 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 		Socket: socket,
 		Logger: slog.New(slog.DiscardHandler),
 		Status: status,
-		State:  func() pipeline.State { return pipeline.State{InForce: p} },
+		State:  func() pipeline.State { return pipeline.State{AppliedPlan: p} },
 		Facts:  func() doctor.Facts { return doctor.Facts{PID: 1, Faults: status().Faults} },
 		Lookups: control.Lookups{
-			Gaps: func(*plan.ServicePort) []proxiers.Gap { return nil },
-			Out:  func(*plan.ServicePort) []string { return nil },
+			Gaps:         func(*plan.ServicePort) []proxiers.Gap { return nil },
+			DescribeDead: func(*plan.ServicePort) []string { return nil },
 			NextHop: func(netip.Addr) (nodeinfo.NextHop, error) {
 				return nodeinfo.NextHop{Source: netip.MustParseAddr("192.0.2.1"), Interface: "eth0"}, nil
 			},
@@ -57,10 +57,10 @@ func answeringWith(t *testing.T, status func() control.Status) (configName strin
 			Faults:   func() []fault.Fault { return nil },
 			Path:     func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
 		},
-		Place:       func(source.Key) string { return "" },
-		Dead:        func() *endpointcheck.Dead { return nil },
-		Connections: func() map[proxiers.Frontends]uint64 { return nil },
-		Reload:      func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
+		Place:         func(source.Key) string { return "" },
+		DeadEndpoints: func() *endpointcheck.DeadEndpoints { return nil },
+		Connections:   func() map[proxiers.Frontends]uint64 { return nil },
+		Reload:        func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },
 	})
 	if err != nil {
 		t.Fatal(err)

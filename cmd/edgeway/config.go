@@ -64,7 +64,7 @@ func configCommand(g *globals) *cobra.Command {
 
 func checkConfig(cmd *cobra.Command, path string) error {
 	var refused []fault.Fault
-	if os.Geteuid() == 0 && daemon.Installed(path) {
+	if os.Geteuid() == 0 && daemon.IsInstalled(path) {
 		ran, err := checkConfigAs(cmd, daemon.ServiceUser, path)
 		if ran {
 			return err
@@ -91,7 +91,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 		}
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", prefix, text)
 	}
-	if fault.Worst(found) >= fault.Problem {
+	if fault.WorstSeverity(found) >= fault.Problem {
 		return coded{errQuiet, exitUsage}
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")

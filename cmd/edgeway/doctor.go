@@ -50,8 +50,8 @@ func doctorCommand(g *globals) *cobra.Command {
 		}
 		h, found := g.examine(cmd.Context())
 		if *connects && h.Plan != nil {
-			try.Plan, try.Only, try.Unchecked = h.Plan, strings.Join(args, ""), h.Unchecked()
-			found = append(found, connect.Look(cmd.Context(), try)...)
+			try.Plan, try.Service, try.ChecksSetting = h.Plan, strings.Join(args, ""), h.ChecksSetting()
+			found = append(found, connect.Run(cmd.Context(), try)...)
 		}
 		report := doctor.NewReport(h, found)
 		if err := g.print(cmd, "DoctorReport", report, out); err != nil {
@@ -66,6 +66,6 @@ func doctorCommand(g *globals) *cobra.Command {
 }
 
 func (g *globals) examine(ctx context.Context) (*doctor.Host, []fault.Fault) {
-	h, found := daemon.Examined(ctx, g.config, slog.New(slog.DiscardHandler))
-	return h, append(found, doctor.Look(ctx, h, doctor.Checks())...)
+	h, found := daemon.ExamineHost(ctx, g.config, slog.New(slog.DiscardHandler))
+	return h, append(found, doctor.RunChecks(ctx, h, doctor.Checks())...)
 }

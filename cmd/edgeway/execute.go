@@ -60,7 +60,7 @@ func exitCode(err error, started bool) int {
 		return c.code
 	}
 	_, invalid := errors.AsType[*config.Error](err)
-	_, permanent := errors.AsType[*daemon.Permanent](err)
+	_, permanent := errors.AsType[*daemon.PermanentError](err)
 	if invalid || permanent || !started {
 		return exitUsage
 	}

@@ -60,7 +60,7 @@ the endpoints. The command closes these connections immediately.`,
 		if err := g.print(cmd, "Explanation", explanation, out); err != nil {
 			return err
 		}
-		if *exitCode && !explanation.Forwarded() {
+		if *exitCode && !explanation.IsForwarded() {
 			return coded{errQuiet, exitUnhealthy}
 		}
 		return nil
@@ -69,7 +69,7 @@ the endpoints. The command closes these connections immediately.`,
 }
 
 // unanswered is connect.Unanswered, except in tests.
-var unanswered = connect.Unanswered
+var unanswered = connect.ConnectAny
 
 // maxTried is the maximum number of endpoints that explain connects to.
 const maxTried = 16
@@ -77,7 +77,7 @@ const maxTried = 16
 // connectAs connects to the destination and, if the client is not this host, also to the endpoints. If no server
 // responds, connectAs changes the verdict to "fail".
 func connectAs(ctx context.Context, e *control.Explanation) {
-	if !e.Forwarded() || e.Protocol != plan.TCP.String() {
+	if !e.IsForwarded() || e.Protocol != plan.TCP.String() {
 		return
 	}
 	to := []string{e.Destination}
@@ -96,7 +96,7 @@ func connectAs(ctx context.Context, e *control.Explanation) {
 		// e.Service is "namespace/name:port/protocol", or "namespace/name/protocol" if the port has no name.
 		namespace, rest, _ := strings.Cut(e.Service, "/")
 		name := rest[:max(0, strings.IndexAny(rest, ":/"))]
-		e.Fail(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
+		e.AddFault(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
 			"a connection of this host gets no answer: %s", why))
 	}
 }

@@ -12,7 +12,7 @@ import (
 // explain reports a failed connection if no server responds, although the rules forward the connection.
 func TestExplainTriesConnection(t *testing.T) {
 	before := unanswered
-	unanswered = connect.Unanswered
+	unanswered = connect.ConnectAny
 	t.Cleanup(func() { unanswered = before })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

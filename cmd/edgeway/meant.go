@@ -19,7 +19,7 @@ func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 			return fmt.Errorf("%w: did you mean %q?", fault, k)
 		}
 	}
-	if best, near := text.Nearest(word, known); near {
+	if best, near := text.Suggest(word, known); near {
 		return fmt.Errorf("%w: did you mean %q?", fault, best)
 	}
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")

@@ -65,7 +65,7 @@ type redactor struct{ known *strings.Replacer }
 func newRedactor(kubeconfigs ...string) redactor {
 	forms := map[string]bool{}
 	for _, path := range kubeconfigs {
-		raw, _ := files.Read(path, files.Small) // without this file, the redactor still knows the other secrets
+		raw, _ := files.Read(path, files.SmallLimit) // without this file, the redactor still knows the other secrets
 		for _, secret := range append(slices.Clone(assignments), environment, urlPassword) {
 			for _, found := range secret.FindAllStringSubmatch(string(raw), -1) {
 				addForms(forms, found[len(found)-1])
@@ -76,7 +76,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 			if !filepath.IsAbs(name) {
 				name = filepath.Join(filepath.Dir(path), name)
 			}
-			content, _ := files.Read(name, files.Small)
+			content, _ := files.Read(name, files.SmallLimit)
 			addForms(forms, string(content))
 		}
 	}

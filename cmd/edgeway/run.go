@@ -69,7 +69,7 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	if dry.out.is("json") {
 		err = printJSON(cmd, "Plan", control.NewPlan(plan, false, problems))
 	} else {
-		err = g.print(cmd, "ServiceList", control.NewPlannedServices(plan, problems), dry.out)
+		err = g.print(cmd, "ServiceList", control.NewPlanTable(plan, problems), dry.out)
 	}
 	if err != nil {
 		return err

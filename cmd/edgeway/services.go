@@ -60,7 +60,7 @@ The reason follows the state. For a single Service, the command ` +
 			return nil
 		}
 		return g.print(cmd, "ServiceList", control.ServiceTable{
-			ServiceList: list, Wide: out.is("wide"), None: none(only, *problems),
+			ServiceList: list, Wide: out.is("wide"), EmptyText: none(only, *problems),
 		}, out)
 	})
 	return cmd

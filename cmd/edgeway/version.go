@@ -54,7 +54,7 @@ func (b buildInfo) String() string {
 }
 
 // Print prints the version on one line.
-func (b buildInfo) Print(s *text.Screen) { s.Line("edgeway version %s", b) }
+func (b buildInfo) Print(s *text.Screen) { s.PrintLine("edgeway version %s", b) }
 
 func versionCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{

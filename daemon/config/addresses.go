@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// word is a keyword in a list of address ranges, with the flag that the keyword sets.
-type word struct {
+// keyword is a keyword in a list of address ranges, with the flag that the keyword sets.
+type keyword struct {
 	name string
 	on   *bool
 }
 
 // nodePortAddresses accepts the same keywords as kube-proxy 1.37 (KEP-6032).
 func nodePortAddresses(p *NodePortAddresses) value {
-	return addresses(&p.Prefixes, word{"primary", &p.Primary}, word{"localhost", &p.Localhost}, word{"all", &p.All})
+	return addresses(&p.Prefixes, keyword{"primary", &p.Primary}, keyword{"localhost", &p.Localhost}, keyword{"all", &p.All})
 }
 
-func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, word{"host", &p.Host}) }
+func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, keyword{"host", &p.Host}) }
 
 // portRange returns a value that accepts "FIRST-LAST", or an empty string for all ports.
 func portRange(p *PortRange) value {
@@ -44,8 +44,8 @@ func portRange(p *PortRange) value {
 	return v
 }
 
-func addresses(prefixes *[]netip.Prefix, words ...word) value {
-	find := func(s string) int { return slices.IndexFunc(words, func(w word) bool { return w.name == s }) }
+func addresses(prefixes *[]netip.Prefix, words ...keyword) value {
+	find := func(s string) int { return slices.IndexFunc(words, func(w keyword) bool { return w.name == s }) }
 	quoted := make([]string, len(words))
 	for i, w := range words {
 		quoted[i] = fmt.Sprintf("%q", w.name)
@@ -56,7 +56,7 @@ func addresses(prefixes *[]netip.Prefix, words ...word) value {
 			return s, nil
 		}
 		if _, err := parsePrefix(s); err != nil {
-			return s, fmt.Errorf("%w; or use %s", err, orList(quoted))
+			return s, fmt.Errorf("%w; or use %s", err, joinOr(quoted))
 		}
 		return s, nil
 	})

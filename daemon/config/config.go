@@ -42,8 +42,8 @@ type Config struct {
 	Log       Log
 	Control   Control
 
-	// Removed holds the keys that the files set but that Edgeway no longer supports.
-	Removed []Removed
+	// RemovedKeys holds the keys that the files set but that Edgeway no longer supports.
+	RemovedKeys []RemovedKey
 }
 
 // Node describes this host as Kubernetes sees it.

@@ -38,8 +38,8 @@ func Default() *Config {
 	}
 }
 
-// defaultOf returns the default configuration, including the sections of the backends.
-func defaultOf(backends []proxiers.Component) *Config {
+// defaultConfig returns the default configuration, including the sections of the backends.
+func defaultConfig(backends []proxiers.Component) *Config {
 	c := Default()
 	for _, b := range backends {
 		if len(b.Settings) == 0 {

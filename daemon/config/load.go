@@ -18,7 +18,7 @@ import (
 func Load(path string, backends []proxiers.Component) (*Config, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return nil, unreadable(path, err)
+		return nil, readError(path, err)
 	}
 	dropIns, err := dropIns(filepath.Join(filepath.Dir(path), "conf.d"))
 	if err != nil {
@@ -27,9 +27,9 @@ func Load(path string, backends []proxiers.Component) (*Config, error) {
 	var all []file
 	var errs []error
 	for _, name := range append([]string{path}, dropIns...) {
-		data, err := files.Read(name, files.Small)
+		data, err := files.Read(name, files.SmallLimit)
 		if err != nil {
-			errs = append(errs, unreadable(name, err))
+			errs = append(errs, readError(name, err))
 		}
 		all = append(all, file{name, data})
 	}
@@ -47,7 +47,7 @@ func Load(path string, backends []proxiers.Component) (*Config, error) {
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, unreadable(dir, err)
+		return nil, readError(dir, err)
 	}
 	var names []string
 	for _, e := range entries {
@@ -58,8 +58,8 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
-// Overlooked returns the files in conf.d that look like drop-ins but that Load ignores.
-func Overlooked(path string) (out []string) {
+// IgnoredFiles returns the files in conf.d that look like drop-ins but that Load ignores.
+func IgnoredFiles(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -74,9 +74,9 @@ func Overlooked(path string) (out []string) {
 	return out
 }
 
-// unreadable returns an Error that names the file only once, although the text of an fs.PathError repeats the file
+// readError returns an Error that names the file only once, although the text of an fs.PathError repeats the file
 // name.
-func unreadable(name string, err error) error {
+func readError(name string, err error) error {
 	advice := files.Advice(name, err)
 	if pathErr, ok := errors.AsType[*os.PathError](err); ok {
 		err = pathErr.Err
@@ -94,8 +94,8 @@ type file struct {
 
 // load merges the files. The first file is the main file.
 func load(files []file, hostname string, backends []proxiers.Component) (*Config, error) {
-	c := defaultOf(backends)
-	l := loader{keys: values(c, backends), origin: make(map[string]*Error)}
+	c := defaultConfig(backends)
+	l := loader{keys: values(c, backends), positions: make(map[string]*Error)}
 	for i, f := range files {
 		settings, err := decode(f.name, f.data)
 		if err != nil {
@@ -112,7 +112,7 @@ func load(files []file, hostname string, backends []proxiers.Component) (*Config
 	if c.Node.Name == "" {
 		c.Node.Name = hostname
 		if err := nodeName(hostname); err != nil {
-			l.fail(files[0].name, "node.name", fmt.Errorf("must be set, because the host's name is unusable: %w", err))
+			l.addError(files[0].name, "node.name", fmt.Errorf("must be set, because the host's name is unusable: %w", err))
 		}
 	}
 	if len(l.errs) == 0 { // after an error, the affected key still has its default
@@ -121,16 +121,16 @@ func load(files []file, hostname string, backends []proxiers.Component) (*Config
 	if err := errors.Join(l.errs...); err != nil {
 		return nil, err
 	}
-	c.Removed = l.removed
+	c.RemovedKeys = l.removedKeys
 	return c, nil
 }
 
 type loader struct {
-	keys   map[string]value
-	origin map[string]*Error // positions holds the file and line that last set each key
-	errs   []error
-	// removed lists the removed keys that the files set, in file order.
-	removed []Removed
+	keys      map[string]value
+	positions map[string]*Error // positions holds the file and line that last set each key
+	errs      []error
+	// removedKeys lists the removed keys that the files set, in file order.
+	removedKeys []RemovedKey
 }
 
 const versionKey = "version"
@@ -151,8 +151,8 @@ func (l *loader) version(name string, settings []setting, main bool) {
 }
 
 func (l *loader) set(name string, s setting) {
-	if replacement, ok := removed[s.key]; ok {
-		l.removed = append(l.removed, Removed{name, s.line, s.key, replacement})
+	if replacement, ok := removedKeys[s.key]; ok {
+		l.removedKeys = append(l.removedKeys, RemovedKey{name, s.line, s.key, replacement})
 		return
 	}
 	at := &Error{File: name, Line: s.line, Key: s.key}
@@ -165,17 +165,17 @@ func (l *loader) set(name string, s setting) {
 			at.Err = fmt.Errorf("must be a table, [%s], not %s", s.key, typeName(s.value))
 		}
 	default:
-		at.Err = fmt.Errorf("unknown key; the nearest known one is %s", l.nearest(s.key))
+		at.Err = fmt.Errorf("unknown key; the nearest known one is %s", l.nearestKey(s.key))
 	}
 	if at.Err != nil {
 		l.errs = append(l.errs, at)
 		return
 	}
-	l.origin[s.key] = at
+	l.positions[s.key] = at
 }
 
 func (l *loader) isSection(name string) bool {
-	if isRemovedSection(name) {
+	if hasRemovedKeys(name) {
 		return true
 	}
 	for k := range l.keys {
@@ -186,10 +186,10 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// fail adds an error in the merged configuration. If a file sets the key, the error names the file and the line.
-func (l *loader) fail(mainFile, key string, err error) {
+// addError adds an error in the merged configuration. If a file sets the key, the error names the file and the line.
+func (l *loader) addError(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
-	if o := l.origin[key]; o != nil {
+	if o := l.positions[key]; o != nil {
 		at.File, at.Line = o.File, o.Line
 	}
 	l.errs = append(l.errs, &at)

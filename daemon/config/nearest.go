@@ -8,14 +8,14 @@ import (
 	"edgeway/daemon/text"
 )
 
-// nearest returns the known key that is most similar to an unknown key. Keys with the same name in other sections take
-// precedence over all other keys.
-func (l *loader) nearest(key string) string {
+// nearestKey returns the known key that is most similar to an unknown key. Keys with the same name in other sections
+// take precedence over all other keys.
+func (l *loader) nearestKey(key string) string {
 	known := append(slices.Sorted(maps.Keys(l.keys)), versionKey)
 	name := func(key string) string { return key[strings.LastIndex(key, ".")+1:] }
 	same := slices.DeleteFunc(slices.Clone(known), func(k string) bool { return name(k) != name(key) })
 	if len(same) > 0 {
 		known = same
 	}
-	return text.Closest(key, known)
+	return text.ClosestWord(key, known)
 }

@@ -69,7 +69,7 @@ func parseFaultID(s string) (string, error) {
 	if slices.Contains(known, s) {
 		return s, nil
 	}
-	return s, fmt.Errorf("%q is not the ID of a fault; the nearest known one is %q", s, text.Closest(s, known))
+	return s, fmt.Errorf("%q is not the ID of a fault; the nearest known one is %q", s, text.ClosestWord(s, known))
 }
 
 func parseNamespace(s string) (string, error) {
@@ -121,19 +121,19 @@ func bridgeName(s string) error {
 	case strings.HasSuffix(s, "*"):
 		return fmt.Errorf("%q stands for several interfaces: use proxy.interface_name_prefix", s)
 	}
-	return plan.CheckInterface(s)
+	return plan.ValidateInterface(s)
 }
 
 func interfacePrefix(s string) error {
 	if s == "" {
 		return nil
 	}
-	return plan.CheckInterface(s + "*")
+	return plan.ValidateInterface(s + "*")
 }
 
-// listen returns a value that accepts a server address: "host:port", ":port", or "" for no server. The host must be an
-// IP address, because a host name could resolve to another address after a reboot.
-func listen(p *string) value {
+// listenAddress returns a value that accepts a server address: "host:port", ":port", or "" for no server. The host must
+// be an IP address, because a host name could resolve to another address after a reboot.
+func listenAddress(p *string) value {
 	v := str(p, func(s string) error {
 		if s == "" {
 			return nil

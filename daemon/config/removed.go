@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// removed maps each key that Edgeway no longer supports to its replacement. A removed key never prevents the daemon
+// removedKeys maps each key that Edgeway no longer supports to its replacement. A removed key never prevents the daemon
 // from starting, because a host must keep working after an unattended upgrade and the next reboot.
-var removed = map[string]string{
+var removedKeys = map[string]string{
 	"source.lastknown.enabled": "Edgeway always stores the last-known state, in " +
 		"source.lastknown.directory",
 
@@ -43,8 +43,8 @@ const budget = "the memory limit (MemoryMax= of edgeway.service) limits the size
 
 const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
 
-// Removed is a removed key that a file sets, with the position and the replacement of the key.
-type Removed struct {
+// RemovedKey is a removed key that a file sets, with the position and the replacement of the key.
+type RemovedKey struct {
 	File        string
 	Line        int
 	Key         string
@@ -52,13 +52,13 @@ type Removed struct {
 }
 
 // String returns "file:line: key: removed and ignored: replacement".
-func (r Removed) String() string {
+func (r RemovedKey) String() string {
 	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
 }
 
-// isRemovedSection reports whether a removed key belongs to the TOML table called name.
-func isRemovedSection(name string) bool {
-	for key := range removed {
+// hasRemovedKeys reports whether a removed key belongs to the TOML table called name.
+func hasRemovedKeys(name string) bool {
+	for key := range removedKeys {
 		if strings.HasPrefix(key, name+".") {
 			return true
 		}

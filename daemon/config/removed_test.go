@@ -14,32 +14,32 @@ import (
 // A configuration still loads if its main file and a drop-in set every removed key.
 func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	text := "version = 1\nsource.file.paths = ['m']\n"
-	var want []Removed
-	for i, key := range slices.Sorted(maps.Keys(removed)) {
+	var want []RemovedKey
+	for i, key := range slices.Sorted(maps.Keys(removedKeys)) {
 		text += key + " = '1s'\n"
-		want = append(want, Removed{File: "/e.toml", Line: i + 3, Key: key, Replacement: removed[key]})
+		want = append(want, RemovedKey{File: "/e.toml", Line: i + 3, Key: key, Replacement: removedKeys[key]})
 	}
 	const dropIn = "[proxy]\nmin_sync_period = 7\nmasquerade_bit = 3"
-	want = append(want, Removed{"/conf.d/a.toml", 2, "proxy.min_sync_period", removed["proxy.min_sync_period"]})
+	want = append(want, RemovedKey{"/conf.d/a.toml", 2, "proxy.min_sync_period", removedKeys["proxy.min_sync_period"]})
 	got, err := load([]file{{"/e.toml", []byte(text)}, {"/conf.d/a.toml", []byte(dropIn)}}, "host", choices)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got.Removed); diff != "" {
+	if diff := cmp.Diff(want, got.RemovedKeys); diff != "" {
 		t.Errorf("removed keys (-want +got):\n%s", diff)
 	}
 	if got.Proxy.MasqueradeBit != 3 {
 		t.Error("a key beside a removed one has no effect")
 	}
 	const line = "/conf.d/a.toml:2: proxy.min_sync_period: removed and ignored: "
-	if s := got.Removed[len(got.Removed)-1].String(); !strings.HasPrefix(s, line) {
+	if s := got.RemovedKeys[len(got.RemovedKeys)-1].String(); !strings.HasPrefix(s, line) {
 		t.Errorf("text %q, want %q first", s, line)
 	}
 }
 
 // A file may still contain an empty section whose keys Edgeway no longer supports.
 func TestEmptySectionOfRemovedKeys(t *testing.T) {
-	for key := range removed {
+	for key := range removedKeys {
 		section := key[:strings.LastIndex(key, ".")]
 		text := fmt.Sprintf("version = 1\nsource.file.paths = ['m']\n[%s]\n", section)
 		if _, err := load([]file{{"/e.toml", []byte(text)}}, "host", choices); err != nil {
@@ -50,7 +50,7 @@ func TestEmptySectionOfRemovedKeys(t *testing.T) {
 
 func TestRemovedKeysAreNotInSchema(t *testing.T) {
 	known := values(Default(), choices)
-	for key, replacement := range removed {
+	for key, replacement := range removedKeys {
 		if _, ok := known[key]; ok || replacement == "" {
 			t.Errorf("%s: in the schema: %t, replacement %q", key, ok, replacement)
 		}
@@ -74,7 +74,7 @@ func TestUpgradeTestSetsEveryRemovedKey(t *testing.T) {
 			marked[section+key] = true
 		}
 	}
-	for key := range removed {
+	for key := range removedKeys {
 		if !marked[key] {
 			t.Errorf("%s does not set %s with the comment # removed", path, key)
 		}

@@ -31,15 +31,15 @@ func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)
 	fmt.Fprintf(&b, "version = %d\n", Version)
-	sections := schema(defaultOf(backends), backends)
+	sections := schema(defaultConfig(backends), backends)
 	for _, name := range commonKeys {
 		for _, s := range sections {
-			s.comment(&b, func(key string) bool { return key == name })
+			s.writeKeys(&b, func(key string) bool { return key == name })
 		}
 	}
 	b.WriteString("\n# Rarely needed:\n")
 	for _, s := range sections {
-		s.comment(&b, func(key string) bool { return !slices.Contains(commonKeys, key) })
+		s.writeKeys(&b, func(key string) bool { return !slices.Contains(commonKeys, key) })
 	}
 	return b.String()
 }
@@ -56,13 +56,13 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// comment writes the keys for which wanted returns true, commented out below their descriptions. The argument of wanted
-// is a key's full name.
-func (s section) comment(b *strings.Builder, wanted func(key string) bool) {
+// writeKeys writes the keys for which wanted returns true, commented out below their descriptions. The argument of
+// wanted is a key's full name.
+func (s section) writeKeys(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {
 			b.WriteString("\n")
-			comment(b, k.describe())
+			writeComment(b, k.describe())
 			fmt.Fprintf(b, "#%s = %s\n", name, literal(k.value.get()))
 		}
 	}
@@ -87,8 +87,8 @@ func (k key) describe() string {
 	return k.doc + " Allowed: " + k.value.limits + "."
 }
 
-// comment writes doc as "# " lines of at most 84 columns.
-func comment(b *strings.Builder, doc string) {
+// writeComment writes doc as "# " lines of at most 84 columns.
+func writeComment(b *strings.Builder, doc string) {
 	for _, line := range text.Wrap("", doc, 82, 0) {
 		b.WriteString("# " + line + "\n")
 	}

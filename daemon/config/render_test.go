@@ -20,7 +20,7 @@ func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	}
 	const extra = "\n" // Load rejects a configuration without a source
 	c := Default()
-	l := loader{keys: values(c, choices), origin: map[string]*Error{}}
+	l := loader{keys: values(c, choices), positions: map[string]*Error{}}
 	settings, err := decode("edgeway.toml", []byte(uncommented+extra))
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func Manual(backends []proxiers.Component) string {
 		}
 	}
 	var b strings.Builder
-	for _, s := range schema(defaultOf(backends), backends) {
+	for _, s := range schema(defaultConfig(backends), backends) {
 		b.WriteString(".Ss [" + s.name + "]\n")
 		paragraph(&b, s.doc)
 		b.WriteString(".Bl -tag -width Ds\n")
@@ -75,7 +75,7 @@ func TestEveryFieldHasAKey(t *testing.T) {
 				continue
 			}
 			// Fields of the types []Section and []RemovedKey have no fixed key.
-			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]Removed]() {
+			if f.Type != reflect.TypeFor[[]Section]() && f.Type != reflect.TypeFor[[]RemovedKey]() {
 				fields++
 			}
 		}

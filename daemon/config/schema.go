@@ -51,7 +51,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 		doctorSection(&c.Doctor),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
 			{"address", "The address at which Edgeway serves /healthz, /livez and /readyz. If it is empty, Edgeway " +
-				"does not serve these paths.", listen(&c.Health.Address)},
+				"does not serve these paths.", listenAddress(&c.Health.Address)},
 		}},
 		metricsSection(&c.Metrics),
 		{"log", "The log, on standard error.", []key{
@@ -144,8 +144,8 @@ func lastKnownSection(l *LastKnown) section {
 	}}
 }
 
-// describe returns " NAME: DOC." for each backend.
-func describe(backends []proxiers.Component) string {
+// backendDocs returns " NAME: DOC." for each backend.
+func backendDocs(backends []proxiers.Component) string {
 	var b strings.Builder
 	for _, c := range backends {
 		b.WriteString(" " + c.Name + ": " + c.Doc + ".")
@@ -180,7 +180,7 @@ func proxySection(p *Proxy, backends []proxiers.Component) section {
 func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 	return []key{
 		{
-			"backend", "The backend, which programs the kernel." + describe(backends) + " On a reload with another " +
+			"backend", "The backend, which programs the kernel." + backendDocs(backends) + " On a reload with another " +
 				"backend, the previous rules stay until the new backend has programmed the kernel.",
 			oneOf(&p.Backend, names(backends)...),
 		},
@@ -332,7 +332,7 @@ func doctorSection(d *Doctor) section {
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
 		{"address", "The address at which Edgeway serves /metrics. If it is " +
-			"empty, Edgeway does not serve metrics.", listen(&m.Address)},
+			"empty, Edgeway does not serve metrics.", listenAddress(&m.Address)},
 		{"web_config", "The path of a file with the keys tls_server_config and basic_auth_users, as in a web " +
 			"configuration file of a Prometheus exporter. Edgeway reads the file again for each connection. If " +
 			"this key is empty, Edgeway serves plain HTTP to all clients.", path(&m.WebConfig, optional)},

@@ -10,18 +10,18 @@ import (
 // validate reports missing and conflicting keys in the merged configuration.
 func (l *loader) validate(mainFile string, c *Config) {
 	if c.Source.Kube.Kubeconfig == "" && len(c.Source.File.Paths) == 0 {
-		l.fail(mainFile, "", errNoSource)
+		l.addError(mainFile, "", errNoSource)
 	}
 	seen := make(map[plan.Family]bool)
 	for _, a := range c.Node.Addresses {
 		f := plan.FamilyOf(a)
 		if seen[f] {
-			l.fail(mainFile, "node.addresses", fmt.Errorf("has more than one %s address", f))
+			l.addError(mainFile, "node.addresses", fmt.Errorf("has more than one %s address", f))
 		}
 		seen[f] = true
 	}
 	l.validateDetection(mainFile, &c.Proxy)
-	l.validateNeeds(mainFile, c)
+	l.validateDependencies(mainFile, c)
 	l.validateChecks(mainFile, c)
 }
 
@@ -36,13 +36,13 @@ func (l *loader) validateChecks(mainFile string, c *Config) {
 		{CheckedKube, "source.kube.kubeconfig", c.Source.Kube.Kubeconfig != ""},
 	} {
 		if slices.Contains(c.Checks.TCP.Sources, need.source) && !need.set {
-			l.fail(mainFile, "checks.tcp.sources", fmt.Errorf("has %q, but %s is not set", need.source, need.key))
+			l.addError(mainFile, "checks.tcp.sources", fmt.Errorf("has %q, but %s is not set", need.source, need.key))
 		}
 	}
 }
 
-// validateNeeds reports keys that have no effect because a key that they require is not set.
-func (l *loader) validateNeeds(mainFile string, c *Config) {
+// validateDependencies reports keys that have no effect because a key that they require is not set.
+func (l *loader) validateDependencies(mainFile string, c *Config) {
 	kube, tcp, usual := c.Source.Kube, c.Checks.TCP, Default().Checks.TCP
 	for _, idle := range []struct {
 		key, needs string
@@ -57,7 +57,7 @@ func (l *loader) validateNeeds(mainFile string, c *Config) {
 		{"metrics.pprof", "metrics.address", c.Metrics.Pprof, c.Metrics.Address == ""},
 	} {
 		if idle.set && idle.off {
-			l.fail(mainFile, idle.key, fmt.Errorf("is set, but %s is not", idle.needs))
+			l.addError(mainFile, idle.key, fmt.Errorf("is set, but %s is not", idle.needs))
 		}
 	}
 }
@@ -75,9 +75,9 @@ func (l *loader) validateDetection(mainFile string, p *Proxy) {
 	} {
 		switch {
 		case p.LocalDetection == need.mode && !need.set:
-			l.fail(mainFile, need.key, fmt.Errorf("must be set, because proxy.local_detection is %q", need.mode))
+			l.addError(mainFile, need.key, fmt.Errorf("must be set, because proxy.local_detection is %q", need.mode))
 		case p.LocalDetection != need.mode && need.set:
-			l.fail(mainFile, need.key,
+			l.addError(mainFile, need.key,
 				fmt.Errorf("is set, but proxy.local_detection is %q, not %q", p.LocalDetection, need.mode))
 		}
 	}

@@ -30,8 +30,8 @@ func required(s string) error {
 	return nil
 }
 
-// as converts v to the type T, or returns an error that names the expected type and the actual type.
-func as[T any](v any, want string) (T, error) {
+// convert converts v to the type T, or returns an error that names the expected type and the actual type.
+func convert[T any](v any, want string) (T, error) {
 	t, ok := v.(T)
 	if !ok {
 		return t, fmt.Errorf("must be %s, not %s", want, typeName(v))
@@ -65,7 +65,7 @@ func typeName(v any) string {
 func scalar[R, T any](p *T, want string, parse func(R) (T, error), show func(T) any) value {
 	return value{
 		set: func(v any, _ string) error {
-			raw, err := as[R](v, want)
+			raw, err := convert[R](v, want)
 			if err != nil {
 				return err
 			}
@@ -122,7 +122,7 @@ func integer(p *int, low, high int64) value {
 }
 
 func duration(p *time.Duration, low, high time.Duration) value {
-	limits := fmt.Sprintf("%s to %s", short(low), short(high))
+	limits := fmt.Sprintf("%s to %s", formatDuration(low), formatDuration(high))
 	v := scalar(p, `a string with a unit, as in "30s" or "1h30m"`, func(s string) (time.Duration, error) {
 		d, err := time.ParseDuration(s)
 		switch {
@@ -132,13 +132,13 @@ func duration(p *time.Duration, low, high time.Duration) value {
 			return 0, fmt.Errorf("%s is out of range (%s)", s, limits)
 		}
 		return d, nil
-	}, func(d time.Duration) any { return short(d) })
+	}, func(d time.Duration) any { return formatDuration(d) })
 	v.limits = limits
 	return v
 }
 
-// short formats a duration without the zero units that time.Duration.String adds: "1h", not "1h0m0s".
-func short(d time.Duration) string {
+// formatDuration formats a duration without the zero units that time.Duration.String adds: "1h", not "1h0m0s".
+func formatDuration(d time.Duration) string {
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")
@@ -154,7 +154,7 @@ func oneOf[T ~string](p *T, allowed ...T) value {
 	for i, a := range allowed {
 		quoted[i] = fmt.Sprintf("%q", a)
 	}
-	limits := orList(quoted)
+	limits := joinOr(quoted)
 	v := scalar(p, "a string", func(s string) (T, error) {
 		if !slices.Contains(allowed, T(s)) {
 			return "", fmt.Errorf("%q is not allowed (%s)", s, limits)
@@ -165,8 +165,8 @@ func oneOf[T ~string](p *T, allowed ...T) value {
 	return v
 }
 
-// orList joins the items with commas and a final "or".
-func orList(items []string) string {
+// joinOr joins the items with commas and a final "or".
+func joinOr(items []string) string {
 	if len(items) < 2 {
 		return strings.Join(items, "")
 	}

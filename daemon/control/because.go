@@ -11,17 +11,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// because appends the cause of the verdict to e.Reason and sets e.Fix.
-func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
+// addCause appends the cause of the verdict to e.Reason and sets e.Fix.
+func (s *Explainer) addCause(p *plan.Plan, e *Explanation, d plan.Decision, dst netip.Addr) {
 	if d.Service == nil {
-		if d.Verdict == plan.OtherPort {
+		if d.Verdict == plan.UnusedPortVerdict {
 			e.Reason += ": " + portsAt(p, dst)
 		}
 		return
 	}
 	switch {
 	case d.Verdict == plan.Reject:
-		if why, absent := s.absent(d.Service); absent {
+		if why, absent := s.noEndpointFault(d.Service); absent {
 			e.Reason += ": " + why.Message
 			e.Fix = why.Fix
 		}
@@ -32,22 +32,22 @@ func (s *Subject) because(p *plan.Plan, e *Explanation, d plan.Decision, dst net
 	}
 }
 
-func (s *Subject) absent(sp *plan.ServicePort) (fault.Fault, bool) {
+func (s *Explainer) noEndpointFault(sp *plan.ServicePort) (fault.Fault, bool) {
 	svc := s.find(sp)
 	if svc == nil {
 		return fault.Fault{}, false
 	}
-	return planner.Absent(svc, sp.Name, sp.Family)
+	return planner.NoEndpointFault(svc, sp.Name, sp.Family)
 }
 
-func (s *Subject) find(sp *plan.ServicePort) *tracker.Service {
+func (s *Explainer) find(sp *plan.ServicePort) *tracker.Service {
 	if s.State.Snapshot == nil {
 		return nil
 	}
 	return s.State.Snapshot.Find(tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
 }
 
-func (s *Subject) fixLocal() string {
+func (s *Explainer) fixLocal() string {
 	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
 		return "have an endpoint on this host, or use an address that has the traffic policy Cluster"
 	}
@@ -63,7 +63,7 @@ func fixNoRoute(d plan.Decision) string {
 }
 
 // objectFaults returns the faults of the Service that owns the destination and of other Services that request it.
-func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
+func (s *Explainer) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out 
 		concerned[source.Key{Kind: source.KindService, Namespace: owner.Name.Namespace, Name: owner.Name.Name}] = true
 	}
 	for _, svc := range s.State.Snapshot.Services {
-		if claims(svc.Spec, at) {
+		if requests(svc.Spec, at) {
 			concerned[svc.Spec.Key()] = true
 			for _, slice := range svc.Slices {
 				concerned[slice.Key()] = true
@@ -87,8 +87,8 @@ func (s *Subject) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out 
 	return out
 }
 
-// claims reports whether a Service requests an address and port.
-func claims(svc *source.Service, at netip.AddrPort) bool {
+// requests reports whether a Service requests an address and port.
+func requests(svc *source.Service, at netip.AddrPort) bool {
 	listed := slices.Contains(svc.ClusterIPs, at.Addr()) || slices.Contains(svc.ExternalIPs, at.Addr()) ||
 		slices.Contains(svc.LoadBalancerIPs, at.Addr())
 	return slices.ContainsFunc(svc.Ports, func(p source.ServicePort) bool {

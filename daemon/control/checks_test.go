@@ -11,7 +11,7 @@ import (
 func TestExplainReportsDeadEndpoints(t *testing.T) {
 	const why = "10.3.0.1:8080 does not answer since noon: connection refused"
 	d := &daemon{state: testState()}
-	d.Out = func(sp *plan.ServicePort) []string {
+	d.DescribeDead = func(sp *plan.ServicePort) []string {
 		if sp.Name.Name == "web" && sp.Family == plan.IPv4 {
 			return []string{why}
 		}
@@ -24,7 +24,7 @@ func TestExplainReportsDeadEndpoints(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := printed(e, 0, false)
+		text := formatText(e, 0, false)
 		if got := strings.Contains(text, fmt.Sprintf("dead       %s\n", why)); got != want {
 			t.Errorf("explain %s:\n%s", dst, text)
 		}

@@ -77,8 +77,8 @@ func (c *Client) Reload(ctx context.Context) error {
 	return c.call(ctx, http.MethodPost, "reload", nil, &struct{}{})
 }
 
-// retryBusy is the delay before the Client repeats a request to a busy daemon.
-const retryBusy = 250 * time.Millisecond
+// busyRetryDelay is the delay before the Client repeats a request to a busy daemon.
+const busyRetryDelay = 250 * time.Millisecond
 
 // call sends a request and repeats it until the daemon is no longer busy or ctx is done.
 func (c *Client) call(ctx context.Context, method, what string, query url.Values, into any) error {
@@ -90,7 +90,7 @@ func (c *Client) call(ctx context.Context, method, what string, query url.Values
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w", what, err)
-		case <-time.After(retryBusy):
+		case <-time.After(busyRetryDelay):
 		}
 	}
 }

@@ -87,7 +87,7 @@ func testState() pipeline.State {
 			{Object: fault.Object{Kind: "Service", Namespace: "default", Name: "web"}, Field: "spec.ports[1].port", Message: "0 is no port"},
 			{Object: fault.Object{Kind: "Service", Namespace: "default", Name: "webber"}, Message: "has no ports"},
 		}},
-		Plan: p, InForce: p, Backend: pipeline.StageState{Name: "nftables"},
+		Plan: p, AppliedPlan: p, Backend: pipeline.StageState{Name: "nftables"},
 	}
 }
 
@@ -97,8 +97,8 @@ type daemon struct {
 	reloadErr error
 }
 
-func noPlace(source.Key) string     { return "" }
-func noneDead() *endpointcheck.Dead { return nil }
+func noPlace(source.Key) string              { return "" }
+func noneDead() *endpointcheck.DeadEndpoints { return nil }
 
 func noneCounted() map[proxiers.Frontends]uint64 { return nil }
 
@@ -114,11 +114,11 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 		s.Version = "1.2.3"
 		return s
 	}
-	out := d.Out
+	out := d.DescribeDead
 	if d.Lookups = testLookups(); out != nil {
-		d.Out = out
+		d.DescribeDead = out
 	}
-	d.Place, d.Dead, d.Connections = noPlace, noneDead, noneCounted
+	d.Place, d.DeadEndpoints, d.Connections = noPlace, noneDead, noneCounted
 	d.Reload = func(context.Context) error { return d.reloadErr }
 	s, err := Listen(d.Options)
 	if err != nil {

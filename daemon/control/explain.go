@@ -40,9 +40,9 @@ type Explanation struct {
 	// Faults holds the daemon's faults that affect the connection, followed by the faults of the Services that own or
 	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
-	// Out describes the failure of each of the Service's dead endpoints. A dead endpoint belongs to no pool while
-	// another endpoint of the Service responds.
-	Out []string `json:"out,omitempty"`
+	// DeadEndpoints describes the failure of each of the Service's dead endpoints. A dead endpoint belongs to no pool
+	// while another endpoint of the Service responds.
+	DeadEndpoints []string `json:"out,omitempty"`
 	// Gaps contains a sentence for each feature that the backend or a follower implements differently from the plan.
 	Gaps []string `json:"gaps,omitempty"`
 	// Scheduler names the scheduler that chooses the endpoint on the virtual server Server. Scheduler and Server are ""
@@ -62,23 +62,23 @@ type ExplainedEndpoint struct {
 	// SNAT reports whether this host's address replaces the client's address in the connection to the endpoint.
 	SNAT bool `json:"snat"`
 	// NextHop is the kernel's route to the endpoint, or "no route to …".
-	NextHop         string `json:"nextHop"`
-	proxiers.Chosen        // Chosen holds the endpoint's weight and connections on Server
+	NextHop               string `json:"nextHop"`
+	proxiers.EndpointLoad        // Chosen holds the endpoint's weight and connections on Server
 }
 
-// Forwarded reports whether this host forwards the connection to an endpoint.
-func (e Explanation) Forwarded() bool { return e.Verdict == plan.Forward.String() }
+// IsForwarded reports whether this host forwards the connection to an endpoint.
+func (e Explanation) IsForwarded() bool { return e.Verdict == plan.Forward.String() }
 
-// Fail adds a fault that prevents the connection from reaching an endpoint.
-func (e *Explanation) Fail(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
+// AddFault adds a fault that prevents the connection from reaching an endpoint.
+func (e *Explanation) AddFault(f fault.Fault) { e.Verdict, e.Faults = fails, append(e.Faults, f) }
 
 const (
 	unreachable = "unreachable" // the kernel has no route
 	fails       = "fail"        // a fault of the daemon or the host breaks the connection
 )
 
-// Subject holds the state that the daemon uses to explain connections.
-type Subject struct {
+// Explainer holds the state that the daemon uses to explain connections.
+type Explainer struct {
 	State pipeline.State
 	Lookups
 }
@@ -89,9 +89,9 @@ type Lookups struct {
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
-	// Out describes the failures of a ServicePort's dead endpoints.
-	Out      func(*plan.ServicePort) []string
-	FastPath FastPath
+	// DescribeDead describes the failures of a ServicePort's dead endpoints.
+	DescribeDead func(*plan.ServicePort) []string
+	FastPath     FastPath
 	// Faults returns the daemon's faults.
 	Faults func() []fault.Fault
 	// Path returns the backend's scheduler and shortcut for a connection. See proxiers.Explainer.
@@ -101,12 +101,12 @@ type Lookups struct {
 // Explain explains what happens to a connection. src is "host", or an address. The address may have the suffix
 // "@INTERFACE" if Edgeway detects pods by their interface. dst is "ADDR:PORT", "localhost:PORT" or
 // "NAMESPACE/NAME[:PORT]", and may end in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
-func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
-	p, current, err := inForce(&s.State)
+func (s *Explainer) Explain(src, dst, proto string) (Explanation, error) {
+	p, current, err := currentPlan(&s.State)
 	if err != nil {
 		return Explanation{}, err
 	}
-	q, err := s.ask(p, src, dst, proto)
+	q, err := s.parseQuestion(p, src, dst, proto)
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -118,26 +118,26 @@ func (s *Subject) Explain(src, dst, proto string) (Explanation, error) {
 		for _, gap := range s.Gaps(d.Service) {
 			e.Gaps = append(e.Gaps, gap.Feature+": "+gap.Reason)
 		}
-		e.Out = s.Out(d.Service)
+		e.DeadEndpoints = s.DescribeDead(d.Service)
 	}
-	if q.noRoute != nil {
-		e.Verdict, e.Reason, e.Fix = unreachable, q.noRoute.Error(), fixNoRoute(d)
+	if q.routeErr != nil {
+		e.Verdict, e.Reason, e.Fix = unreachable, q.routeErr.Error(), fixNoRoute(d)
 		if src == "host" {
 			e.Source = src // the kernel chose no source address
 		}
 		return e, nil
 	}
-	s.because(p, &e, d, q.packet.Dst.Addr())
+	s.addCause(p, &e, d, q.packet.Dst.Addr())
 	s.addEndpoints(&e, d, q.packet.Src)
-	s.path(&e, d, q, src != "host")
+	s.addPath(&e, d, q, src != "host")
 	e.FastPath = s.fastPath(d, q.packet.Src)
-	s.faults(&e, d, q.packet.Dst.Addr())
+	s.addFaults(&e, d, q.packet.Dst.Addr())
 	return e, nil
 }
 
-// faults adds the problems that break a forwarded connection.
-func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
-	if !e.Forwarded() {
+// addFaults adds the problems that break a forwarded connection.
+func (s *Explainer) addFaults(e *Explanation, d plan.Decision, dst netip.Addr) {
+	if !e.IsForwarded() {
 		return
 	}
 	flow := fault.Flow{
@@ -149,8 +149,8 @@ func (s *Subject) faults(e *Explanation, d plan.Decision, dst netip.Addr) {
 		flow.Addrs = append(flow.Addrs, ep.Addr.Addr())
 	}
 	for _, f := range s.Faults() {
-		if f.Severity >= fault.Problem && f.Scope.Has(flow) {
-			e.Fail(f)
+		if f.Severity >= fault.Problem && f.Scope.Selects(flow) {
+			e.AddFault(f)
 		}
 	}
 	fault.Sort(e.Faults)
@@ -162,7 +162,7 @@ func (q *question) explanation(d plan.Decision) Explanation {
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),
 		Origin: d.Origin.String(), Verdict: d.Verdict.String(), Reason: d.Reason,
 	}
-	if q.packet.InInterface != elsewhere {
+	if q.packet.InInterface != unknownInterface {
 		e.Interface = q.packet.InInterface
 	}
 	if q.hop != nil {
@@ -184,7 +184,7 @@ func (q *question) explanation(d plan.Decision) Explanation {
 
 // addEndpoints adds the endpoints and the kernel's routes to them. If the kernel has no route to any endpoint,
 // addEndpoints changes the verdict to "unreachable".
-func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) {
+func (s *Explainer) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort
 	for _, ep := range d.Endpoints {
@@ -208,8 +208,8 @@ func (s *Subject) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) 
 	}
 }
 
-// path adds the scheduler and the shortcut that the backend uses for the connection.
-func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool) {
+// addPath adds the scheduler and the shortcut that the backend uses for the connection.
+func (s *Explainer) addPath(e *Explanation, d plan.Decision, q *question, bound bool) {
 	if d.Service == nil || d.Verdict != plan.Forward {
 		return
 	}
@@ -226,12 +226,12 @@ func (s *Subject) path(e *Explanation, d plan.Decision, q *question, bound bool)
 	}
 	e.Scheduler, e.Server = path.Scheduler, path.Server.String()
 	for i, ep := range d.Endpoints {
-		e.Endpoints[i].Chosen = path.Endpoints[ep.Addr]
+		e.Endpoints[i].EndpointLoad = path.Endpoints[ep.Addr]
 	}
 }
 
 // Services returns the sorted names of all Services in the form "namespace/name".
-func (s *Subject) Services() []string {
+func (s *Explainer) Services() []string {
 	out := []string{}
 	if snap := s.State.Snapshot; snap != nil {
 		for _, svc := range snap.Services {
@@ -239,7 +239,7 @@ func (s *Subject) Services() []string {
 		}
 		return out
 	}
-	if p, _, err := inForce(&s.State); err == nil {
+	if p, _, err := currentPlan(&s.State); err == nil {
 		for _, sp := range p.Services {
 			out = append(out, sp.Name.Namespace+"/"+sp.Name.Name)
 		}

@@ -18,8 +18,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// testWay simulates the kernel's route lookups on a host that has one link and no IPv6.
-func testWay(to netip.Addr) (nodeinfo.NextHop, error) {
+// fakeNextHop simulates the kernel's route lookups on a host that has one link and no IPv6.
+func fakeNextHop(to netip.Addr) (nodeinfo.NextHop, error) {
 	own := netip.MustParseAddr("192.0.2.7")
 	switch {
 	case to.Is6():
@@ -34,27 +34,27 @@ func noRoute(to netip.Addr) (nodeinfo.NextHop, error) {
 	return nodeinfo.NextHop{}, fmt.Errorf("no route to %s: %w", to, unix.ENETUNREACH)
 }
 
-func subjectOf(p *plan.Plan) *Subject {
-	return &Subject{State: pipeline.State{InForce: p}, Lookups: testLookups()}
+func subjectOf(p *plan.Plan) *Explainer {
+	return &Explainer{State: pipeline.State{AppliedPlan: p}, Lookups: testLookups()}
 }
 
 func testLookups() Lookups {
 	return Lookups{
-		Gaps: func(*plan.ServicePort) []proxiers.Gap { return nil }, NextHop: testWay,
-		Out:      func(*plan.ServicePort) []string { return nil },
-		FastPath: func(*plan.ServicePort, plan.Origin, []nodeinfo.NextHop) string { return "" },
-		Faults:   func() []fault.Fault { return nil },
-		Path:     func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
+		Gaps: func(*plan.ServicePort) []proxiers.Gap { return nil }, NextHop: fakeNextHop,
+		DescribeDead: func(*plan.ServicePort) []string { return nil },
+		FastPath:     func(*plan.ServicePort, plan.Origin, []nodeinfo.NextHop) string { return "" },
+		Faults:       func() []fault.Fault { return nil },
+		Path:         func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
 	}
 }
 
-func explained(t *testing.T, s *Subject, src, dst, proto string) (Explanation, string) {
+func explained(t *testing.T, s *Explainer, src, dst, proto string) (Explanation, string) {
 	t.Helper()
 	e, err := s.Explain(src, dst, proto)
 	if err != nil {
 		t.Fatalf("%s to %s: %v", src, dst, err)
 	}
-	text := printed(e, 0, false)
+	text := formatText(e, 0, false)
 	if !strings.HasPrefix(text, e.Verdict+": ") {
 		t.Errorf("the text does not begin with the verdict:\n%s", text)
 	}
@@ -102,8 +102,8 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 		if e.Origin != tt.origin || e.Verdict != tt.verdict || !strings.Contains(text, tt.says) {
 			t.Errorf("%s to %s: %s %s, want %s %s and %q in\n%s", tt.src, tt.dst, e.Origin, e.Verdict, tt.origin, tt.verdict, tt.says, text)
 		}
-		if e.Forwarded() != (tt.verdict == "forward") {
-			t.Errorf("%s to %s: forwarded %t", tt.src, tt.dst, e.Forwarded())
+		if e.IsForwarded() != (tt.verdict == "forward") {
+			t.Errorf("%s to %s: forwarded %t", tt.src, tt.dst, e.IsForwarded())
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestExplainRejectsInvalidArguments(t *testing.T) {
 // address.
 func TestExplainUsesKernelSourceAddress(t *testing.T) {
 	s := subjectOf(testPlan())
-	s.State.InForce.Node.HostAddrs = append(s.State.InForce.Node.HostAddrs, netip.MustParseAddr("198.51.100.9"))
+	s.State.AppliedPlan.Node.HostAddrs = append(s.State.AppliedPlan.Node.HostAddrs, netip.MustParseAddr("198.51.100.9"))
 	for from, verdict := range map[string]string{"198.51.100.9": "forward", "192.0.2.7": "drop"} {
 		s.NextHop = func(netip.Addr) (nodeinfo.NextHop, error) {
 			return nodeinfo.NextHop{Source: netip.MustParseAddr(from), Interface: "eth1"}, nil
@@ -168,7 +168,7 @@ func TestExplainReportsMissingRoute(t *testing.T) {
 		if to == netip.MustParseAddr("10.2.0.1") {
 			return noRoute(to)
 		}
-		return testWay(to)
+		return fakeNextHop(to)
 	}
 	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
 	if e.Verdict != "forward" || !strings.Contains(e.Fix, "10.2.0.1") {
@@ -176,7 +176,7 @@ func TestExplainReportsMissingRoute(t *testing.T) {
 	}
 }
 
-func withObjects(node *source.Node, problems ...fault.Fault) *Subject {
+func withObjects(node *source.Node, problems ...fault.Fault) *Explainer {
 	addrs := func(a string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(a)} }
 	s := subjectOf(testPlan())
 	s.State.Snapshot = &tracker.Snapshot{Node: node, Problems: problems, Services: []*tracker.Service{
@@ -193,7 +193,7 @@ func TestExplainReportsReasonAndFix(t *testing.T) {
 	}
 	for want, node := range map[string]*source.Node{`node.local_policy = "cluster"`: nil, "endpoint": {Name: "edge"}} {
 		s := withObjects(node)
-		s.State.InForce.Services[1].Frontends[2].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
+		s.State.AppliedPlan.Services[1].Frontends[2].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
 		if e, text := explained(t, s, "192.0.2.99", "192.0.2.7:30080", ""); e.Verdict != "drop" || !strings.Contains(e.Fix, want) {
 			t.Errorf("a Local policy: want %q in\n%s", want, text)
 		}
@@ -234,7 +234,7 @@ func TestSubjectServices(t *testing.T) {
 	if got := withObjects(nil).Services(); !slices.Equal(got, []string{"default/idle", "default/lost"}) {
 		t.Errorf("of the objects: %q", got)
 	}
-	if got := (&Subject{}).Services(); got == nil || len(got) > 0 {
+	if got := (&Explainer{}).Services(); got == nil || len(got) > 0 {
 		t.Errorf("of nothing: %q", got)
 	}
 }
@@ -289,7 +289,7 @@ func TestExplainReportsFastPath(t *testing.T) {
 func TestExplainVerdictFollowsFaults(t *testing.T) {
 	s := withObjects(nil)
 	const client, dst = "192.0.2.99", "10.96.0.1:80"
-	if e, _ := explained(t, s, client, dst, ""); e.Verdict != "forward" || !e.Forwarded() {
+	if e, _ := explained(t, s, client, dst, ""); e.Verdict != "forward" || !e.IsForwarded() {
 		t.Fatalf("without faults: %+v", e)
 	}
 	problem := fault.New("ip-forward", fault.Problem, "sysctl -w x=1", "it is 0")
@@ -298,18 +298,18 @@ func TestExplainVerdictFollowsFaults(t *testing.T) {
 		verdict string
 	}{
 		"all connections":    {problem, "fail"},
-		"those of others":    {problem.For(fault.Scope{Clients: fault.Others}), "fail"},
-		"the ServicePort":    {problem.For(fault.Scope{ServicePort: "default/web:http/TCP"}), "fail"},
-		"the host's":         {problem.For(fault.Scope{Clients: fault.Host}), "forward"},
-		"another one":        {problem.For(fault.Scope{ServicePort: "default/other/TCP"}), "forward"},
-		"another network":    {problem.For(fault.Scope{To: netip.MustParsePrefix("203.0.113.0/24")}), "forward"},
-		"what has no rules":  {problem.For(fault.Scope{Clients: fault.Nobody}), "forward"},
+		"those of others":    {problem.WithScope(fault.Scope{Clients: fault.Others}), "fail"},
+		"the ServicePort":    {problem.WithScope(fault.Scope{ServicePort: "default/web:http/TCP"}), "fail"},
+		"the host's":         {problem.WithScope(fault.Scope{Clients: fault.Host}), "forward"},
+		"another one":        {problem.WithScope(fault.Scope{ServicePort: "default/other/TCP"}), "forward"},
+		"another network":    {problem.WithScope(fault.Scope{To: netip.MustParsePrefix("203.0.113.0/24")}), "forward"},
+		"what has no rules":  {problem.WithScope(fault.Scope{Clients: fault.Nobody}), "forward"},
 		"a mere restriction": {fault.New("a", fault.Warning, "", "old"), "forward"},
 	} {
 		s.Faults = func() []fault.Fault { return []fault.Fault{c.fault} }
 		e, text := explained(t, s, client, dst, "")
 		fails := c.verdict == "fail"
-		if e.Verdict != c.verdict || e.Forwarded() == fails || fails != strings.Contains(text, "\n            fix: sysctl -w x=1\n") {
+		if e.Verdict != c.verdict || e.IsForwarded() == fails || fails != strings.Contains(text, "\n            fix: sysctl -w x=1\n") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // "" if there is nothing to report. hops holds the next hops to the client and to the endpoints.
 type FastPath func(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string
 
-func (s *Subject) fastPath(d plan.Decision, src netip.Addr) string {
+func (s *Explainer) fastPath(d plan.Decision, src netip.Addr) string {
 	if d.Service == nil || d.Verdict != plan.Forward || src.IsLoopback() {
 		return ""
 	}

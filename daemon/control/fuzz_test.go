@@ -25,10 +25,10 @@ import (
 // The plan size and the request size limit the response size.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, Dead: noneDead, Connections: noneCounted,
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,
 		Reload: func(context.Context) error { return nil },
 		Status: func() Status { return Status{} },
-		State:  func() pipeline.State { return pipeline.State{InForce: testPlan()} },
+		State:  func() pipeline.State { return pipeline.State{AppliedPlan: testPlan()} },
 	}, nil)
 	handler := s.handler()
 	request := func(method, what string, query url.Values) []byte {
@@ -96,13 +96,13 @@ func FuzzAnswer(f *testing.F) {
 	add("200 OK", Status{
 		Version: escape, Config: escape, Node: &plan.Node{Name: escape}, Zone: escape, Shortcut: []string{escape},
 		Report:  health.Report{Faults: []fault.Fault{{ID: escape, Message: escape}}, Time: time.Unix(-1<<30, 0)},
-		Sources: []StatusSource{{Name: escape, Status: source.Status{Fault: fault.Fault{Message: escape}}}}, Problems: StatusProblems{Total: -1, First: []fault.Fault{{Message: escape}}},
+		Sources: []StatusSource{{Name: escape, Status: source.Status{Fault: fault.Fault{Message: escape}}}}, Problems: StatusProblems{Total: -1, FirstFaults: []fault.Fault{{Message: escape}}},
 		Started: time.Unix(1<<35, 0),
 	})
 	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, NextHop: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
 	add("200 OK", ServiceList{Items: []ServiceItem{
 		{Namespace: escape, Name: strings.Repeat("x", 300), Source: escape, State: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}},
-		{Type: escape, Ready: -1, All: 1 << 30, Ports: []ServiceItemPort{{Protocol: escape}}},
+		{Type: escape, ReadyEndpoints: -1, AllEndpoints: 1 << 30, Ports: []ServiceItemPort{{Protocol: escape}}},
 	}})
 	add("500 "+escape, failure{escape})
 	add("422 x", failure{escape})
@@ -113,17 +113,17 @@ func FuzzAnswer(f *testing.F) {
 		c.http.Transport = canned(raw)
 		var out strings.Builder
 		if s, err := c.Status(t.Context()); err == nil {
-			out.WriteString(printed(s, columns, true))
+			out.WriteString(formatText(s, columns, true))
 		}
 		if e, err := c.Explain(t.Context(), "host", "10.96.0.1:80", ""); err == nil {
-			out.WriteString(printed(e, columns, false))
+			out.WriteString(formatText(e, columns, false))
 		}
 		if list, err := c.Services(t.Context(), "a/b"); err == nil {
-			out.WriteString(printed(ServiceTable{ServiceList: list}, columns, false))
-			out.WriteString(printed(ServiceTable{ServiceList: list, Wide: true}, 0, false))
+			out.WriteString(formatText(ServiceTable{ServiceList: list}, columns, false))
+			out.WriteString(formatText(ServiceTable{ServiceList: list, Wide: true}, 0, false))
 		}
 		for line := range strings.SplitSeq(out.String(), "\n") {
-			if bad := hostile.Control(line); bad != "" {
+			if bad := hostile.FindControl(line); bad != "" {
 				t.Errorf("printed: %s", bad)
 			}
 		}

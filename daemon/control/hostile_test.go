@@ -13,24 +13,24 @@ import (
 // escapes is text that would control a terminal and forge a line of output.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// spoil writes escapes into each string in v, including strings in nested structures. addEscapes sets the length of
-// each list to one.
-func spoil(v reflect.Value) {
+// addEscapes writes escapes into each string in v, including strings in nested structures. addEscapes sets the length
+// of each list to one.
+func addEscapes(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:
 		v.SetString(escapes)
 	case reflect.Slice:
 		if v.Type().Elem().PkgPath() != "net/netip" {
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-			spoil(v.Index(0))
+			addEscapes(v.Index(0))
 		}
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		spoil(v.Elem())
+		addEscapes(v.Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Field(i).CanSet() {
-				spoil(v.Field(i))
+				addEscapes(v.Field(i))
 			}
 		}
 	}
@@ -42,8 +42,8 @@ func TestPrintedTextHasNoControlCharacters(t *testing.T) {
 	var services ServiceTable
 	var report doctor.Report
 	for _, v := range []answer{&status, &explanation, &services, &report} {
-		spoil(reflect.ValueOf(v).Elem())
-		text := printed(v, 0, true)
+		addEscapes(reflect.ValueOf(v).Elem())
+		text := formatText(v, 0, true)
 		if !strings.Contains(text, `\u001b]0;owned\u0007\u001b[2J\u009b2J\x9b2J\u202e`) {
 			t.Errorf("%T does not print what was there:\n%q", v, text)
 		}

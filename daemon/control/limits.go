@@ -13,37 +13,37 @@ import (
 // group can connect. Without limits, 200 connections that requested the plan but did not read the response used 1 GB of
 // memory.
 type limits struct {
-	// connections is the maximum number of open connections. When another client connects, the server closes the
+	// maxConnections is the maximum number of open connections. When another client connects, the server closes the
 	// oldest connection of the user with the most connections.
-	connections int
-	// header is the time limit for receiving a request's header.
-	header time.Duration
-	// turn is the maximum time that a request for a large response may wait. At any time, the server builds at most one
-	// large response for the group's members, and one for root and the daemon's user.
-	turn time.Duration
-	// answer is the time limit for a client to read the response.
-	answer time.Duration
+	maxConnections int
+	// headerTimeout is the time limit for receiving a request's header.
+	headerTimeout time.Duration
+	// turnTimeout is the maximum time that a request for a large response may wait. At any time, the server builds at
+	// most one large response for the group's members, and one for root and the daemon's user.
+	turnTimeout time.Duration
+	// answerTimeout is the time limit for a client to read the response.
+	answerTimeout time.Duration
 }
 
 // defaultLimits suits Edgeway's commands, which read the response immediately and wait at most 30 s for it (answerTime
 // in cmd/edgeway).
 var defaultLimits = limits{
-	connections: 16, header: 5 * time.Second, turn: time.Second, answer: 10 * time.Second,
+	maxConnections: 16, headerTimeout: 5 * time.Second, turnTimeout: time.Second, answerTimeout: 10 * time.Second,
 }
 
 // errBusy is the response to a request that waited too long for its turn. The client retries the request.
 var errBusy = errors.New("the daemon is sending a large response to another command: try again")
 
-// large returns a handler that builds only one response at a time for each class of clients, because the responses grow
-// with the plan.
-func (s *Server) large(f func(*http.Request) (any, error)) http.HandlerFunc {
+// answerLarge returns a handler that builds only one response at a time for each class of clients, because the
+// responses grow with the plan.
+func (s *Server) answerLarge(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
 		turn := s.groupTurn
 		if isOwner(r.Context()) { // members of the group must not delay root
 			turn = s.ownerTurn
 		}
-		wait, cancel := context.WithTimeout(r.Context(), s.limits.turn)
+		wait, cancel := context.WithTimeout(r.Context(), s.limits.turnTimeout)
 		defer cancel()
 		select {
 		case turn <- struct{}{}:
@@ -60,7 +60,7 @@ func (s *Server) write(w http.ResponseWriter, code int, value any) {
 	var body bytes.Buffer
 	err := json.NewEncoder(&body).Encode(value)
 	if err == nil {
-		err = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.answer))
+		err = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.limits.answerTimeout))
 	}
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		w.Header().Set("Content-Type", "application/json")

@@ -29,7 +29,7 @@ func bigState() pipeline.State {
 		svc.Name.Name = fmt.Sprintf("web-%d", i)
 		p.Services = append(p.Services, &svc)
 	}
-	return pipeline.State{Plan: p, InForce: p}
+	return pipeline.State{Plan: p, AppliedPlan: p}
 }
 
 func serveLimited(t *testing.T, l limits) (c *Client, path string) {
@@ -57,8 +57,8 @@ func serveLimited(t *testing.T, l limits) (c *Client, path string) {
 	return NewClient(path), path
 }
 
-// mute connects clients that request the plan but never read the response.
-func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
+// connectNonReaders connects clients that request the plan but never read the response.
+func connectNonReaders(t *testing.T, path string, n int) (clients []*net.UnixConn) {
 	t.Helper()
 	for range n {
 		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
@@ -72,8 +72,8 @@ func mute(t *testing.T, path string, n int) (clients []*net.UnixConn) {
 	return clients
 }
 
-// open counts the clients that the server has not disconnected.
-func open(t *testing.T, clients []*net.UnixConn) (n int) {
+// countOpen counts the clients that the server has not disconnected.
+func countOpen(t *testing.T, clients []*net.UnixConn) (n int) {
 	t.Helper()
 	for _, c := range clients {
 		raw, err := c.SyscallConn()
@@ -100,15 +100,15 @@ func open(t *testing.T, clients []*net.UnixConn) (n int) {
 
 func eventually(t *testing.T, clients []*net.UnixConn, most int) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); open(t, clients) > most; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); countOpen(t, clients) > most; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the server still has %d connections open, want %d at most", open(t, clients), most)
+			t.Fatalf("the server still has %d connections open, want %d at most", countOpen(t, clients), most)
 		}
 	}
 }
 
-// live returns the heap size after a garbage collection.
-func live() int64 {
+// heapSize returns the heap size after a garbage collection.
+func heapSize() int64 {
 	for range 3 { // a sync.Pool keeps its content for two collections
 		runtime.GC()
 	}
@@ -120,22 +120,22 @@ func live() int64 {
 // Two hundred clients that never read use only 16 connections and one shared response, and do not delay other clients.
 func TestStalledClientsShareOneAnswer(t *testing.T) {
 	l := defaultLimits
-	l.turn, l.answer = time.Hour, time.Hour
+	l.turnTimeout, l.answerTimeout = time.Hour, time.Hour
 	c, path := serveLimited(t, l)
-	empty := live()
-	first := mute(t, path, 1)
+	empty := heapSize()
+	first := connectNonReaders(t, path, 1)
 	awaitAnswer(t, first[0])
-	one := live() - empty
+	one := heapSize() - empty
 	if one < 500_000 {
 		t.Fatalf("one answer takes %d bytes: this test sees nothing", one)
 	}
-	crowd := append(first, mute(t, path, 199)...)
-	eventually(t, crowd, l.connections)
-	if n := open(t, crowd); n != l.connections {
-		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.connections)
+	crowd := append(first, connectNonReaders(t, path, 199)...)
+	eventually(t, crowd, l.maxConnections)
+	if n := countOpen(t, crowd); n != l.maxConnections {
+		t.Errorf("%d of %d connections are open, want %d", n, len(crowd), l.maxConnections)
 	}
-	time.Sleep(200 * time.Millisecond)      // the server must not build more responses while the test sleeps
-	if all := live() - empty; all > 6*one { // a response may grow while the server sends the previous one
+	time.Sleep(200 * time.Millisecond)          // the server must not build more responses while the test sleeps
+	if all := heapSize() - empty; all > 6*one { // a response may grow while the server sends the previous one
 		t.Errorf("%d clients take %d bytes, and one takes %d", len(crowd), all, one)
 	}
 	if s, err := c.Status(t.Context()); err != nil || s.Version != "1.2.3" {
@@ -162,14 +162,14 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 // The server closes the connections to clients that do not read. A waiting command then gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
-	l.header, l.turn, l.answer = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second
+	l.headerTimeout, l.turnTimeout, l.answerTimeout = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second
 	c, path := serveLimited(t, l)
 	silent, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	crowd := append(mute(t, path, l.connections-1), silent.(*net.UnixConn))
+	crowd := append(connectNonReaders(t, path, l.maxConnections-1), silent.(*net.UnixConn))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
@@ -186,10 +186,10 @@ func TestTimeoutsCloseStalledConnections(t *testing.T) {
 
 func TestSlowReaderIsDisconnected(t *testing.T) {
 	l := defaultLimits
-	l.answer = 500 * time.Millisecond
+	l.answerTimeout = 500 * time.Millisecond
 	_, path := serveLimited(t, l)
-	slow := mute(t, path, 1)
-	for buf := make([]byte, 1000); open(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
+	slow := connectNonReaders(t, path, 1)
+	for buf := make([]byte, 1000); countOpen(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
 		if _, err := slow[0].Read(buf); err != nil {
 			break
 		}
@@ -226,7 +226,7 @@ func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
 		State: func() pipeline.State { return state },
 	}, nil)
-	s.limits.turn = time.Millisecond
+	s.limits.turnTimeout = time.Millisecond
 	s.groupTurn <- struct{}{}
 	for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
 		r := httptest.NewRequest(http.MethodGet, "/v1/plan", nil)

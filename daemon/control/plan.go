@@ -26,16 +26,16 @@ func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	return Plan{inForce, &list, problems}
 }
 
-// Only restricts the plan and its problems to one Service ("namespace/name"), and returns an error if that Service has
-// neither ServicePorts nor problems.
-func (v Plan) Only(name string) (Plan, error) {
+// Filter restricts the plan and its problems to one Service ("namespace/name"), and returns an error if that Service
+// has neither ServicePorts nor problems.
+func (v Plan) Filter(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok || strings.Contains(short, "/") {
 		return v, argumentError{fmt.Errorf("%q is not of the form NAMESPACE/NAME", name)}
 	}
 	service := source.Key{Kind: source.KindService, Namespace: namespace, Name: short}
 	one := *v.Plan
-	one.Services = v.Of(namespace, short)
+	one.Services = v.FindService(namespace, short)
 	one.HealthChecks = slices.DeleteFunc(slices.Clone(v.HealthChecks), func(h *plan.HealthCheck) bool {
 		return h.Namespace != namespace || h.Name != short
 	})

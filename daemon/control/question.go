@@ -19,18 +19,18 @@ import (
 
 type question struct {
 	packet plan.Packet
-	// hop is the kernel's route to the destination, or nil if another host sends the packet. noRoute is the error of a
+	// hop is the kernel's route to the destination, or nil if another host sends the packet. routeErr is the error of a
 	// failed route lookup.
-	hop     *nodeinfo.NextHop
-	noRoute error
+	hop      *nodeinfo.NextHop
+	routeErr error
 }
 
-// elsewhere is the interface of a packet from another host if the user specified no interface. No pattern for pod
-// interfaces should match the name "?".
-const elsewhere = "?"
+// unknownInterface is the interface of a packet from another host if the user specified no interface. No pattern for
+// pod interfaces should match the name "?".
+const unknownInterface = "?"
 
-// ask parses the arguments of Explain.
-func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
+// parseQuestion parses the arguments of Explain.
+func (s *Explainer) parseQuestion(p *plan.Plan, src, dst, proto string) (*question, error) {
 	from, err := parseSource(p, src)
 	if err != nil {
 		return nil, argumentError{err}
@@ -44,7 +44,7 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 		return nil, err
 	}
 	if from.iface == "" {
-		err = q.find(p, s.NextHop)
+		err = q.findRoute(p, s.NextHop)
 	}
 	if err == nil && plan.FamilyOf(q.packet.Src) != plan.FamilyOf(q.packet.Dst.Addr()) {
 		err = argumentError{fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src,
@@ -53,13 +53,13 @@ func (s *Subject) ask(p *plan.Plan, src, dst, proto string) (*question, error) {
 	return q, err
 }
 
-// find looks up the kernel's route for a packet that this host sends. If the user specified no source address,
+// findRoute looks up the kernel's route for a packet that this host sends. If the user specified no source address,
 // findRoute also determines the source address. Without a route, findRoute uses any host address of the destination's
 // family, because the source address then does not matter.
-func (q *question) find(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
+func (q *question) findRoute(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
 	found, err := hop(q.packet.Dst.Addr())
 	if err != nil {
-		q.noRoute = err
+		q.routeErr = err
 	} else {
 		q.hop = &found
 	}
@@ -99,7 +99,7 @@ func parseSource(p *plan.Plan, src string) (origin, error) {
 	}
 	a = a.Unmap()
 	if iface == "" && !slices.Contains(p.Node.HostAddrs, a) {
-		iface = elsewhere
+		iface = unknownInterface
 	}
 	return origin{a, iface}, nil
 }
@@ -168,7 +168,7 @@ func isAddr(s string) bool {
 }
 
 // locate returns the protocol, address and port that a client uses to connect to a target.
-func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
+func (s *Explainer) locate(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	switch protocol := cmp.Or(to.protocol, plan.TCP); {
 	case to.service.Name != "":
 		if to.service.Namespace == "" {
@@ -190,7 +190,7 @@ func (s *Subject) locate(p *plan.Plan, from origin, to target) (plan.Protocol, n
 }
 
 // findService returns the Service called name, or an error unless exactly one Service has that name.
-func (s *Subject) findService(name string) (found tracker.Name, err error) {
+func (s *Explainer) findService(name string) (found tracker.Name, err error) {
 	known := s.Services()
 	var of []string
 	for _, full := range known {
@@ -241,7 +241,7 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 // locateService returns the requested port of a Service or, if the target names no port, the Service's only port. If
 // the target specifies no protocol, locateService prefers TCP. The returned address is an address for external clients
 // if the client is outside the cluster, or the ClusterIP if the client is this host or one of its pods.
-func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
+func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort
 	for _, sp := range p.Services {
@@ -262,7 +262,7 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 	name := to.service.Namespace + "/" + to.service.Name
 	switch {
 	case len(ports) == 0:
-		return 0, netip.AddrPort{}, s.unserved(to.service)
+		return 0, netip.AddrPort{}, s.unservedError(to.service)
 	case len(fit) == 0:
 		return 0, netip.AddrPort{},
 			fmt.Errorf("Service %s has no such port in this address family: it has %s", name, strings.Join(ports, ", "))
@@ -278,8 +278,8 @@ func (s *Subject) locateService(p *plan.Plan, from origin, to target) (plan.Prot
 	return fit[0].Name.Protocol, at, nil
 }
 
-// unserved returns the error for a Service that is not in the plan.
-func (s *Subject) unserved(name tracker.Name) error {
+// unservedError returns the error for a Service that is not in the plan.
+func (s *Explainer) unservedError(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
 		return fmt.Errorf("Service %s/%s is served at no address: see edgeway services %s/%s", name.Namespace, name.Name,
 			name.Namespace, name.Name)
@@ -289,7 +289,7 @@ func (s *Subject) unserved(name tracker.Name) error {
 
 func unknownService(name string, known []string) error {
 	message := fmt.Sprintf("Service %s does not exist, or has no ClusterIP", name)
-	if near, ok := text.Nearest(name, known); ok {
+	if near, ok := text.Suggest(name, known); ok {
 		message += "; did you mean " + near + "?"
 	}
 	return errors.New(message)

@@ -42,8 +42,8 @@ type Options struct {
 	Facts  func() doctor.Facts
 	Lookups
 	// ServiceInput documents Place and DeadEndpoints.
-	Place func(source.Key) string
-	Dead  func() *endpointcheck.Dead
+	Place         func(source.Key) string
+	DeadEndpoints func() *endpointcheck.DeadEndpoints
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
 	Connections func() map[proxiers.Frontends]uint64
 	// Reload returns nil if the new configuration is valid, or else the reason for rejecting the configuration.
@@ -88,7 +88,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// A reload can take minutes on a slow single-board computer. With a ReadTimeout, Go 1.26 would cancel a reload's
 	// context.
 	server.ReadTimeout, server.WriteTimeout = 0, 0
-	server.ReadHeaderTimeout = s.limits.header
+	server.ReadHeaderTimeout = s.limits.headerTimeout
 	server.SetKeepAlivesEnabled(false)
 	finished := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -97,7 +97,7 @@ func (s *Server) Run(ctx context.Context) error {
 		defer cancel()
 		_ = server.Shutdown(grace)
 	})
-	err := server.Serve(httpbound.NewLimit(s.limits.connections).Listener(s.socket))
+	err := server.Serve(httpbound.NewLimit(s.limits.maxConnections).Listener(s.socket))
 	if !stop() {
 		<-finished
 	}
@@ -110,10 +110,10 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", s.answer(func(*http.Request) (any, error) { return s.opts.Status(), nil }))
-	mux.HandleFunc("GET /v1/facts", s.large(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
-	mux.HandleFunc("GET /v1/plan", s.large(s.plan))
+	mux.HandleFunc("GET /v1/facts", s.answerLarge(func(*http.Request) (any, error) { return s.opts.Facts(), nil }))
+	mux.HandleFunc("GET /v1/plan", s.answerLarge(s.plan))
 	mux.HandleFunc("GET /v1/explain", s.answer(s.explain))
-	mux.HandleFunc("GET /v1/services", s.large(s.services))
+	mux.HandleFunc("GET /v1/services", s.answerLarge(s.services))
 	mux.HandleFunc("POST /v1/reload", s.answer(func(r *http.Request) (any, error) {
 		if !isOwner(r.Context()) {
 			return nil, errNotOwner
@@ -134,7 +134,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 			value, err = f(r)
 			return err
 		})
-		if contain.Is(err) {
+		if contain.IsPanic(err) {
 			s.opts.Logger.Error("request panicked", "path", r.URL.Path, "error", err, "stack", contain.Stack(err))
 		}
 		code := http.StatusOK
@@ -159,11 +159,11 @@ func (argumentError) Is(target error) bool { return target == ErrArgument }
 
 var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
-// inForce returns the plan in the kernel or, before the first sync, the plan that Edgeway will apply.
-func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
+// currentPlan returns the plan in the kernel or, before the first sync, the plan that Edgeway will apply.
+func currentPlan(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 	switch {
-	case s.InForce != nil:
-		return s.InForce, true, nil
+	case s.AppliedPlan != nil:
+		return s.AppliedPlan, true, nil
 	case s.Plan != nil:
 		return s.Plan, false, nil
 	}
@@ -172,28 +172,28 @@ func inForce(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 
 func (s *Server) plan(r *http.Request) (any, error) {
 	state := s.opts.State()
-	p, ok, err := inForce(&state)
+	p, ok, err := currentPlan(&state)
 	if err != nil {
 		return nil, err
 	}
 	view := NewPlan(p, ok, state.Problems())
 	if name := r.URL.Query().Get("service"); name != "" {
-		return view.Only(name)
+		return view.Filter(name)
 	}
 	return view, nil
 }
 
 func (s *Server) services(r *http.Request) (any, error) {
 	list, err := NewServiceList(ServiceInput{
-		State: s.opts.State(), Place: s.opts.Place, Dead: s.opts.Dead(), Connections: s.opts.Connections(),
+		State: s.opts.State(), Place: s.opts.Place, DeadEndpoints: s.opts.DeadEndpoints(), Connections: s.opts.Connections(),
 	})
 	if only := r.URL.Query().Get("only"); err == nil && only != "" {
-		return list.Only(only)
+		return list.Filter(only)
 	}
 	return list, err
 }
 
 func (s *Server) explain(r *http.Request) (any, error) {
-	subject, q := Subject{State: s.opts.State(), Lookups: s.opts.Lookups}, r.URL.Query()
+	subject, q := Explainer{State: s.opts.State(), Lookups: s.opts.Lookups}, r.URL.Query()
 	return subject.Explain(q.Get("src"), q.Get("dst"), q.Get("proto"))
 }

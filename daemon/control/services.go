@@ -40,8 +40,8 @@ type ServiceItem struct {
 	Ports     []ServiceItemPort `json:"ports"`
 	// AllEndpoints counts the distinct endpoint addresses. ReadyEndpoints counts the addresses that get connections and
 	// respond.
-	Ready int `json:"ready"`
-	All   int `json:"all"`
+	ReadyEndpoints int `json:"ready"`
+	AllEndpoints   int `json:"all"`
 	// ServicePorts and Endpoints count the Service's ServicePorts and endpoints, as Status.Counts does for the whole
 	// plan.
 	ServicePorts int `json:"servicePorts"`
@@ -65,21 +65,21 @@ type ServiceState string
 
 // The following states are in order, from the worst to the best.
 const (
-	ServiceRefused  ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
-	ServiceLeftOut  ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
-	ServiceNotYet   ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
-	ServiceRemoved  ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
-	ServiceNoReady  ServiceState = "no-ready-endpoint" // a port has no ready endpoint
-	ServiceDead     ServiceState = "dead-endpoints"    // some endpoints do not respond
-	ServiceInPart   ServiceState = "incomplete"        // Edgeway serves only a part of the Service
-	ServiceIsServed ServiceState = "ok"
+	ServiceRefused    ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
+	ServiceLeftOut    ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
+	ServicePending    ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
+	ServiceRemoved    ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
+	ServiceNoEndpoint ServiceState = "no-ready-endpoint" // a port has no ready endpoint
+	ServiceDead       ServiceState = "dead-endpoints"    // some endpoints do not respond
+	ServiceIncomplete ServiceState = "incomplete"        // Edgeway serves only a part of the Service
+	ServiceIsServed   ServiceState = "ok"
 )
 
 // ServiceInput holds the arguments of NewServiceList.
 type ServiceInput struct {
 	State pipeline.State
-	// Dead holds the endpoints that do not respond. DeadEndpoints may be nil.
-	Dead *endpointcheck.Dead
+	// DeadEndpoints holds the endpoints that do not respond. DeadEndpoints may be nil.
+	DeadEndpoints *endpointcheck.DeadEndpoints
 	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. NewServiceList calls
 	// Place only for Services in the snapshot.
 	Place func(source.Key) string
@@ -92,23 +92,23 @@ type ServiceInput struct {
 // plan.
 type lister struct {
 	ServiceInput
-	snapshot              *tracker.Snapshot // snapshot is empty until the sources have listed all objects
-	refused, idle, others map[fault.Object][]fault.Fault
+	snapshot                                     *tracker.Snapshot // snapshot is empty until the sources have listed all objects
+	refusedFaults, noEndpointFaults, otherFaults map[fault.Object][]fault.Fault
 	// connections adds up ServiceInput.Connections by Service.
 	connections map[tracker.Name]uint64
 }
 
-// NewPlannedServices returns a table of the problems and the Services in a plan that no daemon has applied.
-func NewPlannedServices(p *plan.Plan, problems []fault.Fault) ServiceTable {
-	list, _ := NewServiceList(ServiceInput{State: pipeline.State{InForce: p}}) // fails only without a plan
+// NewPlanTable returns a table of the problems and the Services in a plan that no daemon has applied.
+func NewPlanTable(p *plan.Plan, problems []fault.Fault) ServiceTable {
+	list, _ := NewServiceList(ServiceInput{State: pipeline.State{AppliedPlan: p}}) // fails only without a plan
 	list.Faults = problems
-	return ServiceTable{ServiceList: list, None: "no Service"}
+	return ServiceTable{ServiceList: list, EmptyText: "no Service"}
 }
 
 // NewServiceList returns the list of all Services, or an error if there is no plan yet.
 func NewServiceList(in ServiceInput) (ServiceList, error) {
 	list := ServiceList{Items: []ServiceItem{}}
-	p, _, err := inForce(&in.State)
+	p, _, err := currentPlan(&in.State)
 	if err != nil {
 		return list, err
 	}
@@ -118,20 +118,20 @@ func NewServiceList(in ServiceInput) (ServiceList, error) {
 	for f, n := range in.Connections {
 		l.connections[tracker.Name{Namespace: f.Name.Namespace, Name: f.Name.Name}] += n
 	}
-	list.Faults = documents(l.snapshot.Problems)
+	list.Faults = documentFaults(l.snapshot.Problems)
 	var refused, idle []fault.Fault
 	for _, q := range in.State.Quarantined {
 		refused = append(refused, q.Fault())
 	}
 	var names []tracker.Name
 	for _, svc := range l.snapshot.Services {
-		names, idle = append(names, svc.Name()), append(idle, planner.Unserved(svc, p)...)
+		names, idle = append(names, svc.Name()), append(idle, planner.UnservedPortFaults(svc, p)...)
 	}
-	for _, sp := range cmp.Or(in.State.InForce, &plan.Plan{}).Services {
+	for _, sp := range cmp.Or(in.State.AppliedPlan, &plan.Plan{}).Services {
 		names = append(names, tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name})
 	}
-	l.refused, l.idle = byObject(refused), byObject(idle)
-	l.others = byObject(slices.Concat(l.snapshot.Problems, in.State.PlanProblems))
+	l.refusedFaults, l.noEndpointFaults = byObject(refused), byObject(idle)
+	l.otherFaults = byObject(slices.Concat(l.snapshot.Problems, in.State.PlanProblems))
 	slices.SortFunc(names, tracker.Name.Compare)
 	for _, name := range slices.Compact(names) {
 		list.Items = append(list.Items, l.item(name))
@@ -147,9 +147,9 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documents returns the faults of unusable manifest documents. documentFaults clears Object, because the position in
-// the fault already identifies the document.
-func documents(faults []fault.Fault) (out []fault.Fault) {
+// documentFaults returns the faults of unusable manifest documents. documentFaults clears Object, because the position
+// in the fault already identifies the document.
+func documentFaults(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument {
 			f.Object = fault.Object{}
@@ -160,7 +160,7 @@ func documents(faults []fault.Fault) (out []fault.Fault) {
 }
 
 func (l *lister) item(name tracker.Name) ServiceItem {
-	known, served := l.snapshot.Find(name), l.State.InForce.Of(name.Namespace, name.Name)
+	known, served := l.snapshot.Find(name), l.State.AppliedPlan.FindService(name.Namespace, name.Name)
 	counts := pipeline.Count(&plan.Plan{Services: served})
 	item := ServiceItem{
 		Namespace: name.Namespace, Name: name.Name, State: ServiceIsServed,
@@ -176,15 +176,15 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 			item.Addresses, item.Ports = wantedAddrs(known.Spec), wantedPorts(known.Spec)
 		}
 	}
-	dead := l.count(&item, known, served)
-	l.judge(&item, known, served, dead)
+	dead := l.countEndpoints(&item, known, served)
+	l.setState(&item, known, served, dead)
 	return item
 }
 
-// judge sets an item's state and adds the faults that explain it.
-func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
+// setState sets an item's state and adds the faults that explain it.
+func (l *lister) setState(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
-	planned := l.State.Plan.Of(item.Namespace, item.Name)
+	planned := l.State.Plan.FindService(item.Namespace, item.Name)
 	waiting := source.FaultOf(key, "", "waiting for a sync, which is running or failing")
 	waiting.Fix = "edgeway status"
 	add := func(state ServiceState, faults ...fault.Fault) {
@@ -193,20 +193,20 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 		}
 		item.Faults = append(item.Faults, faults...)
 	}
-	of := slices.Clone(l.others[key])
+	of := slices.Clone(l.otherFaults[key])
 	if known != nil {
 		for _, s := range known.Slices {
-			of = append(of, l.others[s.Key()]...)
+			of = append(of, l.otherFaults[s.Key()]...)
 		}
 	}
-	add(ServiceRefused, l.refused[key]...)
+	add(ServiceRefused, l.refusedFaults[key]...)
 	switch {
 	case known == nil && l.State.Snapshot != nil:
 		add(ServiceRemoved, waiting)
 	case known == nil: // immediately after a reload, the sources have not listed any objects yet
 	case len(served) == 0 && len(planned) > 0:
-		if l.refused[key] == nil {
-			add(ServiceNotYet, waiting)
+		if l.refusedFaults[key] == nil {
+			add(ServicePending, waiting)
 		}
 	case len(served) == 0 && len(of) == 0:
 		add(ServiceLeftOut, source.FaultOf(key, "", "this host has no address in the IP families of its ClusterIPs"))
@@ -214,9 +214,9 @@ func (l *lister) judge(item *ServiceItem, known *tracker.Service, served []*plan
 		add(ServiceLeftOut, of...)
 		return
 	}
-	add(ServiceNoReady, l.idle[key]...)
+	add(ServiceNoEndpoint, l.noEndpointFaults[key]...)
 	add(ServiceDead, dead...)
-	add(ServiceInPart, of...)
+	add(ServiceIncomplete, of...)
 }
 
 func (l *lister) sourceOf(s *source.Service) string {
@@ -226,10 +226,10 @@ func (l *lister) sourceOf(s *source.Service) string {
 	return cmp.Or(l.Place(s.Key()), "manifest")
 }
 
-// count sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves the
-// Service, countEndpoints ignores EndpointSlices of address families that Edgeway does not serve. If no source contains
-// the Service, countEndpoints treats all of its endpoints in the kernel as ready.
-func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
+// countEndpoints sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves
+// the Service, countEndpoints ignores EndpointSlices of address families that Edgeway does not serve. If no source
+// contains the Service, countEndpoints treats all of its endpoints in the kernel as ready.
+func (l *lister) countEndpoints(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
 	for _, sp := range served {
 		families[sp.Family] = true
@@ -238,7 +238,7 @@ func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.S
 		}
 	}
 	if svc == nil {
-		item.Ready, item.All = len(used), len(used)
+		item.ReadyEndpoints, item.AllEndpoints = len(used), len(used)
 		return nil
 	}
 	ready := map[netip.Addr]bool{}
@@ -248,29 +248,29 @@ func (l *lister) count(item *ServiceItem, svc *tracker.Service, served []*plan.S
 		}
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
-			failing := l.failing(s, e)
+			failing := l.deadPortFaults(s, e)
 			dead = append(dead, failing...)
 			ready[e.Addr] = ready[e.Addr] || e.Ready && used[e.Addr] && len(failing) == 0
 		}
 	}
-	item.All = len(ready)
+	item.AllEndpoints = len(ready)
 	for _, gets := range ready {
 		if gets {
-			item.Ready++
+			item.ReadyEndpoints++
 		}
 	}
 	return dead
 }
 
-// failing returns a fault for each port of a ready endpoint that does not respond.
-func (l *lister) failing(s *source.EndpointSlice, e *source.Endpoint) (out []fault.Fault) {
-	if l.Dead.Len() == 0 || !e.Ready {
+// deadPortFaults returns a fault for each port of a ready endpoint that does not respond.
+func (l *lister) deadPortFaults(s *source.EndpointSlice, e *source.Endpoint) (out []fault.Fault) {
+	if l.DeadEndpoints.Len() == 0 || !e.Ready {
 		return nil
 	}
 	for _, port := range s.Ports {
 		at := netip.AddrPortFrom(e.Addr, port.Port)
-		if port.Protocol == plan.TCP && l.Dead.Has(at) {
-			f := l.Dead.Faults[at]
+		if port.Protocol == plan.TCP && l.DeadEndpoints.Has(at) {
+			f := l.DeadEndpoints.Faults[at]
 			f.ID, f.Severity, f.Message = "endpoint-checks", fault.Warning, at.String()+" does not answer: "+f.Message
 			out = append(out, f)
 		}
@@ -333,9 +333,9 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Only restricts the list to a namespace or to one Service ("namespace/name"), and returns an error if that Service
+// Filter restricts the list to a namespace or to one Service ("namespace/name"), and returns an error if that Service
 // does not exist.
-func (v ServiceList) Only(filter string) (ServiceList, error) {
+func (v ServiceList) Filter(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {
 		return v, argumentError{fmt.Errorf("%q is not of the form NAMESPACE or NAMESPACE/NAME", filter)}

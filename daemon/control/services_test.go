@@ -27,9 +27,9 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// serving returns a Service with a port 80/TCP and an EndpointSlice. A "-" before an endpoint means that the endpoint
-// is not ready.
-func serving(name, clusterIP string, endpoints ...string) *tracker.Service {
+// serviceWithEndpoints returns a Service with a port 80/TCP and an EndpointSlice. A "-" before an endpoint means that
+// the endpoint is not ready.
+func serviceWithEndpoints(name, clusterIP string, endpoints ...string) *tracker.Service {
 	svc := &tracker.Service{Spec: &source.Service{
 		Namespace: "shop", Name: name, Manifest: true, ClusterIPs: addrs(clusterIP),
 		Ports: []source.ServicePort{{Protocol: plan.TCP, Port: 80}},
@@ -67,7 +67,7 @@ func planned(services ...*tracker.Service) ServiceInput {
 			Addrs: []nodeinfo.Addr{{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth0", Primary: true}},
 		}, nil)
 	return ServiceInput{
-		State: pipeline.State{Snapshot: snap, Plan: p, InForce: p, PlanProblems: problems},
+		State: pipeline.State{Snapshot: snap, Plan: p, AppliedPlan: p, PlanProblems: problems},
 		Place: func(k source.Key) string { return fmt.Sprintf("/etc/edgeway/manifests/%s.yaml:1", k.Name) },
 	}
 }
@@ -81,47 +81,47 @@ func without(p *plan.Plan, name string) *plan.Plan {
 	return &out
 }
 
-func quarantined(name string, previous bool) pipeline.Quarantined {
-	return pipeline.Quarantined{
+func quarantined(name string, previous bool) pipeline.QuarantinedVersion {
+	return pipeline.QuarantinedVersion{
 		Name:   plan.ServicePortName{Namespace: "shop", Name: name, Protocol: plan.TCP},
 		Family: plan.IPv4, Err: "no such module", Previous: previous,
 	}
 }
 
 func broken() ServiceInput {
-	part := serving("external", "10.96.0.9", "10.1.0.9")
+	part := serviceWithEndpoints("external", "10.96.0.9", "10.1.0.9")
 	part.Spec.ExternalIPs = addrs("10.96.0.1")
-	invalid := serving("invalid", "10.96.0.10")
+	invalid := serviceWithEndpoints("invalid", "10.96.0.10")
 	invalid.Spec.Ports = nil
 	invalid.Spec.Faults = []fault.Fault{source.FaultOf(invalid.Spec.Key(), "spec.ports", "it has no valid port")}
-	slice := serving("slice", "10.96.0.11", "10.1.0.11")
+	slice := serviceWithEndpoints("slice", "10.96.0.11", "10.1.0.11")
 	slice.Slices[0].Faults = []fault.Fault{
 		source.FaultOf(slice.Slices[0].Key(), "endpoints[1]", "127.0.0.1 is a loopback address"),
 	}
-	sliced := serving("renamed", "10.96.0.12", "10.1.0.12")
+	sliced := serviceWithEndpoints("renamed", "10.96.0.12", "10.1.0.12")
 	sliced.Slices[0].Ports[0].Name = "http"
-	twin := serving("twin", "10.96.0.1", "10.1.0.1")
+	twin := serviceWithEndpoints("twin", "10.96.0.1", "10.1.0.1")
 	twin.Spec.UID = "younger"
 	in := planned(
-		serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2"),
-		serving("lost", "10.96.0.2"), serving("idle", "10.96.0.3", "-10.1.0.3", "-10.1.0.4"), sliced,
-		twin, serving("six", "fd00::1"), part, invalid, slice,
-		serving("dead", "10.96.0.4", "10.1.0.5", "10.1.0.6"), serving("new", "10.96.0.5", "10.1.0.15"),
-		serving("gone", "10.96.0.6", "10.1.0.6"),
-		serving("refused", "10.96.0.7", "10.1.0.7"), serving("previous", "10.96.0.8", "10.1.0.8"),
+		serviceWithEndpoints("web", "10.96.0.1", "10.1.0.1", "10.1.0.2"),
+		serviceWithEndpoints("lost", "10.96.0.2"), serviceWithEndpoints("idle", "10.96.0.3", "-10.1.0.3", "-10.1.0.4"), sliced,
+		twin, serviceWithEndpoints("six", "fd00::1"), part, invalid, slice,
+		serviceWithEndpoints("dead", "10.96.0.4", "10.1.0.5", "10.1.0.6"), serviceWithEndpoints("new", "10.96.0.5", "10.1.0.15"),
+		serviceWithEndpoints("gone", "10.96.0.6", "10.1.0.6"),
+		serviceWithEndpoints("refused", "10.96.0.7", "10.1.0.7"), serviceWithEndpoints("previous", "10.96.0.8", "10.1.0.8"),
 	)
 	s := &in.State
-	s.InForce = without(without(s.Plan, "new"), "refused")
+	s.AppliedPlan = without(without(s.Plan, "new"), "refused")
 	s.Snapshot.Services = slices.DeleteFunc(
 		s.Snapshot.Services,
 		func(svc *tracker.Service) bool { return svc.Spec.Name == "gone" },
 	)
-	s.Quarantined = []pipeline.Quarantined{quarantined("previous", true), quarantined("refused", false)}
+	s.Quarantined = []pipeline.QuarantinedVersion{quarantined("previous", true), quarantined("refused", false)}
 	half := source.FaultOf(source.Key{Kind: source.KindDocument, Name: "/etc/edgeway/manifests/half.yaml:3"}, "",
 		"cannot be parsed")
-	half.At, half.Fix = "/etc/edgeway/manifests/half.yaml:3", "edgeway config check"
+	half.Position, half.Fix = "/etc/edgeway/manifests/half.yaml:3", "edgeway config check"
 	s.Snapshot.Problems = append(s.Snapshot.Problems, half)
-	in.Dead = &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{
+	in.DeadEndpoints = &endpointcheck.DeadEndpoints{Faults: map[netip.AddrPort]fault.Fault{
 		netip.MustParseAddrPort("10.1.0.5:8080"): {Since: time.Unix(0, 0), Message: "connection refused"},
 	}}
 	return in
@@ -144,33 +144,33 @@ func TestServiceStates(t *testing.T) {
 		reason     string
 	}{
 		"web":      {ServiceIsServed, 2, 2, ""},
-		"lost":     {ServiceNoReady, 0, 0, "no EndpointSlice"},
-		"idle":     {ServiceNoReady, 0, 2, "no endpoint is ready"},
-		"renamed":  {ServiceNoReady, 0, 1, `"http"`},
+		"lost":     {ServiceNoEndpoint, 0, 0, "no EndpointSlice"},
+		"idle":     {ServiceNoEndpoint, 0, 2, "no endpoint is ready"},
+		"renamed":  {ServiceNoEndpoint, 0, 1, `"http"`},
 		"twin":     {ServiceLeftOut, 0, 1, "10.96.0.1:80/TCP belongs to Service shop/web"},
 		"invalid":  {ServiceLeftOut, 0, 0, "spec.ports: it has no valid port"},
 		"six":      {ServiceLeftOut, 0, 0, "families"},
-		"external": {ServiceInPart, 1, 1, "spec.externalIPs"},
-		"slice":    {ServiceInPart, 1, 1, "EndpointSlice shop/slice-1: endpoints[1]"},
+		"external": {ServiceIncomplete, 1, 1, "spec.externalIPs"},
+		"slice":    {ServiceIncomplete, 1, 1, "EndpointSlice shop/slice-1: endpoints[1]"},
 		"dead":     {ServiceDead, 1, 2, "10.1.0.5:8080 does not answer: connection refused"},
-		"new":      {ServiceNotYet, 0, 1, "waiting for a sync"},
+		"new":      {ServicePending, 0, 1, "waiting for a sync"},
 		"gone":     {ServiceRemoved, 1, 1, "waiting for a sync"},
 		"refused":  {ServiceRefused, 0, 1, "TCP over IPv4 is left out: no such module"},
 		"previous": {ServiceRefused, 1, 1, "previous version"},
 	} {
-		one, err := list.Only("shop/" + name)
+		one, err := list.Filter("shop/" + name)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
 		item := one.Items[0]
-		if item.State != want.state || item.Ready != want.ready || item.All != want.all {
+		if item.State != want.state || item.ReadyEndpoints != want.ready || item.AllEndpoints != want.all {
 			t.Errorf(
 				"%s: state %q and %d/%d, want %q and %d/%d",
 				name,
 				item.State,
-				item.Ready,
-				item.All,
+				item.ReadyEndpoints,
+				item.AllEndpoints,
 				want.state,
 				want.ready,
 				want.all,
@@ -194,7 +194,7 @@ func TestServiceStates(t *testing.T) {
 }
 
 func TestServicesByName(t *testing.T) {
-	state := planned(serving("web", "10.96.0.1"), serving("idle", "10.96.0.2")).State
+	state := planned(serviceWithEndpoints("web", "10.96.0.1"), serviceWithEndpoints("idle", "10.96.0.2")).State
 	c, stop := start(t, &daemon{state: state})
 	defer stop()
 	for only, want := range map[string]string{
@@ -221,7 +221,7 @@ func TestServicesAfterReload(t *testing.T) {
 	if _, err := NewServiceList(ServiceInput{}); err == nil {
 		t.Error("without a plan there is a list")
 	}
-	list := listed(t, ServiceInput{State: pipeline.State{InForce: testPlan()}})
+	list := listed(t, ServiceInput{State: pipeline.State{AppliedPlan: testPlan()}})
 	if len(list.Items) != 2 || list.Items[1].State != ServiceIsServed || list.Items[1].Endpoints != 2 ||
 		list.Items[1].Type != "" {
 		t.Errorf("%+v", list.Items)
@@ -229,17 +229,17 @@ func TestServicesAfterReload(t *testing.T) {
 }
 
 func healthy() ServiceInput {
-	web := serving("web", "10.96.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3")
+	web := serviceWithEndpoints("web", "10.96.0.1", "10.1.0.1", "10.1.0.2", "10.1.0.3")
 	web.Spec.Ports[0].NodePort = 30080
 	web.Spec.LoadBalancerIPs = addrs("203.0.113.1", "203.0.113.2")
-	dns := serving("kube-dns", "10.96.0.53", "10.1.0.53", "10.1.0.54")
+	dns := serviceWithEndpoints("kube-dns", "10.96.0.53", "10.1.0.53", "10.1.0.54")
 	dns.Spec.Namespace, dns.Spec.Manifest, dns.Spec.Ports, dns.Slices[0].Ports = "kube-system", false, nil, nil
 	for i, p := range []plan.Protocol{plan.UDP, plan.TCP, plan.TCP} {
 		port, name := []uint16{53, 53, 9153}[i], []string{"dns", "dns-tcp", "metrics"}[i]
 		dns.Spec.Ports = append(dns.Spec.Ports, source.ServicePort{Name: name, Protocol: p, Port: port})
 		dns.Slices[0].Ports = append(dns.Slices[0].Ports, source.SlicePort{Name: name, Protocol: p, Port: port})
 	}
-	return planned(web, dns, serving("registry", "10.96.0.2", "10.1.0.1"))
+	return planned(web, dns, serviceWithEndpoints("registry", "10.96.0.2", "10.1.0.1"))
 }
 
 func TestServicesText(t *testing.T) {
@@ -249,24 +249,24 @@ func TestServicesText(t *testing.T) {
 		{Name: plan.ServicePortName{Namespace: "shop", Name: "web", Protocol: plan.TCP}, Kind: plan.NodePort}:  34,
 	}
 	good, bad := listed(t, healthy()), listed(t, broken())
-	golden(t, "services_good.txt", printed(ServiceTable{ServiceList: good}, columns, false))
-	golden(t, "services_bad.txt", printed(ServiceTable{ServiceList: bad}, columns, false))
-	golden(t, "services_wide.txt", printed(ServiceTable{ServiceList: listed(t, counted), Wide: true}, 0, false))
-	one, err := bad.Only("shop/renamed")
+	golden(t, "services_good.txt", formatText(ServiceTable{ServiceList: good}, columns, false))
+	golden(t, "services_bad.txt", formatText(ServiceTable{ServiceList: bad}, columns, false))
+	golden(t, "services_wide.txt", formatText(ServiceTable{ServiceList: listed(t, counted), Wide: true}, 0, false))
+	one, err := bad.Filter("shop/renamed")
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "services_one.txt", printed(ServiceTable{ServiceList: one}, columns, false))
+	golden(t, "services_one.txt", formatText(ServiceTable{ServiceList: one}, columns, false))
 	// If the last column is too narrow, its text moves to separate lines.
-	long := serving("a-service-whose-name-is-quite-long", "2001:db8:1234:5678:9abc:def0:1234:5678")
-	other := serving("web", "fd00::1", "10.1.0.1")
-	golden(t, "services_ipv6.txt", printed(ServiceTable{ServiceList: listed(t, planned(long, other))}, columns, false))
-	if got := printed(ServiceTable{None: "no Service"}, columns, false); got != "no Service\n" {
+	long := serviceWithEndpoints("a-service-whose-name-is-quite-long", "2001:db8:1234:5678:9abc:def0:1234:5678")
+	other := serviceWithEndpoints("web", "fd00::1", "10.1.0.1")
+	golden(t, "services_ipv6.txt", formatText(ServiceTable{ServiceList: listed(t, planned(long, other))}, columns, false))
+	if got := formatText(ServiceTable{EmptyText: "no Service"}, columns, false); got != "no Service\n" {
 		t.Errorf("an empty list is %q", got)
 	}
 	// Without a terminal, the output consists of the verdict, the header, a line for each Service, and two lines for a
 	// document's fault and its fix.
-	if n := strings.Count(printed(ServiceTable{ServiceList: bad}, 0, false), "\n"); n != len(bad.Items)+4 {
+	if n := strings.Count(formatText(ServiceTable{ServiceList: bad}, 0, false), "\n"); n != len(bad.Items)+4 {
 		t.Errorf("%d lines for %d Services", n, len(bad.Items))
 	}
 }

@@ -48,13 +48,13 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockFolder is the directory that holds one lock file for each network namespace. Only root and the directory's owner
+// lockDir is the directory that holds one lock file for each network namespace. Only root and the directory's owner
 // can create files in it. An abstract socket would not work as a lock, because any user could bind it.
-const lockFolder = "/run/edgeway"
+const lockDir = "/run/edgeway"
 
 // LockNamespace locks the process's network namespace, because two daemons with different sockets would keep repairing
 // each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process cannot use
-// lockFolder, for example in a custom unit, LockNamespace locks nothing.
+// lockDir, for example in a custom unit, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -64,9 +64,9 @@ func lockNamespace(flags int) (io.Closer, error) {
 		return io.NopCloser(nil), nil
 	}
 	if flags&os.O_CREATE != 0 {
-		_ = os.MkdirAll(lockFolder, 0o755) // after an error, acquire fails
+		_ = os.MkdirAll(lockDir, 0o755) // after an error, acquire fails
 	}
-	path := filepath.Join(lockFolder, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
+	path := filepath.Join(lockDir, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
 	if errors.Is(err, ErrRunning) {
 		return nil, fmt.Errorf("%w in this network namespace (lslocks | grep %s shows its process)", ErrRunning,
@@ -76,7 +76,7 @@ func lockNamespace(flags int) (io.Closer, error) {
 		return io.NopCloser(nil), nil
 	}
 	var folder unix.Stat_t
-	if os.Geteuid() == 0 && unix.Stat(lockFolder, &folder) == nil { // the daemon's user must be able to open the file
+	if os.Geteuid() == 0 && unix.Stat(lockDir, &folder) == nil { // the daemon's user must be able to open the file
 		_ = lock.Chown(int(folder.Uid), int(folder.Gid))
 	}
 	return lock, nil
@@ -98,7 +98,7 @@ func LockOut(path string) (release func(), err error) {
 	case errors.Is(err, os.ErrNotExist):
 		lock = nil // Close accepts a nil file
 	case errors.Is(err, ErrRunning):
-		if pid := listenerOf(path); pid != 0 {
+		if pid := listenerPID(path); pid != 0 {
 			err = fmt.Errorf("%w (process %d)", err, pid)
 		}
 		return nil, err
@@ -116,9 +116,9 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerOf returns the ID of the process that listens on a socket, even if the process does not respond, or 0 if the
+// listenerPID returns the ID of the process that listens on a socket, even if the process does not respond, or 0 if the
 // ID is unknown.
-func listenerOf(path string) int {
+func listenerPID(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
 		return 0

@@ -51,8 +51,8 @@ type Status struct {
 
 // StatusProblems holds the first object faults and the total number of object faults.
 type StatusProblems struct {
-	Total int           `json:"total"`
-	First []fault.Fault `json:"first"` // FirstFaults holds at most maxProblems faults
+	Total       int           `json:"total"`
+	FirstFaults []fault.Fault `json:"first"` // FirstFaults holds at most maxProblems faults
 }
 
 // StatusSource is the state of a source.
@@ -87,14 +87,14 @@ func NewStatus(state pipeline.State, report health.Report) Status {
 	problems := state.Problems()
 	s := Status{
 		PID: os.Getpid(), Health: report.State(), Summary: report.Summary(), Report: report, State: state,
-		Counts: pipeline.Count(state.InForce),
+		Counts: pipeline.Count(state.AppliedPlan),
 		Problems: StatusProblems{
-			Total: len(problems), First: append([]fault.Fault{}, problems[:min(len(problems), maxProblems)]...),
+			Total: len(problems), FirstFaults: append([]fault.Fault{}, problems[:min(len(problems), maxProblems)]...),
 		},
 	}
 	s.Faults = append([]fault.Fault{}, s.Faults...)
 	// Immediately after a reload, the plan in force is the only plan.
-	if p := cmp.Or(state.Plan, state.InForce); p != nil {
+	if p := cmp.Or(state.Plan, state.AppliedPlan); p != nil {
 		s.Node = p.Node
 	}
 	if snap := state.Snapshot; snap != nil && snap.Node != nil {

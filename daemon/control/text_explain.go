@@ -11,29 +11,29 @@ import (
 
 // Print prints the verdict, followed by the reasons.
 func (e Explanation) Print(p *text.Screen) {
-	p.Verdict(e.severity(), e.Verdict+":", e.Reason)
-	p.Fix(e.Fix)
+	p.PrintVerdict(e.severity(), e.Verdict+":", e.Reason)
+	p.PrintFix(e.Fix)
 	for _, f := range e.Faults {
-		p.Fault(f, f.String())
+		p.PrintFault(f, f.String())
 	}
 	if !e.InForce {
-		p.Row("plan", "not in the kernel yet")
+		p.PrintRow("plan", "not in the kernel yet")
 	}
-	p.Row("from", "%s%s (%s)", e.Source, text.After(" via ", e.Interface), e.Origin)
-	p.Row("to", "%s/%s%s", e.Destination, e.Protocol, text.After(", ", e.NextHop))
+	p.PrintRow("from", "%s%s (%s)", e.Source, text.WithPrefix(" via ", e.Interface), e.Origin)
+	p.PrintRow("to", "%s/%s%s", e.Destination, e.Protocol, text.WithPrefix(", ", e.NextHop))
 	rows(p, "Service", e.Service)
 	rows(p, "frontend", e.Frontend)
 	if e.Affinity != "" {
-		p.Row("affinity", "the client keeps its endpoint for %s after its last new connection", e.Affinity)
+		p.PrintRow("affinity", "the client keeps its endpoint for %s after its last new connection", e.Affinity)
 	}
 	rows(p, "gap", e.Gaps...)
 	if e.Scheduler != "" {
-		p.Row("scheduler", "%s, of the virtual server %s", e.Scheduler, e.Server)
+		p.PrintRow("scheduler", "%s, of the virtual server %s", e.Scheduler, e.Server)
 	}
 	for _, ep := range e.Endpoints {
-		p.Row("endpoints", "%s", ep.text(e.Scheduler != ""))
+		p.PrintRow("endpoints", "%s", ep.text(e.Scheduler != ""))
 	}
-	rows(p, "dead", e.Out...)
+	rows(p, "dead", e.DeadEndpoints...)
 	rows(p, "taken", e.Shortcut)
 	rows(p, "fast path", e.FastPath)
 }
@@ -59,19 +59,19 @@ func (ep ExplainedEndpoint) text(scheduled bool) string {
 	if scheduled {
 		out += fmt.Sprintf(", weight %d, %d active and %d inactive connections", ep.Weight, ep.Active, ep.Inactive)
 	}
-	return out + text.After(", ", ep.NextHop)
+	return out + text.WithPrefix(", ", ep.NextHop)
 }
 
 func rows(p *text.Screen, heading string, texts ...string) {
 	for _, t := range texts {
 		if t != "" {
-			p.Row(heading, "%s", t)
+			p.PrintRow(heading, "%s", t)
 		}
 	}
 }
 
-// list joins values with commas. If values is empty, join returns the text of the parameter none.
-func list[T any](values []T, none string) string {
+// join joins values with commas. If values is empty, join returns the text of the parameter none.
+func join[T any](values []T, none string) string {
 	if len(values) == 0 {
 		return none
 	}

@@ -16,15 +16,15 @@ type ServiceTable struct {
 
 	// Wide adds columns for the type, the source and the counts.
 	Wide bool `json:"-"`
-	// None is the text to print instead of an empty table.
-	None string `json:"-"`
+	// EmptyText is the text to print instead of an empty table.
+	EmptyText string `json:"-"`
 }
 
-// narrowCell and wideCell limit the width of a list of addresses or ports, in columns. Print always prints the first
-// item of a list, even if the item is wider.
+// maxCellWidth and maxWideCellWidth limit the width of a list of addresses or ports, in columns. Print always prints
+// the first item of a list, even if the item is wider.
 const (
-	narrowCell = 15
-	wideCell   = 60
+	maxCellWidth     = 15
+	maxWideCellWidth = 60
 )
 
 // Print prints the table, followed by the list's faults. If the table contains a single Service, Print also prints that
@@ -46,21 +46,21 @@ func (t ServiceTable) Print(p *text.Screen) {
 			ok++
 		}
 	}
-	p.Verdict(fault.Worst(faults), t.verdict(ok), "")
+	p.PrintVerdict(fault.WorstSeverity(faults), t.verdict(ok), "")
 	if len(t.Items) > 0 {
-		p.Table(rows)
+		p.PrintTable(rows)
 	}
 	if len(t.Items) == 1 {
 		others = faults
 	}
 	for _, f := range others {
-		p.Fault(f, f.String())
+		p.PrintFault(f, f.String())
 	}
 }
 
 // verdict returns a summary with the number of Services that Edgeway serves without a fault.
 func (t ServiceTable) verdict(ok int) string {
-	out := t.None
+	out := t.EmptyText
 	if n := len(t.Items); n > 0 {
 		out = fmt.Sprintf("%s, %d ok", text.Count(n, "Service"), ok)
 	}
@@ -71,11 +71,11 @@ func (t ServiceTable) verdict(ok int) string {
 }
 
 func (t ServiceTable) row(s *ServiceItem) []string {
-	size := narrowCell
+	size := maxCellWidth
 	if t.Wide {
-		size = wideCell
+		size = maxWideCellWidth
 	}
-	ready := fmt.Sprintf("%d/%d", s.Ready, s.All)
+	ready := fmt.Sprintf("%d/%d", s.ReadyEndpoints, s.AllEndpoints)
 	row := []string{s.FullName(), shortList(s.Addresses, size), shortList(s.Ports, size), ready, t.state(s)}
 	if t.Wide {
 		connections := ""
@@ -115,7 +115,7 @@ func (t ServiceTable) state(s *ServiceItem) string {
 		return out
 	}
 	first := s.Faults[0]
-	first.At = ""
+	first.Position = ""
 	if first.Object.String() == "Service "+s.FullName() {
 		first.Object = fault.Object{}
 	}

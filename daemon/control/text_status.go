@@ -15,35 +15,35 @@ import (
 // Print prints the verdict, the faults, the served Services, and then the state of each component.
 func (s Status) Print(p *text.Screen) {
 	worst, verdict, reason := s.verdict()
-	p.Verdict(worst, fmt.Sprintf("edgeway %s: %s", s.Version, verdict), reason)
+	p.PrintVerdict(worst, fmt.Sprintf("edgeway %s: %s", s.Version, verdict), reason)
 	for _, f := range s.Faults {
-		p.Fault(f, f.String()+s.since(f))
+		p.PrintFault(f, f.String()+s.since(f))
 	}
-	for _, f := range s.Problems.First {
-		p.Row("problems", "%s", f)
-		p.Fix(f.Fix)
+	for _, f := range s.Problems.FirstFaults {
+		p.PrintRow("problems", "%s", f)
+		p.PrintFix(f.Fix)
 	}
-	if more := s.Problems.Total - len(s.Problems.First); more > 0 {
-		p.Row("problems", "and %d more", more)
+	if more := s.Problems.Total - len(s.Problems.FirstFaults); more > 0 {
+		p.PrintRow("problems", "and %d more", more)
 	}
 	if len(s.Ignored) > 0 {
-		p.Row("ignored", "notices of %s (doctor.ignore)", strings.Join(s.Ignored, ", "))
+		p.PrintRow("ignored", "notices of %s (doctor.ignore)", strings.Join(s.Ignored, ", "))
 	}
-	p.Row("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"),
+	p.PrintRow("serving", "%s, %s, %s", text.Count(s.Counts.Services, "Service"),
 		text.Count(s.Counts.ServicePorts, "ServicePort"), text.Count(s.Counts.Endpoints, "endpoint"))
-	s.stages(p)
-	s.sources(p)
-	s.node(p)
+	s.printStages(p)
+	s.printSources(p)
+	s.printNode(p)
 	if c := s.Checks; c != nil {
-		p.Row("checks", "%s checked, %d without an answer", text.Count(c.Endpoints, "endpoint"), c.Dead)
+		p.PrintRow("checks", "%s checked, %d without an answer", text.Count(c.Endpoints, "endpoint"), c.Dead)
 	}
-	s.fastPath(p)
+	s.printFastPath(p)
 	if p.Verbose {
 		for _, line := range s.Shortcut {
-			p.Row("shortcut", "%s", line)
+			p.PrintRow("shortcut", "%s", line)
 		}
 	}
-	p.Row("daemon", "process %d, running for %s, configuration %s", s.PID, s.age(s.Started), s.Config)
+	p.PrintRow("daemon", "process %d, running for %s, configuration %s", s.PID, s.age(s.Started), s.Config)
 }
 
 func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
@@ -56,7 +56,7 @@ func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
 		return fault.Warning, "healthy,", "but not eligible for load balancers"
 	case !s.Ready:
 		return fault.Warning, "healthy,", "but not ready"
-	case fault.Worst(s.Faults) > fault.Notice:
+	case fault.WorstSeverity(s.Faults) > fault.Notice:
 		return fault.Warning, "healthy,", "with restrictions"
 	}
 	return fault.OK, "healthy", ""
@@ -69,25 +69,25 @@ func (s Status) since(f fault.Fault) string {
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// stages prints the backend and the number of repairs to rules that another program changed. printStages prints
+// printStages prints the backend and the number of repairs to rules that another program changed. printStages prints
 // followers only with --verbose, because a failing follower also causes a fault.
-func (s Status) stages(p *text.Screen) {
+func (s Status) printStages(p *text.Screen) {
 	running := ""
-	if st := s.Backend; !st.Running.IsZero() {
-		running = "; a sync is running for " + s.age(st.Running)
+	if st := s.Backend; !st.RunningSince.IsZero() {
+		running = "; a sync is running for " + s.age(st.RunningSince)
 		if s.Total > 0 {
 			running += fmt.Sprintf(" (%d of %d ServicePorts)", s.Done, s.Total)
 		}
 	}
-	p.Row("backend", "%s%s%s", s.stage(&s.Backend, !s.OutOfSync.IsZero()), running, details(p, &s.Backend))
+	p.PrintRow("backend", "%s%s%s", s.stage(&s.Backend, !s.OutOfSyncSince.IsZero()), running, details(p, &s.Backend))
 	if p.Verbose {
 		for i := range s.Followers {
-			p.Row("followers", "%s%s", s.stage(&s.Followers[i], false), details(p, &s.Followers[i]))
+			p.PrintRow("followers", "%s%s", s.stage(&s.Followers[i], false), details(p, &s.Followers[i]))
 		}
 	}
 	for _, st := range s.Stages() {
-		if st.Drift > 0 {
-			p.Row("drift", "%s of %s, the last %s ago: %s", text.Count(int(st.Drift), "repair"), st.Name,
+		if st.DriftRepairs > 0 {
+			p.PrintRow("drift", "%s of %s, the last %s ago: %s", text.Count(int(st.DriftRepairs), "repair"), st.Name,
 				s.age(st.LastDrift), st.DriftReason)
 		}
 	}
@@ -123,37 +123,37 @@ func details(p *text.Screen, st *pipeline.StageState) string {
 	return out
 }
 
-func (s Status) sources(p *text.Screen) {
+func (s Status) printSources(p *text.Screen) {
 	for _, src := range s.Sources {
 		contact := "no contact yet"
 		if !src.LastContact.IsZero() {
 			contact = fmt.Sprintf("last contact %s ago", s.age(src.LastContact))
 		}
-		p.Row("sources", "%s: %s; %s", src.Name, src.State(), contact)
+		p.PrintRow("sources", "%s: %s; %s", src.Name, src.State(), contact)
 	}
 	switch saved := s.LastKnown.SavedAt; {
 	case s.LastKnown.Serving:
-		p.Row("sources", "serving the last-known state, saved %s ago (%s)", s.age(saved), saved.Format(time.RFC3339))
+		p.PrintRow("sources", "serving the last-known state, saved %s ago (%s)", s.age(saved), saved.Format(time.RFC3339))
 	case !saved.IsZero():
-		p.Row("sources", "last-known state on disk, saved %s ago", s.age(saved))
+		p.PrintRow("sources", "last-known state on disk, saved %s ago", s.age(saved))
 	}
 }
 
-func (s Status) node(p *text.Screen) {
+func (s Status) printNode(p *text.Screen) {
 	if s.Node == nil {
 		return
 	}
-	name := s.Node.Name + text.After(", zone ", s.Zone)
+	name := s.Node.Name + text.WithPrefix(", zone ", s.Zone)
 	// Immediately after a reload, the daemon does not know the objects yet.
 	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {
 		name += ", no Node object"
 	}
-	p.Row("node", "%s; NodePorts at %s", name,
-		list(slices.Concat(s.Node.NodePortAddrs, s.Node.LoopbackAddrs), "no address"))
+	p.PrintRow("node", "%s; NodePorts at %s", name,
+		join(slices.Concat(s.Node.NodePortAddrs, s.Node.LoopbackAddrs), "no address"))
 }
 
-func (s Status) fastPath(p *text.Screen) {
+func (s Status) printFastPath(p *text.Screen) {
 	f := s.FastPath
 	if f == nil {
 		return
@@ -164,18 +164,18 @@ func (s Status) fastPath(p *text.Screen) {
 	}
 	switch {
 	case len(f.Services) == 0:
-		p.Row("fast path", "no Service has opted in")
+		p.PrintRow("fast path", "no Service has opted in")
 	case f.Err != "":
-		p.Row("fast path", "%s; cannot read their connections: %s", ports, f.Err)
+		p.PrintRow("fast path", "%s; cannot read their connections: %s", ports, f.Err)
 	default:
-		p.Row("fast path", "%s of %s", text.Count(total, "connection"), ports)
+		p.PrintRow("fast path", "%s of %s", text.Count(total, "connection"), ports)
 	}
 	if !p.Verbose {
 		return
 	}
-	p.Row("fast path", "devices: %s", list(f.Devices, "none"))
+	p.PrintRow("fast path", "devices: %s", join(f.Devices, "none"))
 	for _, svc := range f.Services {
-		p.Row("fast path", "%s (%s): %s, %d packets, %d bytes", svc.Name, svc.Family,
+		p.PrintRow("fast path", "%s (%s): %s, %d packets, %d bytes", svc.Name, svc.Family,
 			text.Count(svc.Flows, "connection"), svc.Packets, svc.Bytes)
 	}
 }

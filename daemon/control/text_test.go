@@ -34,8 +34,8 @@ const columns = 80
 
 type answer interface{ Print(*text.Screen) }
 
-// printed formats a response as text. If the width is 0, the Screen does not wrap lines.
-func printed(a answer, width int, verbose bool) string {
+// formatText formats a response as text. If the width is 0, the Screen does not wrap lines.
+func formatText(a answer, width int, verbose bool) string {
 	var out strings.Builder
 	s := text.NewScreen(&out, width, false)
 	s.Verbose = verbose
@@ -115,18 +115,18 @@ func TestStatusText(t *testing.T) {
 		state.Followers = []pipeline.StageState{{Name: "conntrack", LastSync: ago(3 * time.Second), FullSyncs: 1}}
 		good := statusOf(state, fixedSource{"kube", source.Status{Synced: true, LastContact: ago(time.Second)}})
 		good.LastKnown.SavedAt = ago(2 * time.Second)
-		golden(t, "status_good.txt", printed(good, columns, false))
-		golden(t, "status_verbose.txt", printed(good, columns, true))
+		golden(t, "status_good.txt", formatText(good, columns, false))
+		golden(t, "status_verbose.txt", formatText(good, columns, true))
 
 		state = testState()
-		state.OutOfSync = ago(90 * time.Second)
+		state.OutOfSyncSince = ago(90 * time.Second)
 		state.Backend = pipeline.StageState{
 			Name: "nftables", LastSync: ago(5 * time.Hour), Duration: time.Second, Full: true, Size: 3, FullSyncs: 2,
-			Err: "run nft: no such file", Since: ago(90 * time.Second), Attempts: 9, Running: ago(time.Second),
-			Drift: 2, LastDrift: ago(10 * time.Minute), DriftReason: "table deleted",
+			Err: "run nft: no such file", Since: ago(90 * time.Second), Attempts: 9, RunningSince: ago(time.Second),
+			DriftRepairs: 2, LastDrift: ago(10 * time.Minute), DriftReason: "table deleted",
 		}
 		state.Done, state.Total = 1, 3
-		state.Quarantined = []pipeline.Quarantined{{
+		state.Quarantined = []pipeline.QuarantinedVersion{{
 			Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Since: ago(time.Hour), Err: "no such module",
 		}}
 		node := *state.Plan.Node
@@ -141,7 +141,7 @@ func TestStatusText(t *testing.T) {
 			{Name: plan.ServicePortName{Namespace: "default", Name: "video", Protocol: plan.TCP}, Family: plan.IPv4, Flows: 3, Packets: 12345, Bytes: 1234567},
 			{Name: plan.ServicePortName{Namespace: "default", Name: "voice", Protocol: plan.UDP}, Family: plan.IPv6},
 		}}}
-		golden(t, "status_bad.txt", printed(bad, columns, false))
+		golden(t, "status_bad.txt", formatText(bad, columns, false))
 	})
 }
 
@@ -150,15 +150,15 @@ func TestDetailsNeedVerbose(t *testing.T) {
 	s.Shortcut = []string{"1 of 2 connections by socket"}
 	s.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"veth1"}, Services: make([]proxiers.OffloadedService, 1)}}
 	for _, detail := range []string{"by socket", "veth1", "0 bytes", "0 full syncs"} {
-		if strings.Contains(printed(s, 0, false), detail) || !strings.Contains(printed(s, 0, true), detail) {
-			t.Errorf("%q is not a detail:\n%s", detail, printed(s, 0, true))
+		if strings.Contains(formatText(s, 0, false), detail) || !strings.Contains(formatText(s, 0, true), detail) {
+			t.Errorf("%q is not a detail:\n%s", detail, formatText(s, 0, true))
 		}
 	}
 }
 
 func TestStatusOfPartiallyReadSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		out := printed(statusOf(testState(),
+		out := formatText(statusOf(testState(),
 			fixedSource{"file", source.Status{Fault: fault.Fault{Message: "/m: gone"}, Partial: true}},
 			fixedSource{"kube", source.Status{Synced: true, LastContact: time.Now()}}), 0, false)
 		for _, want := range []string{"healthy, but not ready\n", "source-file: ", ": /m: gone\n"} {
@@ -170,7 +170,7 @@ func TestStatusOfPartiallyReadSource(t *testing.T) {
 }
 
 func TestStatusOfSourceThatRefuses(t *testing.T) {
-	out := printed(statusOf(testState(), fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"}, Refused: true}}), 0, false)
+	out := formatText(statusOf(testState(), fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"}, Refused: true}}), 0, false)
 	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: rejecting requests; no contact yet"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the text does not say %q:\n%s", want, out)
@@ -180,10 +180,10 @@ func TestStatusOfSourceThatRefuses(t *testing.T) {
 
 func TestStatusBoundsListedProblems(t *testing.T) {
 	s := NewStatus(pipeline.State{Snapshot: &tracker.Snapshot{Problems: make([]fault.Fault, 60)}}, health.Report{})
-	if s.Problems.Total != 60 || len(s.Problems.First) != maxProblems {
-		t.Errorf("%d problems, %d listed", s.Problems.Total, len(s.Problems.First))
+	if s.Problems.Total != 60 || len(s.Problems.FirstFaults) != maxProblems {
+		t.Errorf("%d problems, %d listed", s.Problems.Total, len(s.Problems.FirstFaults))
 	}
-	if out := printed(s, 0, false); !strings.Contains(out, "and 10 more") {
+	if out := formatText(s, 0, false); !strings.Contains(out, "and 10 more") {
 		t.Errorf("the text does not say how many are not listed:\n%s", out)
 	}
 }
@@ -191,13 +191,13 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 // Immediately after a reload, the new configuration has neither objects nor a plan, so status uses the names from the
 // plan in force.
 func TestStatusNamesAfterReload(t *testing.T) {
-	state := pipeline.State{InForce: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
+	state := pipeline.State{AppliedPlan: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}
-	if out := printed(statusOf(state, reading), 0, false); !strings.Contains(out, "node       edge; NodePorts at 192.0.2.7, 127.0.0.1\n") {
+	if out := formatText(statusOf(state, reading), 0, false); !strings.Contains(out, "node       edge; NodePorts at 192.0.2.7, 127.0.0.1\n") {
 		t.Errorf("before the objects are listed:\n%s", out)
 	}
 	reading.status.Synced = true
-	if out := printed(statusOf(state, reading), 0, false); !strings.Contains(out, "no Node object") {
+	if out := formatText(statusOf(state, reading), 0, false); !strings.Contains(out, "no Node object") {
 		t.Errorf("when they are listed:\n%s", out)
 	}
 }
@@ -211,12 +211,12 @@ func TestExplanationText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "explain_good.txt", printed(good, columns, false))
+	golden(t, "explain_good.txt", formatText(good, columns, false))
 
 	forward := fault.New("ip-forward", fault.Problem, "sysctl -w net.ipv4.ip_forward=1",
 		"net.ipv4.ip_forward is 0: the kernel forwards no connection of pods or of other hosts to the endpoints")
 	s.Faults = func() []fault.Fault { return []fault.Fault{forward} }
-	s.Out = func(*plan.ServicePort) []string {
+	s.DescribeDead = func(*plan.ServicePort) []string {
 		return []string{"10.3.0.1:8080 does not answer since 2026-11-26T03:12:00Z: connection refused"}
 	}
 	s.Gaps = func(*plan.ServicePort) []proxiers.Gap {
@@ -227,7 +227,7 @@ func TestExplanationText(t *testing.T) {
 		t.Fatal(err)
 	}
 	bad.Source, bad.NextHop = "2001:db8:1234:5678:9abc:def0:1234:5678", "via fe80::1234:5678:9abc:def0 on wlp0s20f3, from 2001:db8::1"
-	golden(t, "explain_bad.txt", printed(bad, columns, false))
+	golden(t, "explain_bad.txt", formatText(bad, columns, false))
 }
 
 func TestDoctorText(t *testing.T) {
@@ -237,7 +237,7 @@ func TestDoctorText(t *testing.T) {
 		fault.New("ip-forward", fault.OK, "", "the kernel forwards IPv4"),
 		fault.New("firewall", fault.OK, "", "no rule of another program drops connections to Services, as far as nft and iptables list their rules"),
 	}
-	golden(t, "doctor_good.txt", printed(doctor.NewReport(h, ok), columns, false))
+	golden(t, "doctor_good.txt", formatText(doctor.NewReport(h, ok), columns, false))
 	bad := append(ok[:1:1],
 		fault.New("rp-filter", fault.Warning, "sysctl -w net.ipv4.conf.eth1.rp_filter=2",
 			"eth1 drops packets whose sender it would not answer by the same way (net.ipv4.conf.eth1.rp_filter is 1)"),
@@ -245,5 +245,5 @@ func TestDoctorText(t *testing.T) {
 			"net.ipv4.ip_forward is 0: the kernel forwards no connection"),
 		fault.New("route-endpoints", fault.Problem, "ip route add 2001:db8:7::/64 via ADDRESS",
 			"no route to [2001:db8:1234:5678:9abc:def0:1234:5678]:8080, [2001:db8:1234:5678:9abc:def0:1234:5679]:8080 and 3 more of default/web"))
-	golden(t, "doctor_bad.txt", printed(doctor.NewReport(h, bad), columns, false))
+	golden(t, "doctor_bad.txt", formatText(doctor.NewReport(h, bad), columns, false))
 }

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-func apiServer(ctx context.Context, h *Host) []fault.Fault {
+func checkAPIServer(ctx context.Context, h *Host) []fault.Fault {
 	if h.Contact == nil {
 		return nil
 	}
@@ -22,17 +22,17 @@ func apiServer(ctx context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		out = append(out, warning(AsRoot, "cannot query the API server: %v", err))
+		out = append(out, warning(RootFix, "cannot query the API server: %v", err))
 	case why.Message != "" && h.Plan == nil:
 		out = append(out, problem(why.Fix, "the API server is unusable, and Edgeway knows no Services: %s", why.Message))
 	case why.Message != "":
 		out = append(out, warning(why.Fix, "the API server is unusable, so Edgeway gets no changes: %s", why.Message))
 	default:
-		out = append(out, ok("the API server %s answers in %s", c.Server, c.Took.Round(time.Millisecond)))
+		out = append(out, ok("the API server %s answers in %s", c.Server, c.Latency.Round(time.Millisecond)))
 	}
 	out = append(out, c.Faults...)
-	if c.Dated {
-		out = append(out, kube.ClockFault(c.Ahead))
+	if c.SkewKnown {
+		out = append(out, kube.ClockFault(c.ClockSkew))
 	}
 	return out
 }

@@ -20,12 +20,12 @@ func BenchmarkCheapChecks(b *testing.B) {
 			l := newLab(b)
 			l.sh("ip route add default via 192.0.2.1")
 			l.sh("nft add table inet other; nft 'add chain inet other c { type filter hook forward priority 0; policy accept; }'")
-			h.System, h.Lookups, h.Rules = Kernel{}, 64, firewall.New().Look
-			r := NewRounds(RoundsOptions{Host: func() *Host { return h }})
-			r.look(b.Context())
+			h.System, h.MaxLookups, h.Rules = Kernel{}, 64, firewall.New().Findings
+			r := NewMonitor(MonitorOptions{Host: func() *Host { return h }})
+			r.runOnce(b.Context())
 			before := cpuTime(b)
 			for b.Loop() {
-				r.look(b.Context())
+				r.runOnce(b.Context())
 			}
 			b.ReportMetric(float64((cpuTime(b)-before).Microseconds())/1000/float64(b.N), "cpu-ms/op")
 		})

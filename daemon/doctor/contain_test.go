@@ -15,7 +15,7 @@ func TestRoundsContinueAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
 		logger, looks := slog.New(slog.NewTextHandler(t.Output(), nil)), 0
-		r := NewRounds(RoundsOptions{Host: func() *Host {
+		r := NewMonitor(MonitorOptions{Host: func() *Host {
 			if looks++; looks == 1 {
 				panic("on purpose")
 			}
@@ -30,10 +30,10 @@ func TestRoundsContinueAfterPanic(t *testing.T) {
 				return nil
 			})
 		}()
-		r.Planned()
+		r.SignalPlan()
 		time.Sleep(contain.Pause / 2)
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
-		time.Sleep(contain.Pause + 2*settle)
+		time.Sleep(contain.Pause + 2*changeDelay)
 		synctest.Wait()
 		if looks < 2 || len(r.Faults()) == 0 || len(parts.Faults()) != 1 {
 			t.Errorf("%d looks, problems %q, faults %+v", looks, names(r.Faults()), parts.Faults())

@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// daemon returns the daemon's faults that no other check finds. If the daemon is not running, the result contains the
-// faults that the sources report on this host.
-func daemon(_ context.Context, h *Host) []fault.Fault {
+// checkDaemon returns the daemon's faults that no other check finds. If the daemon is not running, the result contains
+// the faults that the sources report on this host.
+func checkDaemon(_ context.Context, h *Host) []fault.Fault {
 	const details = "edgeway status"
 	var out []fault.Fault
 	others := []string{kube.ClockID, kube.RangesID} // the check api-server reports these faults
@@ -30,14 +30,14 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 		}
 	}
 	switch {
-	case h.Unasked.Message != "":
-		return append(out, h.Unasked)
+	case h.DaemonFault.Message != "":
+		return append(out, h.DaemonFault)
 	case h.PID == 0:
 		return append(out, warning("systemctl start edgeway",
 			"no daemon answers at %s: the findings come from the configuration, the manifests and the "+
 				"last-known state",
 			h.Config.Control.Socket))
-	case fault.Worst(out) > fault.Notice:
+	case fault.WorstSeverity(out) > fault.Notice:
 	case !h.InForce:
 		out = append(out, problem(details, "the daemon (process %d) has not programmed a plan yet", h.PID))
 	default:
@@ -46,10 +46,10 @@ func daemon(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// AsRoot is the fix if a check requires root's permissions.
-const AsRoot = "sudo edgeway doctor"
+// RootFix is the fix if a check requires root's permissions.
+const RootFix = "sudo edgeway doctor"
 
-func backend(ctx context.Context, h *Host) []fault.Fault {
+func checkBackend(ctx context.Context, h *Host) []fault.Fault {
 	const others = "edgeway probe  # shows which backends can run here"
 	err := h.BackendErr
 	if err == nil && h.Backend.Probe != nil {
@@ -57,13 +57,13 @@ func backend(ctx context.Context, h *Host) []fault.Fault {
 	}
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
-		return []fault.Fault{warning(AsRoot, "cannot check whether the backend %s can run here: %v",
+		return []fault.Fault{warning(RootFix, "cannot check whether the backend %s can run here: %v",
 			h.Config.Proxy.Backend, err)}
-	case err != nil && h.Serving.Name != "" && h.Serving.Name != h.Backend.Name:
+	case err != nil && h.ActiveBackend.Name != "" && h.ActiveBackend.Name != h.Backend.Name:
 		return []fault.Fault{warning(others,
 			"this host cannot run the backend %s, and Edgeway uses %s instead (proxy.fallback): %v",
 			h.Config.Proxy.Backend,
-			h.Serving.Name, err)}
+			h.ActiveBackend.Name, err)}
 	case err != nil:
 		return []fault.Fault{problem(others, "this host cannot run the backend %s: %v", h.Config.Proxy.Backend, err)}
 	}
@@ -84,8 +84,8 @@ const (
 	shareFiles = "/usr/share/edgeway"
 )
 
-// dropIn reports a problem if the installed unit lacks the drop-in that the backend needs.
-func dropIn(_ context.Context, h *Host) []fault.Fault {
+// checkDropIn reports a problem if the installed unit lacks the drop-in that the backend needs.
+func checkDropIn(_ context.Context, h *Host) []fault.Fault {
 	folders := []string{ownUnits, "/run/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"}
 	has := func(name string) bool {
 		return slices.ContainsFunc(folders, func(folder string) bool {

@@ -27,23 +27,23 @@ type Check struct {
 // Checks returns all checks. The manual page edgeway(8) describes each check.
 func Checks() []Check {
 	return []Check{
-		{Name: "daemon", Run: daemon},
-		{Name: "backend", Run: backend},
-		{Name: "systemd", Run: dropIn},
-		{Name: "ip-forward", Cheap: true, Run: forwarding4},
-		{Name: "ipv6-forward", Cheap: true, Run: forwarding6},
-		{Name: "route-services", Cheap: true, Run: serviceRoutes},
-		{Name: "route-endpoints", Cheap: true, Run: endpointRoutes},
-		{Name: "rp-filter", Cheap: true, Run: rpFilter},
-		{Name: firewall.Check, Cheap: true, Run: foreignRules},
-		{Name: "conntrack", Cheap: true, Run: conntrack},
-		{Name: "api-server", Run: apiServer},
-		{Name: "services", Run: services},
+		{Name: "daemon", Run: checkDaemon},
+		{Name: "backend", Run: checkBackend},
+		{Name: "systemd", Run: checkDropIn},
+		{Name: "ip-forward", Cheap: true, Run: checkForwarding4},
+		{Name: "ipv6-forward", Cheap: true, Run: checkForwarding6},
+		{Name: "route-services", Cheap: true, Run: checkServiceRoutes},
+		{Name: "route-endpoints", Cheap: true, Run: checkEndpointRoutes},
+		{Name: "rp-filter", Cheap: true, Run: checkRPFilter},
+		{Name: firewall.Check, Cheap: true, Run: checkForeignRules},
+		{Name: "conntrack", Cheap: true, Run: checkConntrack},
+		{Name: "api-server", Run: checkAPIServer},
+		{Name: "services", Run: checkServices},
 	}
 }
 
-// Cheap returns the checks that the daemon itself runs.
-func Cheap() []Check {
+// CheapChecks returns the checks that the daemon itself runs.
+func CheapChecks() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
@@ -51,25 +51,25 @@ func Cheap() []Check {
 // server, counts as missing.
 const checkTime = 20 * time.Second
 
-// Look runs the checks and returns their findings, the worst first.
-func Look(ctx context.Context, h *Host, checks []Check) []fault.Fault {
+// RunChecks runs the checks and returns their findings, the worst first.
+func RunChecks(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	var all []fault.Fault
 	for _, c := range checks {
-		found, err := c.look(ctx, h)
+		found, err := c.run(ctx, h)
 		if err != nil {
-			found = []fault.Fault{unknown(c, err)}
+			found = []fault.Fault{unknownFault(c, err)}
 		}
-		all = append(all, fault.Bounded(found)...)
+		all = append(all, fault.Truncate(found)...)
 	}
 	fault.Sort(all)
 	return all
 }
 
-// look runs the check. An error means that the check could not inspect the host and that the findings are meaningless.
-func (c Check) look(ctx context.Context, h *Host) ([]fault.Fault, error) {
+// run runs the check. An error means that the check could not inspect the host and that the findings are meaningless.
+func (c Check) run(ctx context.Context, h *Host) ([]fault.Fault, error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
-	at, w := *h, &watched{System: h.System}
+	at, w := *h, &errorRecorder{System: h.System}
 	at.System = w
 	found := c.Run(ctx, &at)
 	for i := range found {

@@ -16,20 +16,20 @@ import (
 // network is an address range of endpoints. The range is as large as the usual pod range of a node, whose endpoints
 // share one route. Some network plugins use smaller ranges, so a network has two samples.
 type network struct {
-	to          netip.Prefix // prefix is a single address if only one endpoint is known
+	prefix      netip.Prefix // prefix is a single address if only one endpoint is known
 	first, last sample
 }
 
 // sample is an endpoint, with the result of its route lookup. reason explains a missing route, or is "" if there is a
 // route.
 type sample struct {
-	addr netip.Addr
-	svc  plan.ServicePortName
-	hop  nodeinfo.NextHop
-	why  string
+	addr   netip.Addr
+	svc    plan.ServicePortName
+	hop    nodeinfo.NextHop
+	reason string
 }
 
-func (s *sample) lost() bool { return s.why != "" || s.hop.NoCarrier }
+func (s *sample) isUnreachable() bool { return s.reason != "" || s.hop.NoCarrier }
 
 // bits4 and bits6 are the usual prefix lengths of a node's pod ranges. maxNamed limits the number of networks that a
 // notice names.
@@ -38,35 +38,35 @@ const (
 	maxNamed     = 3
 )
 
-// endpointRoutes looks up the routes to the first and the last endpoint of each network. If there are too many networks,
-// endpointRoutes assumes that the last endpoint has the route of the first.
-func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
+// checkEndpointRoutes looks up the routes to the first and the last endpoint of each network. If there are too many
+// networks, checkEndpointRoutes assumes that the last endpoint has the route of the first.
+func checkEndpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	var byDefault []network
 	var router nodeinfo.NextHop
 	networks := h.networks()
-	more := h.Lookups - len(networks)
+	more := h.MaxLookups - len(networks)
 	for _, n := range networks {
 		first, last := &n.first, &n.last
-		first.hop, first.why = h.route(first.addr)
-		last.hop, last.why = first.hop, first.why
+		first.hop, first.reason = h.lookUpRoute(first.addr)
+		last.hop, last.reason = first.hop, first.reason
 		if more > 0 && last.addr != first.addr {
 			more--
-			last.hop, last.why = h.route(last.addr)
+			last.hop, last.reason = h.lookUpRoute(last.addr)
 		}
 		switch {
-		case first.lost() && last.lost():
-			out = append(out, h.lost(n.to, first))
-		case first.lost():
-			out = append(out, h.lost(single(first.addr), first))
-		case last.lost():
-			out = append(out, h.lost(single(last.addr), last))
+		case first.isUnreachable() && last.isUnreachable():
+			out = append(out, h.routeFault(n.prefix, first))
+		case first.isUnreachable():
+			out = append(out, h.routeFault(single(first.addr), first))
+		case last.isUnreachable():
+			out = append(out, h.routeFault(single(last.addr), last))
 		case first.hop.Default:
 			byDefault, router = append(byDefault, n), first.hop
 		}
 	}
 	if len(byDefault) > 0 {
-		out = append(out, behindRouter(byDefault, router))
+		out = append(out, routerNotice(byDefault, router))
 	}
 	if len(out) == 0 && len(networks) > 0 {
 		out = append(out, ok("the kernel has routes to endpoints in %s", text.Count(len(networks), "network")))
@@ -74,9 +74,9 @@ func endpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// behindRouter returns a notice about endpoints behind the default router. The finding is not a problem, because many
+// routerNotice returns a notice about endpoints behind the default router. The finding is not a problem, because many
 // default routers have routes to the pods.
-func behindRouter(networks []network, router nodeinfo.NextHop) fault.Fault {
+func routerNotice(networks []network, router nodeinfo.NextHop) fault.Fault {
 	var names []string
 	for _, n := range networks[:min(len(networks), maxNamed)] {
 		names = append(names, networkOf(n.first.addr).String())
@@ -102,10 +102,10 @@ func (h *Host) networks() (out []network) {
 				i, known := at[to]
 				switch {
 				case known:
-					if out[i].first.addr != a && !h.held(a) {
-						out[i].to, out[i].last = to, sample{addr: a, svc: svc.Name}
+					if out[i].first.addr != a && !h.owns(a) {
+						out[i].prefix, out[i].last = to, sample{addr: a, svc: svc.Name}
 					}
-				case len(out) < h.Lookups && !h.held(a):
+				case len(out) < h.MaxLookups && !h.owns(a):
 					at[to] = len(out)
 					of := sample{addr: a, svc: svc.Name}
 					out = append(out, network{single(a), of, of})
@@ -126,9 +126,9 @@ func networkOf(a netip.Addr) netip.Prefix {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// lost returns the fault for endpoints that have no route or whose link is down.
-func (h *Host) lost(to netip.Prefix, s *sample) fault.Fault {
-	why := cmp.Or(s.why, "the link of "+s.hop.Interface+" is down")
+// routeFault returns the fault for endpoints that have no route or whose link is down.
+func (h *Host) routeFault(to netip.Prefix, s *sample) fault.Fault {
+	why := cmp.Or(s.reason, "the link of "+s.hop.Interface+" is down")
 	what := fmt.Sprintf("endpoint %s of %s", s.addr, s.svc)
 	if !to.IsSingleIP() {
 		what = fmt.Sprintf("endpoints in %s, such as %s of %s", to, s.addr, s.svc)
@@ -136,10 +136,10 @@ func (h *Host) lost(to netip.Prefix, s *sample) fault.Fault {
 	ip, instead := "ip", ""
 	switch {
 	case s.hop.NoCarrier:
-		return problem("ip -brief link show dev "+quoted(s.hop.Interface)+
+		return problem("ip -brief link show dev "+quote(s.hop.Interface)+
 			"  # then bring the link up, or add another route to the network",
 			"cannot send packets to %s (%s)", what, why).
-			For(fault.Scope{To: to})
+			WithScope(fault.Scope{To: to})
 	case s.addr.Is6() && !h.ownAddr(plan.IPv6).IsValid():
 		return warning(`proxy.ip_families = ["IPv4"]`,
 			"cannot send packets to %s (%s): this host has no IPv6 address", what, why)
@@ -148,6 +148,6 @@ func (h *Host) lost(to netip.Prefix, s *sample) fault.Fault {
 	}
 	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host "+
 		"that runs the endpoints, or of the router to that host, on a network of this host%s",
-		ip, short(to), instead),
-		"cannot send packets to %s (%s)", what, why).For(fault.Scope{To: to})
+		ip, formatPrefix(to), instead),
+		"cannot send packets to %s (%s)", what, why).WithScope(fault.Scope{To: to})
 }

@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 
 // Every check has a name, and edgeway(8) lists that name, with an asterisk if the daemon itself runs the check.
 func TestManualListsEveryCheck(t *testing.T) {
-	manual := inTheManual(t)
+	manual := manualChecks(t)
 	seen := map[string]bool{}
 	for _, c := range Checks() {
 		if asterisk, listed := manual[c.Name]; !listed || asterisk != c.Cheap {
@@ -72,8 +72,8 @@ func TestManualListsEveryCheck(t *testing.T) {
 		}
 		seen[c.Name] = true
 	}
-	if len(Cheap()) == 0 || len(Cheap()) == len(Checks()) {
-		t.Errorf("%d of %d checks are cheap", len(Cheap()), len(Checks()))
+	if len(CheapChecks()) == 0 || len(CheapChecks()) == len(Checks()) {
+		t.Errorf("%d of %d checks are cheap", len(CheapChecks()), len(Checks()))
 	}
 	delete(manual, "clock") // the api-server check reports this fault
 	if len(manual) > 0 {
@@ -81,8 +81,8 @@ func TestManualListsEveryCheck(t *testing.T) {
 	}
 }
 
-// inTheManual maps the name of each check in edgeway(8) to true if the name has an asterisk.
-func inTheManual(t *testing.T) map[string]bool {
+// manualChecks maps the name of each check in edgeway(8) to true if the name has an asterisk.
+func manualChecks(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {
@@ -106,8 +106,8 @@ func inTheManual(t *testing.T) map[string]bool {
 func TestChecksWithoutFacts(t *testing.T) {
 	h, _ := testHost()
 	h.Facts = Facts{}
-	for _, c := range Cheap() {
-		if got := run(t, h, c.Name); len(got) > 0 {
+	for _, c := range CheapChecks() {
+		if got := runCheck(t, h, c.Name); len(got) > 0 {
 			t.Errorf("%s: %s", c.Name, got)
 		}
 	}

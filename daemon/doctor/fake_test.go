@@ -16,17 +16,17 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fake is an in-memory System. While a Monitor runs, a test must call edit to change the system.
-type fake struct {
+// fakeSystem is an in-memory System. While a Monitor runs, a test must call edit to change the system.
+type fakeSystem struct {
 	mu                sync.Mutex
 	files             map[string]string
 	hops              map[string]nodeinfo.NextHop // hops holds the routes by prefix; the longest prefix wins
 	links, advertised []string
 	asked             int
-	wayErr            error // wayErr is the error that each route lookup returns
+	lookupErr         error // lookupErr is the error that each route lookup returns
 }
 
-func (f *fake) Read(path string) (string, error) {
+func (f *fakeSystem) Read(path string) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	text, ok := f.files[path]
@@ -36,12 +36,12 @@ func (f *fake) Read(path string) (string, error) {
 	return text, nil
 }
 
-func (f *fake) NextHop(to netip.Addr) (found nodeinfo.NextHop, err error) {
+func (f *fakeSystem) NextHop(to netip.Addr) (found nodeinfo.NextHop, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.asked++
-	if f.wayErr != nil {
-		return found, f.wayErr
+	if f.lookupErr != nil {
+		return found, f.lookupErr
 	}
 	best := -1
 	for text, w := range f.hops {
@@ -55,16 +55,18 @@ func (f *fake) NextHop(to netip.Addr) (found nodeinfo.NextHop, err error) {
 	return found, nil
 }
 
-func (f *fake) Links() ([]string, error)      { return f.links, nil }
-func (f *fake) Advertised() ([]string, error) { return f.advertised, nil }
+func (f *fakeSystem) Links() ([]string, error)           { return f.links, nil }
+func (f *fakeSystem) AdvertisedLinks() ([]string, error) { return f.advertised, nil }
 
-func (f *fake) edit(change func()) {
+func (f *fakeSystem) edit(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-func (f *fake) set(path, value string) { f.edit(func() { f.files["/proc/sys/net/"+path] = value }) }
+func (f *fakeSystem) set(path, value string) {
+	f.edit(func() { f.files["/proc/sys/net/"+path] = value })
+}
 
 func on(device, source string) nodeinfo.NextHop {
 	return nodeinfo.NextHop{Interface: device, Source: addr(source)}
@@ -99,8 +101,8 @@ func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *p
 	return svc
 }
 
-func testHost(services ...*plan.ServicePort) (*Host, *fake) {
-	f := &fake{
+func testHost(services ...*plan.ServicePort) (*Host, *fakeSystem) {
+	f := &fakeSystem{
 		files: map[string]string{},
 		hops:  map[string]nodeinfo.NextHop{"0.0.0.0/0": via("192.0.2.1", "eth0", "192.0.2.10"), "192.0.2.0/24": on("eth0", "192.0.2.10")},
 		links: []string{"eth0"},
@@ -112,7 +114,7 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 		services = append(services, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
 	}
 	h := &Host{
-		Config: config.Default(), System: f, Lookups: 1000,
+		Config: config.Default(), System: f, MaxLookups: 1000,
 		Facts: Facts{Plan: &plan.Plan{
 			Node: &plan.Node{
 				Name:          "edge",
@@ -126,15 +128,15 @@ func testHost(services ...*plan.ServicePort) (*Host, *fake) {
 	return h, f
 }
 
-// run runs the check called name and formats each finding as a line: the severity, the message and, after a vertical
-// bar, the fix.
-func run(t testing.TB, h *Host, name string) (lines []string) {
+// runCheck runs the check called name and formats each finding as a line: the severity, the message and, after a
+// vertical bar, the fix.
+func runCheck(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })
 	if i < 0 {
 		t.Fatalf("there is no check %s", name)
 	}
-	for _, f := range Look(t.Context(), h, Checks()[i:i+1]) {
+	for _, f := range RunChecks(t.Context(), h, Checks()[i:i+1]) {
 		line := f.Severity.String() + ": " + f.Message
 		if f.Fix != "" {
 			line += " | " + f.Fix
@@ -147,11 +149,11 @@ func run(t testing.TB, h *Host, name string) (lines []string) {
 	return lines
 }
 
-// wants compares the findings of a check with the wanted lines, in any order. A finding matches a line if the finding
-// contains every text between the " … " separators.
-func wants(t testing.TB, h *Host, name string, want ...string) {
+// wantFindings compares the findings of a check with the wanted lines, in any order. A finding matches a line if the
+// finding contains every text between the " … " separators.
+func wantFindings(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
-	got := run(t, h, name)
+	got := runCheck(t, h, name)
 	if len(got) != len(want) {
 		t.Errorf("%s: %d findings, want %d:\n%s", name, len(got), len(want), strings.Join(got, "\n"))
 		return

@@ -41,31 +41,31 @@ func (h *Host) number(path string) (int, error) {
 }
 
 func set(key string, value any) string {
-	return "sysctl -w " + quoted(fmt.Sprintf("%s=%v", key, value))
+	return "sysctl -w " + quote(fmt.Sprintf("%s=%v", key, value))
 }
 
-// plain matches a word that needs no quotes in a shell.
-var plain = regexp.MustCompile(`^[\w./,=:@+-]+$`)
+// plainWord matches a word that needs no quotes in a shell.
+var plainWord = regexp.MustCompile(`^[\w./,=:@+-]+$`)
 
-// quoted quotes a word for a shell if necessary, because an interface may have a name such as "a;reboot".
-func quoted(word string) string {
-	if plain.MatchString(word) {
+// quote quotes a word for a shell if necessary, because an interface may have a name such as "a;reboot".
+func quote(word string) string {
+	if plainWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-func forwarding4(_ context.Context, h *Host) []fault.Fault {
-	return h.forwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
+func checkForwarding4(_ context.Context, h *Host) []fault.Fault {
+	return h.checkForwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// forwarding6 checks whether the kernel forwards IPv6 connections. The fix also sets accept_ra to 2 where needed,
+// checkForwarding6 checks whether the kernel forwards IPv6 connections. The fix also sets accept_ra to 2 where needed,
 // because a router with accept_ra=1 ignores router advertisements (Linux, ip-sysctl) and would lose a default route
 // that an advertisement added.
-func forwarding6(_ context.Context, h *Host) []fault.Fault {
-	return h.forwarding(plan.IPv6, forward6, func() string {
+func checkForwarding6(_ context.Context, h *Host) []fault.Fault {
+	return h.checkForwarding(plan.IPv6, forward6, func() string {
 		var commands []string
-		links, _ := h.Advertised() // after an error, the fix does not set accept_ra
+		links, _ := h.AdvertisedLinks() // after an error, the fix does not set accept_ra
 		for _, device := range links {
 			path, name := interfaceSetting(device, "accept_ra")
 			if n, err := h.number(path); err == nil && n == 1 {
@@ -80,8 +80,8 @@ func (h *Host) serves(family plan.Family) bool {
 	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
 }
 
-// forwarding checks whether the kernel forwards the connections that the plan needs.
-func (h *Host) forwarding(family plan.Family, key string, fix func() string) []fault.Fault {
+// checkForwarding checks whether the kernel forwards the connections that the plan needs.
+func (h *Host) checkForwarding(family plan.Family, key string, fix func() string) []fault.Fault {
 	if !h.serves(family) {
 		return nil
 	}
@@ -89,14 +89,14 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	if err != nil {
 		return []fault.Fault{warning("", "cannot read %s: %v", key, err)}
 	}
-	needed, useful := h.forwarded(family)
+	needed, useful := h.forwardedFrontends(family)
 	switch {
 	case value != 0:
 		return []fault.Fault{ok("%s is %d", key, value)}
 	case needed != "":
-		all := fault.Scope{Clients: fault.Forwarded, To: plan.Everything(family)}
+		all := fault.Scope{Clients: fault.Forwarded, To: plan.AllAddresses(family)}
 		return []fault.Fault{problem(fix(),
-			"%s is 0: this host does not forward connections of other hosts, such as those to %s", key, needed).For(all)}
+			"%s is 0: this host does not forward connections of other hosts, such as those to %s", key, needed).WithScope(all)}
 	case useful != "":
 		return []fault.Fault{warning(fix(),
 			"%s is 0: this host does not forward connections of other hosts, such as those to %s; its own "+
@@ -106,16 +106,16 @@ func (h *Host) forwarding(family plan.Family, key string, fix func() string) []f
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwarded names a frontend that requires this host to forward connections. Clients can reach the frontend needed only
-// through this host. Other hosts may route connections to the frontend useful through this host.
-func (h *Host) forwarded(family plan.Family) (needed, useful string) {
+// forwardedFrontends names a frontend that requires this host to forward connections. Clients can reach the frontend
+// needed only through this host. Other hosts may route connections to the frontend useful through this host.
+func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {
 			continue
 		}
 		for i := range svc.Frontends {
 			f := &svc.Frontends[i]
-			switch who, must := h.clients(svc, f); {
+			switch who, must := h.describeClients(svc, f); {
 			case must:
 				return fmt.Sprintf("%s of %s%s", describe(f), svc.Name, who), ""
 			case who != "" && useful == "":
@@ -126,14 +126,14 @@ func (h *Host) forwarded(family plan.Family) (needed, useful string) {
 	return "", useful
 }
 
-// clients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there are
-// none. must reports whether these clients always connect through this host.
-func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
+// describeClients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there
+// are none. must reports whether these clients always connect through this host.
+func (h *Host) describeClients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
-	if h.remote(svc, f.Routes[plan.FromPod]) && len(plan.OfFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
+	if h.isRemote(svc, f.Routes[plan.FromPod]) && len(plan.FilterByFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
 		return " from pods", true
 	}
-	if !h.remote(svc, f.Routes[plan.FromOutside]) {
+	if !h.isRemote(svc, f.Routes[plan.FromOutside]) {
 		return "", false
 	}
 	if f.Kind == plan.NodePort {
@@ -144,7 +144,7 @@ func (h *Host) clients(svc *plan.ServicePort, f *plan.Frontend) (who string, mus
 		}
 		return "", false
 	}
-	return " from outside", h.held(f.Addr)
+	return " from outside", h.owns(f.Addr)
 }
 
 // describe returns text such as "NodePort 30080" or "ClusterIP 10.96.0.10:80".

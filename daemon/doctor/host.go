@@ -20,25 +20,25 @@ type Host struct {
 	Config *config.Config
 	Facts
 	System
-	// Unasked explains why a daemon that may be running did not respond. The value is the zero Fault if the daemon
+	// DaemonFault explains why a daemon that may be running did not respond. The value is the zero Fault if the daemon
 	// responded or no daemon is running.
-	Unasked fault.Fault
+	DaemonFault fault.Fault
 	// Unprivileged reports whether this process lacks some of the privileges that the checks need.
 	Unprivileged bool
 	// Backend is the configured backend on this host. BackendErr is the reason why the backend could not be
 	// determined.
 	Backend    proxiers.Component
 	BackendErr error
-	// Serving is the backend that the daemon on this host uses or would use: Backend or its fallback.
-	Serving proxiers.Component
+	// ActiveBackend is the backend that the daemon on this host uses or would use: Backend or its fallback.
+	ActiveBackend proxiers.Component
 	// Contact queries the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
 	// Rules checks the rules of other programs. Rules must not be called concurrently.
-	Rules func(context.Context, firewall.Question) []fault.Fault
-	// Lookups limits the number of routes to endpoints and Service addresses that the checks look up.
-	Lookups int
-	// filteredBefore is the reverse path filter's drop count from a few minutes ago, or 0 if that count is unknown.
-	filteredBefore int
+	Rules func(context.Context, firewall.Requirements) []fault.Fault
+	// MaxLookups limits the number of routes to endpoints and Service addresses that the checks look up.
+	MaxLookups int
+	// previousDrops is the reverse path filter's drop count from a few minutes ago, or 0 if that count is unknown.
+	previousDrops int
 }
 
 // Facts holds the state that a daemon reports or, if no daemon is running, the state that the sources describe.
@@ -63,8 +63,8 @@ type System interface {
 	NextHop(to netip.Addr) (nodeinfo.NextHop, error)
 	// Links returns the names of all interfaces that are up, except the loopback interface.
 	Links() ([]string, error)
-	// Advertised returns the interfaces of the IPv6 default routes that router advertisements added.
-	Advertised() ([]string, error)
+	// AdvertisedLinks returns the interfaces of the IPv6 default routes that router advertisements added.
+	AdvertisedLinks() ([]string, error)
 }
 
 func (h *Host) node() *plan.Node {
@@ -81,14 +81,14 @@ func (h *Host) servicePorts() []*plan.ServicePort {
 	return h.Plan.Services
 }
 
-// held reports whether the host owns an address.
-func (h *Host) held(a netip.Addr) bool {
+// owns reports whether the host owns an address.
+func (h *Host) owns(a netip.Addr) bool {
 	_, found := slices.BinarySearchFunc(h.node().HostAddrs, a, netip.Addr.Compare)
 	return found
 }
 
-// remote reports whether a plan.Route leads to an endpoint on another host.
-func (h *Host) remote(svc *plan.ServicePort, r plan.Route) bool {
+// isRemote reports whether a plan.Route leads to an endpoint on another host.
+func (h *Host) isRemote(svc *plan.ServicePort, r plan.Route) bool {
 	return r.Verdict == plan.Forward &&
-		slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.held(e.Addr.Addr()) })
+		slices.ContainsFunc(svc.Pools[r.Pool], func(e plan.Endpoint) bool { return !h.owns(e.Addr.Addr()) })
 }

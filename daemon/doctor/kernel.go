@@ -19,7 +19,7 @@ type Kernel struct{}
 
 // Read implements System.
 func (Kernel) Read(path string) (string, error) {
-	raw, err := files.Read(path, files.Small)
+	raw, err := files.Read(path, files.SmallLimit)
 	return strings.TrimSpace(string(raw)), err
 }
 
@@ -41,8 +41,8 @@ func (Kernel) Links() ([]string, error) {
 	return out, nil
 }
 
-// Advertised implements System.
-func (Kernel) Advertised() ([]string, error) {
+// AdvertisedLinks implements System.
+func (Kernel) AdvertisedLinks() ([]string, error) {
 	found, err := netlink.RouteListFiltered(netlink.FAMILY_V6, &netlink.Route{Protocol: unix.RTPROT_RA},
 		netlink.RT_FILTER_PROTOCOL)
 	if err != nil {

@@ -29,7 +29,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 		t.Fatalf("new network namespace (this test needs root): %v", err)
 	}
 	h, _ := testHost(services...)
-	l := &lab{t, &Host{Config: config.Default(), System: Kernel{}, Lookups: 100, Facts: h.Facts}}
+	l := &lab{t, &Host{Config: config.Default(), System: Kernel{}, MaxLookups: 100, Facts: h.Facts}}
 	l.sh("ip link set lo up && ip link add v0 type veth peer name v1 && ip link set v0 addrgenmode none && ip link set v1 addrgenmode none")
 	l.sh("ip link set v1 up && ip link set v0 up && ip addr add 192.0.2.10/24 dev v0 && ip addr add fd00:2::10/64 dev v0 nodad")
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
@@ -44,12 +44,12 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// fixes fails the test unless the check reports the problems and the suggested commands resolve them.
-func (l *lab) fixes(check string, words ...string) {
+// checkFixes fails the test unless the check reports the problems and the suggested commands resolve them.
+func (l *lab) checkFixes(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })
 	look := func() []fault.Fault {
-		found := Look(l.Context(), l.Host, Checks()[i:i+1])
+		found := RunChecks(l.Context(), l.Host, Checks()[i:i+1])
 		return slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Severity == fault.OK })
 	}
 	found := look()
@@ -81,15 +81,15 @@ func TestPrintedFixesWork(t *testing.T) {
 	)
 	l.Plan.Node.NodePortAddrs = append(l.Plan.Node.NodePortAddrs, addr("fd00:2::10"))
 	l.sh("sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0")
-	l.fixes("ip-forward", "net.ipv4.ip_forward is 0")
+	l.checkFixes("ip-forward", "net.ipv4.ip_forward is 0")
 	l.sh("ip -6 route add default via fe80::1 dev v0 proto ra && sysctl -qw net.ipv6.conf.v0.accept_ra=1")
-	l.fixes("ipv6-forward", "net.ipv6.conf.all.forwarding is 0")
+	l.checkFixes("ipv6-forward", "net.ipv6.conf.all.forwarding is 0")
 	if n, err := l.number("/proc/sys/net/ipv6/conf/v0/accept_ra"); n != 2 || err != nil {
 		t.Errorf("accept_ra is %d after the host has become a router, want 2 (%v)", n, err)
 	}
 	l.sh("ip -6 route del default")
-	l.fixes("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
-	l.fixes("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
+	l.checkFixes("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
+	l.checkFixes("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
 	for _, vip := range []string{"10.96.0.10", "fd00:96::10"} {
 		if w, err := l.NextHop(addr(vip)); err != nil || w.Source.IsLoopback() || w.Source.Is4() != addr(vip).Is4() {
 			t.Errorf("the way to %s afterwards: %s from %s, %v", vip, w, w.Source, err)
@@ -104,26 +104,26 @@ func TestFixReplacesRejectingRoutes(t *testing.T) {
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))
 	for _, kind := range []string{"blackhole", "unreachable", "prohibit"} {
 		l.sh("ip route replace " + kind + " 10.96.0.0/12 && ip -6 route replace " + kind + " fd00:96::/108")
-		l.fixes("route-services", "10.96.0.0/12 (a route of type "+kind, "fd00:96::/108 (a route of type "+kind)
+		l.checkFixes("route-services", "10.96.0.0/12 (a route of type "+kind, "fd00:96::/108 (a route of type "+kind)
 	}
 }
 
 func TestProhibitRouteAndDownLink(t *testing.T) {
 	l := newLab(t)
 	l.sh("ip route add unreachable 10.244.0.0/16 && ip route add prohibit 10.96.0.0/12")
-	l.mendless("route-services", "of type prohibit")
-	l.mendless("route-endpoints", "of type unreachable")
+	l.wantProblem("route-services", "of type prohibit")
+	l.wantProblem("route-endpoints", "of type unreachable")
 	l.sh("ip route del unreachable 10.244.0.0/16 && ip route add 10.244.0.0/16 dev v0 && ip link set v1 down")
-	l.mendless("route-endpoints", "the link of v0 is down")
+	l.wantProblem("route-endpoints", "the link of v0 is down")
 	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") || slices.Contains(links, "lo") {
 		t.Errorf("links %q, %v", links, err)
 	}
 }
 
-// mendless fails the test unless the check reports exactly one problem. The fix does not run.
-func (l *lab) mendless(check, words string) {
+// wantProblem fails the test unless the check reports exactly one problem. The fix does not run.
+func (l *lab) wantProblem(check, words string) {
 	l.Helper()
-	wants(l.TB, l.Host, check, "problem: … "+words)
+	wantFindings(l.TB, l.Host, check, "problem: … "+words)
 }
 
 func TestKernelReadAndWay(t *testing.T) {

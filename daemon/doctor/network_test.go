@@ -34,10 +34,10 @@ func TestForwardingCheck(t *testing.T) {
 			if c.change != nil {
 				c.change(h.Plan.Node)
 			}
-			wants(t, h, "ip-forward", "ok: … net.ipv4.ip_forward")
+			wantFindings(t, h, "ip-forward", "ok: … net.ipv4.ip_forward")
 			f.set("ipv4/ip_forward", "0")
-			wants(t, h, "ip-forward", c.want)
-			wants(t, h, "ipv6-forward") // the plan contains no Service of this family
+			wantFindings(t, h, "ip-forward", c.want)
+			wantFindings(t, h, "ipv6-forward") // the plan contains no Service of this family
 		})
 	}
 }
@@ -49,12 +49,12 @@ func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
 	h, f := testHost(svc)
 	h.Plan.Node.NodePortAddrs = append(h.Plan.Node.NodePortAddrs, addr("2001:db8::10"))
 	f.set("ipv6/conf/all/forwarding", "0")
-	wants(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.all.forwarding=1")
+	wantFindings(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.all.forwarding=1")
 	f.advertised = []string{"eth0"}
 	f.set("ipv6/conf/eth0/accept_ra", "1")
-	wants(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.eth0.accept_ra=2 && sysctl -w net.ipv6.conf.all.forwarding=1")
+	wantFindings(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.eth0.accept_ra=2 && sysctl -w net.ipv6.conf.all.forwarding=1")
 	f.set("ipv6/conf/eth0/accept_ra", "2")
-	wants(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.all.forwarding=1")
+	wantFindings(t, h, "ipv6-forward", "problem: … | sysctl -w net.ipv6.conf.all.forwarding=1")
 }
 
 func TestRoutesToServices(t *testing.T) {
@@ -67,20 +67,20 @@ func TestRoutesToServices(t *testing.T) {
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:1::1]:8080"),
 	)
 	noIPv6 := `warning: … the Service range fd00:96::/108 (network is unreachable), because this host has no IPv6 address | proxy.ip_families = ["IPv4"]`
-	wants(t, h, "route-services", noIPv6)
+	wantFindings(t, h, "route-services", noIPv6)
 
 	delete(f.hops, "0.0.0.0/0")
 	h.Config.Routes.Services = config.RoutesNever
-	wants(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or set routes.services = "auto"`, "problem: ", "problem: ", noIPv6)
+	wantFindings(t, h, "route-services", `problem: … 10.96.0.0/12 … dev eth0 src 192.0.2.10  # or set routes.services = "auto"`, "problem: ", "problem: ", noIPv6)
 	h.Config.Routes.Services = config.RoutesAuto
-	wants(t, h, "route-services",
+	wantFindings(t, h, "route-services",
 		"problem: … 10.96.0.0/12 … 10.96.0.10 … default/web/TCP … | ip route replace 10.96.0.0/12 dev eth0 src 192.0.2.10",
 		"problem: … ExternalIP 198.51.100.7 … | ip route replace 198.51.100.7 dev eth0 src 192.0.2.10", "problem: … ExternalIP 198.51.100.8", noIPv6)
 
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
-	wants(t, h, "route-services", "problem: ", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
+	wantFindings(t, h, "route-services", "problem: ", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
 	f.hops["10.96.0.0/12"] = nodeinfo.NextHop{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
-	wants(t, h, "route-services", "problem: … ExternalIP", "problem: … ExternalIP", "problem: … fd00:96::")
+	wantFindings(t, h, "route-services", "problem: … ExternalIP", "problem: … ExternalIP", "problem: … fd00:96::")
 }
 
 // The suggested route to Services has the same source address as the route to the endpoint.
@@ -88,9 +88,9 @@ func TestSuggestedServiceRouteSource(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.77.0.5:8080"))
 	f.hops["10.77.0.0/16"] = on("eth1", "10.77.0.1")
 	delete(f.hops, "0.0.0.0/0")
-	wants(t, h, "route-services", "problem: … | ip route replace 10.96.0.0/12 dev eth1 src 10.77.0.1")
+	wantFindings(t, h, "route-services", "problem: … | ip route replace 10.96.0.0/12 dev eth1 src 10.77.0.1")
 	f.hops["0.0.0.0/0"] = on("lo", "127.0.0.1")
-	wants(t, h, "route-services", "problem: … 127.0.0.1 … | ip route replace")
+	wantFindings(t, h, "route-services", "problem: … 127.0.0.1 … | ip route replace")
 }
 
 func TestRoutesToEndpoints(t *testing.T) {
@@ -99,17 +99,17 @@ func TestRoutesToEndpoints(t *testing.T) {
 		servicePort("web", clusterIP, "10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.10:8080"),
 		servicePort("db", clusterIP, "10.244.3.5:5432"),
 	)
-	wants(t, h, "route-endpoints", "ok: … 3 networks")
+	wantFindings(t, h, "route-endpoints", "ok: … 3 networks")
 
 	delete(f.hops, "0.0.0.0/0")
 	f.hops["10.244.2.0/24"] = nodeinfo.NextHop{Interface: "eth1", Source: addr("192.0.2.10"), NoCarrier: true}
-	wants(t, h, "route-endpoints",
+	wantFindings(t, h, "route-endpoints",
 		"problem: … 10.244.1.0/24 … 10.244.1.11 … default/web/TCP … | ip route replace 10.244.1.0/24 via $ROUTER  # ROUTER: the address of the host that runs the endpoints",
 		"problem: … 10.244.2.7 … default/web/TCP … eth1 … | ip -brief link show dev eth1",
 		"problem: … 10.244.3.5 … default/db/TCP … | ip route replace 10.244.3.5 via $ROUTER")
 	f.hops["10.244.1.0/24"] = on("eth0", "192.0.2.10")
 	f.hops["10.244.2.0/24"] = on("eth1", "192.0.2.10")
-	wants(t, h, "route-endpoints", "problem: … 10.244.3.5")
+	wantFindings(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
 // Some network plugins give each node a range smaller than /24.
@@ -119,7 +119,7 @@ func TestRoutesToSmallRanges(t *testing.T) {
 		h, f := testHost(servicePort("web", clusterIP, "10.244.1.11:8080", "10.244.1.70:8080", "10.244.1.71:8080"))
 		delete(f.hops, "0.0.0.0/0")
 		f.hops[c.route] = on("eth0", "192.0.2.10")
-		wants(t, h, "route-endpoints", "problem: … "+c.missing+" … | ip route replace "+c.missing+" via $ROUTER")
+		wantFindings(t, h, "route-endpoints", "problem: … "+c.missing+" … | ip route replace "+c.missing+" via $ROUTER")
 	}
 }
 
@@ -135,8 +135,8 @@ func TestRouteLookupsAreBounded(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, endpoints...))
 	clear(f.hops)
 	for limit, more := range map[int]string{1000: "; and 90 more", 50: "; and 40 more"} {
-		h.Lookups, f.asked = limit, 0
-		got := run(t, h, "route-endpoints")
+		h.MaxLookups, f.asked = limit, 0
+		got := runCheck(t, h, "route-endpoints")
 		if len(got) != 10 || !strings.Contains(got[9], more) || f.asked > limit {
 			t.Errorf("%d lookups, %d findings:\n%s", f.asked, len(got), strings.Join(got, "\n"))
 		}
@@ -149,8 +149,8 @@ func TestFixQuotesInterfaceNames(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
 	f.hops["fd00:244::/64"] = nodeinfo.NextHop{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
-	wants(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")
-	wants(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
+	wantFindings(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")
+	wantFindings(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
 }
 
 // All endpoints behind the default router cause a single notice, because that router may or may not have routes to
@@ -161,8 +161,8 @@ func TestEndpointsBehindDefaultRoute(t *testing.T) {
 	byDefault := f.hops["0.0.0.0/0"]
 	byDefault.Default = true
 	f.hops["0.0.0.0/0"] = byDefault
-	wants(t, h, "route-endpoints",
+	wantFindings(t, h, "route-endpoints",
 		"notice: … via 192.0.2.1 on eth0 … 10.244.1.0/24, 10.244.2.0/24: … | edgeway doctor --connect default/web --trace")
 	f.hops["10.244.0.0/16"] = via("192.0.2.2", "eth0", "192.0.2.10")
-	wants(t, h, "route-endpoints", "ok: … 3 networks")
+	wantFindings(t, h, "route-endpoints", "ok: … 3 networks")
 }

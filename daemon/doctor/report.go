@@ -10,9 +10,9 @@ import (
 
 // Report lists the doctor's findings for operators and programs.
 type Report struct {
-	// Daemon is the process ID of the daemon, or 0 if no daemon responded.
-	Daemon   int            `json:"daemon,omitempty"`
-	Severity fault.Severity `json:"severity"`
+	// DaemonPID is the process ID of the daemon, or 0 if no daemon responded.
+	DaemonPID int            `json:"daemon,omitempty"`
+	Severity  fault.Severity `json:"severity"`
 	// Faults lists the worst fault first. A check without a finding adds a fault with the severity OK.
 	Faults []fault.Fault `json:"faults"`
 }
@@ -21,7 +21,7 @@ type Report struct {
 func NewReport(h *Host, found []fault.Fault) Report {
 	found = slices.DeleteFunc(found, func(f fault.Fault) bool { return f.Ignored(h.Config.Doctor.Ignore) })
 	fault.Sort(found)
-	return Report{Daemon: h.PID, Severity: fault.Worst(found), Faults: found}
+	return Report{DaemonPID: h.PID, Severity: fault.WorstSeverity(found), Faults: found}
 }
 
 // Print prints the number of faults, and then each fault with its fix.
@@ -30,10 +30,10 @@ func (r Report) Print(s *text.Screen) {
 	for _, f := range r.Faults {
 		count[f.Severity]++
 	}
-	s.Verdict(r.Severity, fmt.Sprintf("%s, %s, %s, %d ok",
+	s.PrintVerdict(r.Severity, fmt.Sprintf("%s, %s, %s, %d ok",
 		text.Count(count[fault.Problem]+count[fault.Unhealthy], "problem"), text.Count(count[fault.Warning], "warning"),
 		text.Count(count[fault.Notice], "notice"), count[fault.OK]), "")
 	for _, f := range r.Faults {
-		s.Fault(f, f.String())
+		s.PrintFault(f, f.String())
 	}
 }

@@ -9,71 +9,71 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Rounds runs the daemon's cheap checks repeatedly.
-type Rounds struct {
-	o       RoundsOptions
+// Monitor runs the daemon's cheap checks repeatedly.
+type Monitor struct {
+	o       MonitorOptions
 	planned chan struct{}
 	once    sync.Once
 	checks  []Check
 	asked   chan struct{}
 
 	// runMu protects lastRun and filter, and is locked while the checks run.
-	looking sync.Mutex
-	looked  time.Time
+	runMu   sync.Mutex
+	lastRun time.Time
 	filter  dropCount
 
 	mu    sync.Mutex
 	found []fault.Fault
 }
 
-// RoundsOptions holds the dependencies of a Monitor. All fields are required.
-type RoundsOptions struct {
+// MonitorOptions holds the dependencies of a Monitor. All fields are required.
+type MonitorOptions struct {
 	Host func() *Host
-	// Moved receives a value after a change to the host's network.
-	Moved <-chan struct{}
+	// NetworkChanged receives a value after a change to the host's network.
+	NetworkChanged <-chan struct{}
 }
 
-// settle is the delay after a change to the network, because one event, such as a new DHCP lease, changes the network
-// in several steps. afterMove limits the frequency of runs, because a router's network may change all the time.
+// changeDelay is the delay after a change to the network, because one event, such as a new DHCP lease, changes the
+// network in several steps. minRunGap limits the frequency of runs, because a router's network may change all the time.
 const (
-	roundsPeriod = 50 * time.Second
-	settle       = 500 * time.Millisecond
-	afterMove    = 5 * time.Second // minRunGap is the minimum time between two runs
+	runPeriod   = 50 * time.Second
+	changeDelay = 500 * time.Millisecond
+	minRunGap   = 5 * time.Second // minRunGap is the minimum time between two runs
 	// filterPeriod is the minimum time during which a Monitor reports packets that the reverse path filter dropped.
-	filterPeriod = 2 * roundsPeriod
-	// faultPeriod is the time between two runs while a problem exists. faultPeriod is shorter than roundsPeriod,
+	filterPeriod = 2 * runPeriod
+	// faultPeriod is the time between two runs while a problem exists. faultPeriod is shorter than runPeriod,
 	// because an operator who fixes the problem waits for the result.
 	faultPeriod = 10 * time.Second
-	// confirmed is the delay before the checks run again to confirm a new problem. health.FaultLog waits longer before
-	// it logs a new problem.
-	confirmed = 3 * time.Second
+	// confirmDelay is the delay before the checks run again to confirm a new problem. health.FaultLog waits longer
+	// before it logs a new problem.
+	confirmDelay = 3 * time.Second
 )
 
-// NewRounds returns a Monitor that has not run any check yet.
-func NewRounds(o RoundsOptions) *Rounds {
-	return &Rounds{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: Cheap()}
+// NewMonitor returns a Monitor that has not run any check yet.
+func NewMonitor(o MonitorOptions) *Monitor {
+	return &Monitor{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: CheapChecks()}
 }
 
-// Planned signals that the kernel has a plan, and never blocks. Only the first plan triggers a run of the checks,
+// SignalPlan signals that the kernel has a plan, and never blocks. Only the first plan triggers a run of the checks,
 // because a cluster changes constantly.
-func (r *Rounds) Planned() { r.once.Do(func() { close(r.planned) }) }
+func (r *Monitor) SignalPlan() { r.once.Do(func() { close(r.planned) }) }
 
 // Faults returns the problems and notices of the latest run.
-func (r *Rounds) Faults() []fault.Fault {
+func (r *Monitor) Faults() []fault.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.found
 }
 
-// atOnce is the maximum age of a run that RunNow does not repeat.
-const atOnce = time.Second
+// maxRunAge is the maximum age of a run that RunNow does not repeat.
+const maxRunAge = time.Second
 
-// Now runs the checks, unless another run started less than atOnce ago.
-func (r *Rounds) Now(ctx context.Context) {
-	r.looking.Lock()
-	recent := time.Since(r.looked) < atOnce
-	r.looking.Unlock()
-	if recent || !r.look(ctx) {
+// RunNow runs the checks, unless another run started less than maxRunAge ago.
+func (r *Monitor) RunNow(ctx context.Context) {
+	r.runMu.Lock()
+	recent := time.Since(r.lastRun) < maxRunAge
+	r.runMu.Unlock()
+	if recent || !r.runOnce(ctx) {
 		return
 	}
 	select {
@@ -83,13 +83,13 @@ func (r *Rounds) Now(ctx context.Context) {
 }
 
 // Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to SignalPlan, or
-// after roundsPeriod.
-func (r *Rounds) Run(ctx context.Context) {
+// after runPeriod.
+func (r *Monitor) Run(ctx context.Context) {
 	var last time.Time
-	due := time.Now().Add(roundsPeriod)
+	due := time.Now().Add(runPeriod)
 	soon := func() {
-		at := time.Now().Add(settle)
-		if next := last.Add(afterMove); next.After(at) {
+		at := time.Now().Add(changeDelay)
+		if next := last.Add(minRunGap); next.After(at) {
 			at = next
 		}
 		if at.Before(due) {
@@ -101,29 +101,29 @@ func (r *Rounds) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.o.Moved:
+		case <-r.o.NetworkChanged:
 			soon()
 		case <-planned:
 			soon()
 			planned = nil
 		case <-r.asked:
-			due = time.Now().Add(confirmed)
+			due = time.Now().Add(confirmDelay)
 		case <-time.After(time.Until(due)):
-			fresh := r.look(ctx)
+			fresh := r.runOnce(ctx)
 			last = time.Now()
 			due = last.Add(r.pause(fresh))
 		}
 	}
 }
 
-func (r *Rounds) pause(fresh bool) time.Duration {
+func (r *Monitor) pause(fresh bool) time.Duration {
 	switch {
 	case fresh:
-		return confirmed
-	case fault.Worst(r.Faults()) >= fault.Problem:
+		return confirmDelay
+	case fault.WorstSeverity(r.Faults()) >= fault.Problem:
 		return faultPeriod
 	}
-	return roundsPeriod
+	return runPeriod
 }
 
 type dropCount struct {
@@ -131,8 +131,8 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// before returns the drop count from one to two filterPeriods ago.
-func (d *dropCount) before(now int) int {
+// baseline returns the drop count from one to two filterPeriods ago.
+func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now
 	}
@@ -143,13 +143,13 @@ func (d *dropCount) before(now int) int {
 	return d.base
 }
 
-// look runs the checks and reports whether there are new faults.
-func (r *Rounds) look(ctx context.Context) (fresh bool) {
-	r.looking.Lock()
-	defer r.looking.Unlock()
-	r.looked = time.Now()
+// runOnce runs the checks and reports whether there are new faults.
+func (r *Monitor) runOnce(ctx context.Context) (fresh bool) {
+	r.runMu.Lock()
+	defer r.runMu.Unlock()
+	r.lastRun = time.Now()
 	h := r.o.Host()
-	h.filteredBefore = r.filter.before(h.filtered())
+	h.previousDrops = r.filter.baseline(h.filtered())
 	before := map[string]fault.Fault{}
 	for _, f := range r.Faults() {
 		before[key(f)] = f
@@ -172,9 +172,9 @@ func (r *Rounds) look(ctx context.Context) (fresh bool) {
 	return fresh
 }
 
-func (r *Rounds) find(ctx context.Context, h *Host) (out []fault.Fault) {
+func (r *Monitor) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	for _, c := range r.checks {
-		found, err := c.look(ctx, h)
+		found, err := c.run(ctx, h)
 		if err != nil { // an earlier problem may still exist
 			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
 		}

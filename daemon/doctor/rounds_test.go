@@ -13,12 +13,12 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onRounds runs a Monitor in a synctest bubble. The test can change the host while the Monitor sleeps.
-func onRounds(t *testing.T, do func(*Rounds, *fake, chan struct{})) {
+// withMonitor runs a Monitor in a synctest bubble. The test can change the host while the Monitor sleeps.
+func withMonitor(t *testing.T, do func(*Monitor, *fakeSystem, chan struct{})) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
 		moved := make(chan struct{}, 1)
-		r := NewRounds(RoundsOptions{Host: func() *Host { return h }, Moved: moved})
+		r := NewMonitor(MonitorOptions{Host: func() *Host { return h }, NetworkChanged: moved})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -40,19 +40,19 @@ func names(found []fault.Fault) string {
 }
 
 func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
-		r.Planned()
+	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
+		r.SignalPlan()
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(r.Faults()) > 0 {
 			t.Fatalf("%+v on a host that has all it needs", r.Faults())
 		}
-		time.Sleep(roundsPeriod + 2*afterMove)
+		time.Sleep(runPeriod + 2*minRunGap)
 
 		began := time.Now()
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		moved <- struct{}{}
-		time.Sleep(2 * settle)
+		time.Sleep(2 * changeDelay)
 		synctest.Wait()
 		if got := names(r.Faults()); got != "route-services route-endpoints" {
 			t.Errorf("problems %q soon after the routes are gone", got)
@@ -79,28 +79,28 @@ func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
 // Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. A fault
 // that disappears immediately, as during the renewal of a DHCP lease, is gone after the second run and is not logged.
 func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
-		r.Planned()
+	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
+		r.SignalPlan()
 		time.Sleep(time.Second)
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
-		time.Sleep(roundsPeriod)
+		time.Sleep(runPeriod)
 		synctest.Wait()
 		if names(r.Faults()) != "conntrack" {
 			t.Errorf("problems %q", names(r.Faults()))
 		}
 		f.set("netfilter/nf_conntrack_count", "9")
-		time.Sleep(confirmed + time.Second)
+		time.Sleep(confirmDelay + time.Second)
 		synctest.Wait()
 		if len(r.Faults()) > 0 {
 			t.Errorf("problems %q", names(r.Faults()))
 		}
 		f.set("netfilter/nf_conntrack_count", "98")
-		time.Sleep(2 * roundsPeriod)
+		time.Sleep(2 * runPeriod)
 		synctest.Wait()
 		since := r.Faults()[0].Since
 		f.set("netfilter/nf_conntrack_count", "99")
-		time.Sleep(2 * roundsPeriod)
+		time.Sleep(2 * runPeriod)
 		synctest.Wait()
 		if got := r.Faults(); len(got) != 1 || !got[0].Since.Equal(since) {
 			t.Errorf("a problem with changing figures, since %s: %+v", since, got)
@@ -111,21 +111,21 @@ func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 // Frequent changes to routes or plans must not trigger constant runs of the checks.
 func TestRoundsArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
-		poke func(*Rounds, chan struct{})
+		poke func(*Monitor, chan struct{})
 		most time.Duration
 	}{
-		"routes": {func(_ *Rounds, moved chan struct{}) {
+		"routes": {func(_ *Monitor, moved chan struct{}) {
 			select {
 			case moved <- struct{}{}:
 			default:
 			}
-		}, afterMove},
-		"plans": {func(r *Rounds, _ chan struct{}) { r.Planned() }, roundsPeriod},
+		}, minRunGap},
+		"plans": {func(r *Monitor, _ chan struct{}) { r.SignalPlan() }, runPeriod},
 	} {
-		onRounds(t, func(r *Rounds, f *fake, moved chan struct{}) {
+		withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 			looks := 0
 			host := r.o.Host()
-			host.System = &counting{fake: f, looks: &looks}
+			host.System = &countingSystem{fakeSystem: f, looks: &looks}
 			const span = 10 * time.Minute
 			for range int(span / (100 * time.Millisecond)) {
 				c.poke(r, moved)
@@ -139,42 +139,42 @@ func TestRoundsArePaced(t *testing.T) {
 	}
 }
 
-// counting counts the runs of the checks, based on a file that each run reads once.
-type counting struct {
-	*fake
+// countingSystem counts the runs of the checks, based on a file that each run reads once.
+type countingSystem struct {
+	*fakeSystem
 	looks *int
 }
 
-func (c *counting) Read(path string) (string, error) {
+func (c *countingSystem) Read(path string) (string, error) {
 	if path == sysctlPath(forward4) {
 		*c.looks++
 	}
-	return c.fake.Read(path)
+	return c.fakeSystem.Read(path)
 }
 
 // A problem stays in the list while the checks cannot inspect the host. The Monitor reports the problem neither as
 // fixed nor as new.
 func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
+	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
-		r.Planned()
-		time.Sleep(2 * roundsPeriod)
+		r.SignalPlan()
+		time.Sleep(2 * runPeriod)
 		synctest.Wait()
 		const both = "route-services route-endpoints"
 		if got := names(r.Faults()); got != both {
 			t.Fatalf("problems %q, want %q", got, both)
 		}
-		f.edit(func() { f.wayErr = unix.EMFILE })
+		f.edit(func() { f.lookupErr = unix.EMFILE })
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if got := names(r.Faults()); got != both {
 			t.Errorf("problems %q, want %q", got, both)
 		}
 		f.edit(func() {
-			f.wayErr = nil
+			f.lookupErr = nil
 			f.hops["0.0.0.0/0"] = via("192.0.2.1", "eth0", "192.0.2.10")
 		})
-		time.Sleep(2 * roundsPeriod)
+		time.Sleep(2 * runPeriod)
 		synctest.Wait()
 		if got := names(r.Faults()); got != "" {
 			t.Errorf("problems %q after the end", got)
@@ -183,12 +183,12 @@ func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
 }
 
 func TestRoundsReportNotices(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
+	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		byDefault := f.hops["0.0.0.0/0"]
 		byDefault.Default = true
 		f.edit(func() { f.hops["0.0.0.0/0"] = byDefault })
-		r.Planned()
-		time.Sleep(2 * roundsPeriod)
+		r.SignalPlan()
+		time.Sleep(2 * runPeriod)
 		synctest.Wait()
 		if found := r.Faults(); len(found) != 1 || found[0].Severity != fault.Notice {
 			t.Errorf("faults %+v", found)
@@ -199,11 +199,11 @@ func TestRoundsReportNotices(t *testing.T) {
 // If no event announces the end of a problem, the problem still disappears from the list soon after an operator has
 // fixed it.
 func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
+	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
-		r.Planned()
-		time.Sleep(time.Hour + faultPeriod) // with roundsPeriod, the next run would be 50 s later
+		r.SignalPlan()
+		time.Sleep(time.Hour + faultPeriod) // with runPeriod, the next run would be 50 s later
 		synctest.Wait()
 		if names(r.Faults()) != "conntrack" {
 			t.Fatalf("problems %q", names(r.Faults()))
@@ -219,18 +219,18 @@ func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
 
 // A call to RunNow finds a fault that no event announced, and a second run soon confirms the fault.
 func TestRoundsNow(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
+	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
-		r.Planned()
+		r.SignalPlan()
 		time.Sleep(time.Second)
 		f.set("netfilter/nf_conntrack_count", "99")
-		time.Sleep(atOnce)
-		r.Now(context.Background())
+		time.Sleep(maxRunAge)
+		r.RunNow(context.Background())
 		if got := names(r.Faults()); got != "conntrack" {
 			t.Errorf("problems %q", got)
 		}
 		f.set("netfilter/nf_conntrack_count", "9")
-		time.Sleep(confirmed)
+		time.Sleep(confirmDelay)
 		synctest.Wait()
 		if got := names(r.Faults()); got != "" {
 			t.Errorf("problems %q after they ended", got)
@@ -240,10 +240,10 @@ func TestRoundsNow(t *testing.T) {
 
 // The Monitor reports packets that the reverse path filter dropped, but only for a few minutes.
 func TestRoundsForgetReversePathFilterDrops(t *testing.T) {
-	onRounds(t, func(r *Rounds, f *fake, _ chan struct{}) {
+	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")
 		f.set("ipv4/conf/eth0/rp_filter", "1")
-		r.Planned()
+		r.SignalPlan()
 		dropped := func(count int, after time.Duration, want string) {
 			t.Helper()
 			f.edit(func() { f.files[netFiles+"netstat"] = fmt.Sprintf("TcpExt: IPReversePathFilter\nTcpExt: %d\n", count) })
@@ -253,11 +253,11 @@ func TestRoundsForgetReversePathFilterDrops(t *testing.T) {
 				t.Errorf("%d packets dropped, %s later: faults %q, want %q", count, after, got, want)
 			}
 		}
-		dropped(0, 10*roundsPeriod, "")
-		dropped(7, roundsPeriod+confirmed, "rp-filter")
-		dropped(7, 10*roundsPeriod, "")
-		dropped(9, roundsPeriod+confirmed, "rp-filter")
+		dropped(0, 10*runPeriod, "")
+		dropped(7, runPeriod+confirmDelay, "rp-filter")
+		dropped(7, 10*runPeriod, "")
+		dropped(9, runPeriod+confirmDelay, "rp-filter")
 		f.set("ipv4/conf/all/rp_filter", "2")
-		dropped(11, roundsPeriod, "")
+		dropped(11, runPeriod, "")
 	})
 }

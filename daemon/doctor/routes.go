@@ -26,8 +26,8 @@ type target struct {
 	svc            plan.ServicePortName
 }
 
-// serviceRoutes looks up the routes to the Service ranges and to the Service addresses outside these ranges.
-func serviceRoutes(_ context.Context, h *Host) []fault.Fault {
+// checkServiceRoutes looks up the routes to the Service ranges and to the Service addresses outside these ranges.
+func checkServiceRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	targets := h.targets()
 	for _, t := range targets {
@@ -49,7 +49,7 @@ func (h *Host) targets() []target {
 		for i := range svc.Frontends {
 			f := &svc.Frontends[i]
 			r := f.Routes[plan.FromHost]
-			if f.Kind == plan.NodePort || r.Verdict != plan.Forward || len(svc.Pools[r.Pool]) == 0 || h.held(f.Addr) {
+			if f.Kind == plan.NodePort || r.Verdict != plan.Forward || len(svc.Pools[r.Pool]) == 0 || h.owns(f.Addr) {
 				continue
 			}
 			t := target{
@@ -60,7 +60,7 @@ func (h *Host) targets() []target {
 				func(p netip.Prefix) bool { return p.Contains(f.Addr) }); at >= 0 {
 				t.name, t.to = "the Service range", h.node().ServiceCIDRs[at]
 			}
-			if _, known := found[t.to]; !known && (len(found) < h.Lookups || !t.to.IsSingleIP()) {
+			if _, known := found[t.to]; !known && (len(found) < h.MaxLookups || !t.to.IsSingleIP()) {
 				found[t.to] = t
 			}
 		}
@@ -69,14 +69,14 @@ func (h *Host) targets() []target {
 }
 
 // String returns text such as "the Service range 10.96.0.0/12".
-func (t target) String() string { return t.name + " " + short(t.to) }
+func (t target) String() string { return t.name + " " + formatPrefix(t.to) }
 
 func (h *Host) judge(t target) fault.Fault {
-	r, why := h.route(t.addr)
+	r, why := h.lookUpRoute(t.addr)
 	if why == "" {
 		return ok("%s: %s", t, r)
 	}
-	fix := h.routeFor(t)
+	fix := h.routeCommand(t)
 	if fix == "" {
 		family := plan.FamilyOf(t.addr)
 		return warning(fmt.Sprintf("proxy.ip_families = [%q]", other(family)),
@@ -85,15 +85,15 @@ func (h *Host) judge(t target) fault.Fault {
 	return problem(fix,
 		"cannot send packets to %s (%s): the host's own connections, such as those to %s of %s, fail "+
 			"before the kernel evaluates any rule", t,
-		why, t.addr, t.svc).For(fault.Scope{Clients: fault.Host, To: t.to})
+		why, t.addr, t.svc).WithScope(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
-// routeFor returns the command that adds a route or replaces a route that rejects packets, or "" if this host has no
-// source address. Rules replace the destination before a packet leaves, so the route may use any device that is up. lo
-// is the last resort, because IPv6 routes through lo reject packets (ip6_route_info_create), and forwarded packets that
-// no rule translates would loop.
-func (h *Host) routeFor(t target) string {
-	endpoint, why := h.route(t.endpoint)
+// routeCommand returns the command that adds a route or replaces a route that rejects packets, or "" if this host has
+// no source address. Rules replace the destination before a packet leaves, so the route may use any device that is up.
+// lo is the last resort, because IPv6 routes through lo reject packets (ip6_route_info_create), and forwarded packets
+// that no rule translates would loop.
+func (h *Host) routeCommand(t target) string {
+	endpoint, why := h.lookUpRoute(t.endpoint)
 	source := endpoint.Source
 	if why != "" || !source.IsValid() || source.IsLoopback() || source.IsLinkLocalUnicast() {
 		source = h.ownAddr(plan.FamilyOf(t.addr))
@@ -112,7 +112,7 @@ func (h *Host) routeFor(t target) string {
 	if source.Is6() {
 		ip = "ip -6"
 	}
-	fix := fmt.Sprintf("%s route replace %s dev %s src %s", ip, short(t.to), quoted(cmp.Or(device, "lo")), source)
+	fix := fmt.Sprintf("%s route replace %s dev %s src %s", ip, formatPrefix(t.to), quote(cmp.Or(device, "lo")), source)
 	if h.Config.Routes.Services == config.RoutesNever {
 		fix += `  # or set routes.services = "auto", so that the daemon adds the route`
 	}
@@ -130,14 +130,14 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// route looks up the kernel's route to an address. why is the reason why the kernel cannot send packets to the address,
-// or "" if it can. The result does not depend on whether the link is up, because the link state does not matter if
-// rules replace the destination.
-func (h *Host) route(to netip.Addr) (r nodeinfo.NextHop, why string) {
+// lookUpRoute looks up the kernel's route to an address. why is the reason why the kernel cannot send packets to the
+// address, or "" if it can. The result does not depend on whether the link is up, because the link state does not
+// matter if rules replace the destination.
+func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	r, err := h.NextHop(to)
 	switch {
-	case rejecting[errno(err)] != "":
-		return r, rejecting[errno(err)]
+	case rejectingRoutes[errno(err)] != "":
+		return r, rejectingRoutes[errno(err)]
 	case err != nil && errno(err) != 0:
 		return r, errno(err).Error()
 	case err != nil:
@@ -150,8 +150,9 @@ func (h *Host) route(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	return r, ""
 }
 
-// rejecting maps the kernel's route lookup errors to descriptions of the routes that cause them. See System.NextHop.
-var rejecting = map[syscall.Errno]string{
+// rejectingRoutes maps the kernel's route lookup errors to descriptions of the routes that cause them. See
+// System.NextHop.
+var rejectingRoutes = map[syscall.Errno]string{
 	syscall.EINVAL:       "a route of type blackhole",
 	syscall.EHOSTUNREACH: "a route of type unreachable",
 	syscall.EACCES:       "a route of type prohibit",
@@ -162,8 +163,8 @@ func errno(err error) (number syscall.Errno) {
 	return number
 }
 
-// short omits the length of a prefix that contains only one address.
-func short(p netip.Prefix) string {
+// formatPrefix omits the length of a prefix that contains only one address.
+func formatPrefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
 	}

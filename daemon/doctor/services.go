@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// services reports the ServicePorts that drop connections because no endpoint is on this host.
-func services(_ context.Context, h *Host) (out []fault.Fault) {
+// checkServices reports the ServicePorts that drop connections because no endpoint is on this host.
+func checkServices(_ context.Context, h *Host) (out []fault.Fault) {
 	if h.Plan == nil {
 		return nil
 	}
@@ -22,7 +22,7 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 		fix = "start an endpoint on this host, or set the Service's traffic policy to Cluster"
 	}
 	for _, svc := range h.Plan.Services {
-		if from := dropped(svc); from != "" {
+		if from := droppedClients(svc); from != "" {
 			out = append(out, warning(fix,
 				"Edgeway drops connections to %s (%s) from %s: the traffic policy is Local, and no "+
 					"endpoint is on this host",
@@ -32,15 +32,15 @@ func services(_ context.Context, h *Host) (out []fault.Fault) {
 	idle := slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == planner.NoEndpointID })
 	if len(out) == 0 && !idle {
 		out = append(out, ok("Services have %s, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
-			h.unchecked()))
+			h.checksHint()))
 	}
 	return out
 }
 
-// unchecked returns a hint that explains how to test whether the endpoints respond, because the check itself opens no
+// checksHint returns a hint that explains how to test whether the endpoints respond, because the check itself opens no
 // connections.
-func (h *Host) unchecked() string {
-	setting := h.Unchecked()
+func (h *Host) checksHint() string {
+	setting := h.ChecksSetting()
 	if setting == "" {
 		return ""
 	}
@@ -48,8 +48,8 @@ func (h *Host) unchecked() string {
 		", the daemon always tests them"
 }
 
-// Unchecked returns the setting that enables endpoint checks for all sources, or "" if it is already in effect.
-func (h *Host) Unchecked() string {
+// ChecksSetting returns the setting that enables endpoint checks for all sources, or "" if it is already in effect.
+func (h *Host) ChecksSetting() string {
 	var used []string
 	if len(h.Config.Source.File.Paths) > 0 {
 		used = append(used, string(config.CheckedFile))
@@ -64,9 +64,9 @@ func (h *Host) Unchecked() string {
 	return `checks.tcp.sources = ["` + strings.Join(used, `", "`) + `"]`
 }
 
-// dropped describes the clients that cannot connect to some or all of a ServicePort's addresses, because no endpoint is
-// on this host.
-func dropped(svc *plan.ServicePort) string {
+// droppedClients describes the clients that cannot connect to some or all of a ServicePort's addresses, because no
+// endpoint is on this host.
+func droppedClients(svc *plan.ServicePort) string {
 	drops := func(origin plan.Origin) bool {
 		return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop })
 	}

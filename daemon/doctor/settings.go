@@ -17,15 +17,15 @@ const (
 	loose          = 2 // the kernel uses the larger of this value and the interface's value (Linux, ip-sysctl)
 )
 
-// rpFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route back to its
-// sender does not use the interface that received the packet, as can happen on a host with two networks. A daemon
+// checkRPFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route back to
+// its sender does not use the interface that received the packet, as can happen on a host with two networks. A daemon
 // counts only packets from the last few minutes.
-func rpFilter(_ context.Context, h *Host) []fault.Fault {
+func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {
 		return nil
 	}
-	n := h.filtered() - h.filteredBefore
+	n := h.filtered() - h.previousDrops
 	if n <= 0 {
 		return []fault.Fault{ok("the reverse path filter has dropped nothing")}
 	}
@@ -37,10 +37,11 @@ func rpFilter(_ context.Context, h *Host) []fault.Fault {
 			"that leads back to their sender: these packets may be replies of endpoints", n)}
 }
 
-func (h *Host) filtered() int { return h.counter("netstat", "TcpExt:", "IPReversePathFilter") }
+func (h *Host) filtered() int { return h.readCounter("netstat", "TcpExt:", "IPReversePathFilter") }
 
-// counter reads a counter from a file such as /proc/net/netstat, in which a line of names precedes a line of numbers.
-func (h *Host) counter(file, heading, name string) int {
+// readCounter reads a counter from a file such as /proc/net/netstat, in which a line of names precedes a line of
+// numbers.
+func (h *Host) readCounter(file, heading, name string) int {
 	text, _ := h.Read(netFiles + file) // without the file, the counter is 0
 	var names []string
 	for line := range strings.Lines(text) {
@@ -57,14 +58,14 @@ func (h *Host) counter(file, heading, name string) int {
 	return 0
 }
 
-// The kernel drops new connections when the connection-tracking table is full. The check reports a warning if muchUsed
-// percent of the entries are in use, and a problem at nearlyFull percent.
+// The kernel drops new connections when the connection-tracking table is full. The check reports a warning if
+// warningPercent percent of the entries are in use, and a problem at problemPercent percent.
 const (
-	muchUsed   = 75
-	nearlyFull = 95
+	warningPercent = 75
+	problemPercent = 95
 )
 
-func conntrack(_ context.Context, h *Host) []fault.Fault {
+func checkConntrack(_ context.Context, h *Host) []fault.Fault {
 	count, err := h.number(conntrackFiles + "count")
 	limit, limitErr := h.number(conntrackFiles + "max")
 	if err != nil || limitErr != nil || limit == 0 {
@@ -74,11 +75,11 @@ func conntrack(_ context.Context, h *Host) []fault.Fault {
 		"  # to keep it, see hosts.md in the package's documentation"
 	percent := 100 * count / limit
 	switch {
-	case percent >= nearlyFull:
+	case percent >= problemPercent:
 		return []fault.Fault{problem(fix,
 			"the connection tracking table is %d %% full (limit %d): a full table drops new connections",
 			percent, limit)}
-	case percent >= muchUsed:
+	case percent >= warningPercent:
 		return []fault.Fault{warning(fix, "the connection tracking table has %d entries, %d %% of its limit %d", count,
 			percent, limit)}
 	default:

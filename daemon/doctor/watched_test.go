@@ -48,7 +48,7 @@ func TestChecksWithoutFileDescriptors(t *testing.T) {
 		withoutDescriptors(t, func() {
 			for _, c := range Checks() {
 				if c.Name == name {
-					found = Look(t.Context(), h, []Check{c})
+					found = RunChecks(t.Context(), h, []Check{c})
 				}
 			}
 		})
@@ -67,12 +67,12 @@ func TestLookupErrorIsNotMissingRoute(t *testing.T) {
 		want bool
 	}{{unix.ENETUNREACH, false}, {unix.EACCES, false}, {unix.EMFILE, true}, {unix.EPERM, true}, {unix.ENODEV, true}} {
 		h, f := testHost()
-		f.wayErr = c.err
+		f.lookupErr = c.err
 		i := 0
 		for Checks()[i].Name != "route-services" {
 			i++
 		}
-		found := Look(t.Context(), h, Checks()[i:i+1])
+		found := RunChecks(t.Context(), h, Checks()[i:i+1])
 		if len(found) != 1 || strings.HasPrefix(found[0].Message, "cannot tell") != c.want {
 			t.Errorf("%v: %+v, want unknown %t", c.err, found, c.want)
 		}

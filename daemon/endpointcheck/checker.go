@@ -22,8 +22,8 @@ const (
 	maxRate = 1000
 	// maxBurst is the maximum number of checks that start together if the timer fires late.
 	maxBurst = maxRate / 50
-	// maxFlying is the maximum number of checks that wait for a response.
-	maxFlying = 256
+	// maxInFlight is the maximum number of checks that wait for a response.
+	maxInFlight = 256
 	// publishPause is the minimum time between two changes to the list of dead endpoints. Each change triggers a sync,
 	// and the endpoints of a failed network do not all fail at the same moment.
 	publishPause = 100 * time.Millisecond
@@ -32,11 +32,11 @@ const (
 // Checker checks endpoints. All methods may be called from any goroutine, except that Configure must not be called
 // during Run.
 type Checker struct {
-	lines          Lines
+	lines          ChangeLogger
 	dial           dialFunc // Configure and tests set dial
 	settings       Settings
 	changed, wake  chan struct{}
-	dead           atomic.Pointer[Dead]
+	dead           atomic.Pointer[DeadEndpoints]
 	passed, failed atomic.Uint64
 
 	mu        sync.Mutex
@@ -53,25 +53,25 @@ type target struct {
 	inFlight bool
 	// dead is the current verdict. contradictions counts the latest consecutive results that contradict the verdict.
 	// since is the start of the check that returned the first contradicting result.
-	dead    bool
-	against int
-	since   time.Time
+	dead           bool
+	contradictions int
+	since          time.Time
 }
 
-// Lines logs state changes by key, and may omit some of them. journal.Damper implements this interface.
-type Lines interface {
+// ChangeLogger logs state changes by key, and may omit some of them. journal.Damper implements this interface.
+type ChangeLogger interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
 
 // New returns a Checker without targets. New starts no goroutine.
-func New(lines Lines) *Checker {
+func New(lines ChangeLogger) *Checker {
 	c := &Checker{lines: lines, changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 	c.Forget()
 	return c
 }
 
-// Use applies the settings to the next Run. The Checker keeps its verdicts.
-func (c *Checker) Use(s Settings) {
+// Configure applies the settings to the next Run. The Checker keeps its verdicts.
+func (c *Checker) Configure(s Settings) {
 	c.settings, c.dial = s, connector(s.Mark)
 }
 
@@ -83,8 +83,8 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// Follow changes the targets. The Checker considers a new endpoint alive until it fails.
-func (c *Checker) Follow(t Targets) {
+// UpdateTargets changes the targets. The Checker considers a new endpoint alive until it fails.
+func (c *Checker) UpdateTargets(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.All {
@@ -118,11 +118,11 @@ func (c *Checker) Follow(t Targets) {
 	notify(c.wake)
 }
 
-// Dead returns the dead endpoints, or nil if all endpoints respond.
-func (c *Checker) Dead() *Dead { return c.dead.Load() }
+// DeadEndpoints returns the dead endpoints, or nil if all endpoints respond.
+func (c *Checker) DeadEndpoints() *DeadEndpoints { return c.dead.Load() }
 
-// Endpoints returns the number of targets.
-func (c *Checker) Endpoints() int {
+// CountEndpoints returns the number of targets.
+func (c *Checker) CountEndpoints() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.targets)
@@ -136,7 +136,7 @@ func (c *Checker) Changed() <-chan struct{} { return c.changed }
 func (c *Checker) Run(ctx context.Context) error {
 	var flights sync.WaitGroup
 	defer flights.Wait()
-	free, panicked := make(chan struct{}, maxFlying), make(chan error, maxFlying)
+	free, panicked := make(chan struct{}, maxInFlight), make(chan error, maxInFlight)
 	pace := rate.NewLimiter(0, 0)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -170,7 +170,7 @@ func (c *Checker) Run(ctx context.Context) error {
 				r = c.check(ctx, t.addr)
 				return nil
 			})
-			c.take(t, r)
+			c.updateVerdict(t, r)
 			if err != nil {
 				panicked <- err
 			}
@@ -181,7 +181,7 @@ func (c *Checker) Run(ctx context.Context) error {
 
 // adjust sets a rate at which the Checker checks each target slightly more often than once per interval.
 func (c *Checker) adjust(pace *rate.Limiter) {
-	limit := min(1.05*float64(c.Endpoints())/c.settings.Interval.Seconds(), maxRate)
+	limit := min(1.05*float64(c.CountEndpoints())/c.settings.Interval.Seconds(), maxRate)
 	pace.SetLimit(rate.Limit(limit))
 	pace.SetBurst(max(1, int(limit/maxRate*maxBurst)))
 }
@@ -222,7 +222,7 @@ func (c *Checker) publish() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.pending, c.published = false, time.Now()
-		c.dead.Store(&Dead{Faults: maps.Clone(c.faults)})
+		c.dead.Store(&DeadEndpoints{Faults: maps.Clone(c.faults)})
 		notify(c.changed)
 	})
 }
@@ -234,8 +234,8 @@ func notify(signal chan struct{}) {
 	}
 }
 
-// take updates a target's verdict from the result of a check.
-func (c *Checker) take(t *target, r result) {
+// updateVerdict updates a target's verdict from the result of a check.
+func (c *Checker) updateVerdict(t *target, r result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.inFlight = false
@@ -249,20 +249,20 @@ func (c *Checker) take(t *target, r result) {
 		c.passed.Add(1)
 	}
 	if failed == t.dead {
-		t.against = 0
+		t.contradictions = 0
 		return
 	}
 	if t.dead {
-		need = passes
+		need = minPasses
 	}
-	if t.against == 0 {
+	if t.contradictions == 0 {
 		t.since = r.began
 	}
-	if t.against++; t.against < need {
+	if t.contradictions++; t.contradictions < need {
 		return
 	}
-	t.dead, t.against = failed, 0
-	c.note(t, r.fault)
+	t.dead, t.contradictions = failed, 0
+	c.logChange(t, r.fault)
 	if t.dead {
 		c.faults[t.addr] = fault.Fault{Since: t.since, Message: r.fault}
 	} else {

@@ -24,8 +24,8 @@ import (
 
 var defaults = Settings{Interval: time.Second, Failures: 2}
 
-// promise is the maximum time that a dead endpoint may stay in use with the default settings.
-const promise = 3 * time.Second
+// maxDeadTime is the maximum time that a dead endpoint may stay in use with the default settings.
+const maxDeadTime = 3 * time.Second
 
 // network simulates endpoints that respond immediately. An endpoint in faults fails with its error, or never responds
 // if the error is errSilent.
@@ -35,7 +35,7 @@ type network struct {
 	dialled  map[netip.AddrPort]int
 	starts   []time.Time
 	inFlight int
-	most     int // maxConns is the maximum number of simultaneous connections
+	maxConns int // maxConns is the maximum number of simultaneous connections
 }
 
 var errSilent = errors.New("silent")
@@ -60,7 +60,7 @@ func (n *network) dial(ctx context.Context, to netip.AddrPort) error {
 	n.dialled[to]++
 	n.starts = append(n.starts, time.Now())
 	n.inFlight++
-	n.most = max(n.most, n.inFlight)
+	n.maxConns = max(n.maxConns, n.inFlight)
 	n.mu.Unlock()
 	if errors.Is(fault, errSilent) {
 		<-ctx.Done()
@@ -100,7 +100,7 @@ func newBench(t *testing.T, s Settings) *bench {
 }
 
 func (b *bench) start(s Settings) {
-	b.Use(s)
+	b.Configure(s)
 	b.Checker.dial = b.network.dial
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error)
@@ -119,7 +119,7 @@ func (b *bench) wait(d time.Duration) {
 	synctest.Wait()
 }
 
-func listOf(d *Dead) []netip.AddrPort {
+func listOf(d *DeadEndpoints) []netip.AddrPort {
 	if d == nil {
 		return nil
 	}
@@ -128,7 +128,7 @@ func listOf(d *Dead) []netip.AddrPort {
 
 func (b *bench) wantDead(want ...netip.AddrPort) {
 	b.Helper()
-	if got := listOf(b.Dead()); !slices.Equal(got, want) {
+	if got := listOf(b.DeadEndpoints()); !slices.Equal(got, want) {
 		b.Fatalf("after %s dead are %v, want %v", time.Since(epoch), got, want)
 	}
 }
@@ -149,26 +149,26 @@ func TestEndpointTransitionTimes(t *testing.T) {
 	for name, fault := range map[string]error{"refuses": unix.ECONNREFUSED, "is silent": errSilent} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, defaults, func(b *bench) {
-				b.Follow(Targets{All: true, Add: many(3)})
+				b.UpdateTargets(Targets{All: true, Add: many(3)})
 				b.wait(10 * time.Second)
 				b.wantDead()
-				if b.Endpoints() != 3 {
-					t.Errorf("%d endpoints are checked", b.Endpoints())
+				if b.CountEndpoints() != 3 {
+					t.Errorf("%d endpoints are checked", b.CountEndpoints())
 				}
 				for range 50 { // vary the start of the fault within the check interval
 					died := time.Now()
 					b.set(fault, at(1))
 					<-b.Changed()
 					b.wantDead(at(1))
-					took, since := time.Since(died), b.Dead().Faults[at(1)].Since
-					if took > promise || took < defaults.Interval/2 || since.Before(died) || since.After(died.Add(defaults.Interval)) {
+					took, since := time.Since(died), b.DeadEndpoints().Faults[at(1)].Since
+					if took > maxDeadTime || took < defaults.Interval/2 || since.Before(died) || since.After(died.Add(defaults.Interval)) {
 						t.Fatalf("dead after %s, since %s", took, since.Sub(died))
 					}
 					b.set(nil, at(1))
 					back := time.Now()
 					<-b.Changed()
 					b.wantDead()
-					if took := time.Since(back); took > promise {
+					if took := time.Since(back); took > maxDeadTime {
 						t.Fatalf("back after %s", took)
 					}
 					b.wait(137 * time.Millisecond)
@@ -180,7 +180,7 @@ func TestEndpointTransitionTimes(t *testing.T) {
 
 func TestOneFailedCheckKeepsEndpointAlive(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
-		b.Follow(Targets{Add: many(1)})
+		b.UpdateTargets(Targets{Add: many(1)})
 		b.wait(5 * time.Second)
 		for range 20 {
 			b.set(unix.ECONNREFUSED, at(0))
@@ -196,7 +196,7 @@ func TestOneFailedCheckKeepsEndpointAlive(t *testing.T) {
 
 func TestLocalErrorsKeepVerdict(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
-		b.Follow(Targets{Add: many(2)})
+		b.UpdateTargets(Targets{Add: many(2)})
 		b.set(unix.ECONNREFUSED, at(1))
 		b.wait(5 * time.Second)
 		b.wantDead(at(1))
@@ -209,7 +209,7 @@ func TestLocalErrorsKeepVerdict(t *testing.T) {
 // The Checker checks each endpoint once per interval, and stops when the planner removes the endpoint.
 func TestChecksFollowTargets(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
-		b.Follow(Targets{All: true, Add: many(3)})
+		b.UpdateTargets(Targets{All: true, Add: many(3)})
 		b.set(unix.EHOSTUNREACH, at(2))
 		b.wait(time.Minute)
 		for i := range 3 {
@@ -218,15 +218,15 @@ func TestChecksFollowTargets(t *testing.T) {
 			}
 		}
 		b.wantDead(at(2))
-		b.Follow(Targets{Drop: []netip.AddrPort{at(1), at(2)}})
+		b.UpdateTargets(Targets{Drop: []netip.AddrPort{at(1), at(2)}})
 		b.wait(time.Second)
 		b.wantDead()
 		before := b.count(at(1)) + b.count(at(2))
 		b.wait(time.Minute)
-		if n := b.count(at(1)) + b.count(at(2)); n != before || b.Endpoints() != 1 {
-			t.Errorf("%d checks after the end, %d endpoints", n-before, b.Endpoints())
+		if n := b.count(at(1)) + b.count(at(2)); n != before || b.CountEndpoints() != 1 {
+			t.Errorf("%d checks after the end, %d endpoints", n-before, b.CountEndpoints())
 		}
-		b.Follow(Targets{Add: []netip.AddrPort{at(2)}})
+		b.UpdateTargets(Targets{Add: []netip.AddrPort{at(2)}})
 		b.wait(500 * time.Millisecond)
 		b.wantDead() // a new endpoint counts as alive until the first failures
 		b.wait(3 * time.Second)
@@ -238,31 +238,31 @@ func TestChecksFollowTargets(t *testing.T) {
 // endpoints that are no longer needed.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
-		b.Follow(Targets{All: true, Add: many(3)})
+		b.UpdateTargets(Targets{All: true, Add: many(3)})
 		b.set(errSilent, at(0), at(1))
 		b.wait(5 * time.Second)
 		b.wantDead(at(0), at(1))
 		b.stop()
 		b.wantDead(at(0), at(1))
 		b.start(defaults)
-		b.Follow(Targets{All: true, Add: many(3)[1:]})
+		b.UpdateTargets(Targets{All: true, Add: many(3)[1:]})
 		b.wait(100 * time.Millisecond)
 		b.wantDead(at(1))
 		b.wait(time.Minute)
 		b.wantDead(at(1))
 		b.set(nil, at(1))
-		b.wait(promise)
+		b.wait(maxDeadTime)
 		b.wantDead()
 		b.set(errSilent, at(2))
-		b.wait(promise)
+		b.wait(maxDeadTime)
 		b.wantDead(at(2))
 		b.stop()
 		b.Forget()
 		b.wantDead()
 		b.start(defaults)
 		b.wait(time.Minute)
-		if b.wantDead(); b.Endpoints() != 0 {
-			t.Errorf("%d endpoints after Forget", b.Endpoints())
+		if b.wantDead(); b.CountEndpoints() != 0 {
+			t.Errorf("%d endpoints after Forget", b.CountEndpoints())
 		}
 	})
 }
@@ -271,7 +271,7 @@ func TestInterruptedCheckIsNoFailure(t *testing.T) {
 	s := defaults
 	s.Failures = 1
 	inBubble(t, s, func(b *bench) {
-		b.Follow(Targets{Add: many(100)})
+		b.UpdateTargets(Targets{Add: many(100)})
 		b.wait(10 * time.Second)
 		b.set(errSilent, many(100)...)
 		b.wait(400 * time.Millisecond)
@@ -287,16 +287,16 @@ func TestInterruptedCheckIsNoFailure(t *testing.T) {
 // after a network recovers, and while endpoints are added and removed.
 func TestConnectionRateIsBounded(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
-		b.Follow(Targets{All: true, Add: many(10 * maxRate)})
+		b.UpdateTargets(Targets{All: true, Add: many(10 * maxRate)})
 		b.wait(15 * time.Second)
 		b.set(errSilent, many(10*maxRate)...)
 		b.wait(30 * time.Second)
 		b.set(nil, many(10*maxRate)...)
 		b.wait(15 * time.Second)
 		for i := range 100 {
-			b.Follow(Targets{All: true, Add: many(10 * maxRate)[i*20:]})
+			b.UpdateTargets(Targets{All: true, Add: many(10 * maxRate)[i*20:]})
 			b.wait(50 * time.Millisecond)
-			b.Follow(Targets{All: true, Add: many(10 * maxRate)[:i*20]})
+			b.UpdateTargets(Targets{All: true, Add: many(10 * maxRate)[:i*20]})
 			b.wait(50 * time.Millisecond)
 		}
 		b.stop()
@@ -314,7 +314,7 @@ func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 	const n = 10 * maxRate
 	inBubble(t, defaults, func(b *bench) {
 		changes := 0
-		b.Follow(Targets{All: true, Add: many(n)})
+		b.UpdateTargets(Targets{All: true, Add: many(n)})
 		b.wait(12 * time.Second)
 		total := func() (sum int) {
 			for i := range n {
@@ -330,17 +330,17 @@ func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 		b.set(unix.ECONNREFUSED, many(n)...)
 		for died := time.Now(); time.Since(died) < 25*time.Second; changes++ {
 			<-b.Changed()
-			if b.Dead().Len() == n {
+			if b.DeadEndpoints().Len() == n {
 				break
 			}
 		}
-		if b.Dead().Len() != n || changes > 250 {
-			t.Errorf("%d are dead after %d changes", b.Dead().Len(), changes)
+		if b.DeadEndpoints().Len() != n || changes > 250 {
+			t.Errorf("%d are dead after %d changes", b.DeadEndpoints().Len(), changes)
 		}
 		b.set(errSilent, many(n)...)
 		b.wait(time.Minute)
-		if b.most != maxFlying {
-			t.Errorf("%d checks at a time", b.most)
+		if b.maxConns != maxInFlight {
+			t.Errorf("%d checks at a time", b.maxConns)
 		}
 		if lines := strings.Count(b.log.String(), "\n"); lines > 80 || !strings.Contains(b.log.String(), "omitted=") {
 			t.Errorf("%d lines of %d endpoints:\n%.3000s", lines, n, b.log)
@@ -350,7 +350,7 @@ func TestManyEndpointsAreCheckedLessOften(t *testing.T) {
 
 func TestTransitionsAreLoggedOnce(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
-		b.Follow(Targets{Add: many(2)})
+		b.UpdateTargets(Targets{Add: many(2)})
 		b.set(errSilent, at(1))
 		b.wait(time.Minute)
 		b.set(nil, at(1))
@@ -371,15 +371,15 @@ func TestTransitionsAreLoggedOnce(t *testing.T) {
 }
 
 func TestDeadDifference(t *testing.T) {
-	dead := func(list ...netip.AddrPort) *Dead {
-		d := &Dead{Faults: map[netip.AddrPort]fault.Fault{}}
+	dead := func(list ...netip.AddrPort) *DeadEndpoints {
+		d := &DeadEndpoints{Faults: map[netip.AddrPort]fault.Fault{}}
 		for _, a := range list {
 			d.Faults[a] = fault.Fault{}
 		}
 		return d
 	}
 	for _, c := range []struct {
-		a, b *Dead
+		a, b *DeadEndpoints
 		want []netip.AddrPort
 	}{
 		{nil, nil, nil},

@@ -46,16 +46,16 @@ func (c *Checker) check(ctx context.Context, endpoint netip.AddrPort) result {
 	err := c.dial(limited, endpoint)
 	switch {
 	case err == nil:
-	case ctx.Err() != nil || short(err):
+	case ctx.Err() != nil || isExhausted(err):
 		r.unclear = true
 	default:
-		r.fault = c.words(err)
+		r.fault = c.failureText(err)
 	}
 	return r
 }
 
-// short reports whether err means that this host has run out of file descriptors, memory or ports.
-func short(err error) bool {
+// isExhausted reports whether err means that this host has run out of file descriptors, memory or ports.
+func isExhausted(err error) bool {
 	for _, lack := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL} {
 		if errors.Is(err, lack) {
 			return true
@@ -64,8 +64,8 @@ func short(err error) bool {
 	return false
 }
 
-// words describes a failure, but omits the endpoint's address.
-func (c *Checker) words(err error) string {
+// failureText describes a failure, but omits the endpoint's address.
+func (c *Checker) failureText(err error) string {
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
 		return fmt.Sprintf("no answer within %s", c.settings.timeout())
 	}

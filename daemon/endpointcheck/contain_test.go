@@ -24,7 +24,7 @@ func TestChecksContinueAfterPanic(t *testing.T) {
 		n.set(unix.ECONNREFUSED, at(1))
 		logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 		c, parts := New(journal.NewDamper(logger)), contain.New(logger)
-		c.Use(defaults)
+		c.Configure(defaults)
 		var panicked atomic.Bool
 		c.dial = func(ctx context.Context, to netip.AddrPort) error {
 			if to == at(0) && !panicked.Swap(true) {
@@ -35,13 +35,13 @@ func TestChecksContinueAfterPanic(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- parts.Run(ctx, "checks", c.Run) }()
-		c.Follow(Targets{All: true, Add: many(3)})
-		time.Sleep(contain.Pause + 2*promise)
+		c.UpdateTargets(Targets{All: true, Add: many(3)})
+		time.Sleep(contain.Pause + 2*maxDeadTime)
 		synctest.Wait()
 		if faults := parts.Faults(); len(faults) != 1 || !strings.Contains(faults[0].Message, "this part 1 times") {
 			t.Errorf("faults %+v, want one panic", faults)
 		}
-		if dead := c.Dead(); dead.Len() != 1 || !dead.Has(at(1)) || n.count(at(0)) == 0 {
+		if dead := c.DeadEndpoints(); dead.Len() != 1 || !dead.Has(at(1)) || n.count(at(0)) == 0 {
 			t.Errorf("dead %v after %d checks of the other endpoint", dead.Faults, n.count(at(0)))
 		}
 		cancel()

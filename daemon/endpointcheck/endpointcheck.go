@@ -26,9 +26,9 @@ type Settings struct {
 	Mark uint32
 }
 
-// passes is the number of consecutive successful checks after which Edgeway uses a dead endpoint again. A flapping
+// minPasses is the number of consecutive successful checks after which Edgeway uses a dead endpoint again. A flapping
 // endpoint therefore stays excluded.
-const passes = 2
+const minPasses = 2
 
 // maxTimeout limits the time that an endpoint has to accept a connection. The kernel retransmits a TCP SYN after 1 s
 // and 3 s.
@@ -44,15 +44,15 @@ type Targets struct {
 	Add, Drop []netip.AddrPort
 }
 
-// Dead holds the endpoints that do not respond, and is immutable. A nil *DeadEndpoints holds no endpoints.
-type Dead struct {
+// DeadEndpoints holds the endpoints that do not respond, and is immutable. A nil *DeadEndpoints holds no endpoints.
+type DeadEndpoints struct {
 	// Faults maps each endpoint to a short message, such as "connection refused", and the start time of the first
 	// failed check.
 	Faults map[netip.AddrPort]fault.Fault
 }
 
 // Has reports whether the endpoint is dead.
-func (d *Dead) Has(a netip.AddrPort) bool {
+func (d *DeadEndpoints) Has(a netip.AddrPort) bool {
 	if d == nil {
 		return false
 	}
@@ -61,7 +61,7 @@ func (d *Dead) Has(a netip.AddrPort) bool {
 }
 
 // Len returns the number of dead endpoints.
-func (d *Dead) Len() int {
+func (d *DeadEndpoints) Len() int {
 	if d == nil {
 		return 0
 	}
@@ -69,11 +69,11 @@ func (d *Dead) Len() int {
 }
 
 // Difference returns the endpoints that are dead in exactly one of a and b, in no particular order.
-func Difference(a, b *Dead) (out []netip.AddrPort) {
+func Difference(a, b *DeadEndpoints) (out []netip.AddrPort) {
 	if a == b {
 		return nil
 	}
-	for _, of := range [][2]*Dead{{a, b}, {b, a}} {
+	for _, of := range [][2]*DeadEndpoints{{a, b}, {b, a}} {
 		if of[0] == nil {
 			continue
 		}

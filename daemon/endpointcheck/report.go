@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// note logs that an endpoint has died or responds again. The caller must hold mu.
-func (c *Checker) note(t *target, fault string) {
+// logChange logs that an endpoint has died or responds again. The caller must hold mu.
+func (c *Checker) logChange(t *target, fault string) {
 	if t.dead {
 		c.lines.Log(t.addr.String(), slog.LevelWarn, messageid.EndpointDead, "endpoint does not answer",
 			"endpoint", t.addr, "fault", fault, "checks", c.settings.Failures)
@@ -44,10 +44,10 @@ func (c *Checker) Collect(out chan<- prometheus.Metric) {
 	}
 	count("passed", c.passed.Load())
 	count("failed", c.failed.Load())
-	dead := c.Dead().Len()
+	dead := c.DeadEndpoints().Len()
 	endpoints := func(state string, n int) {
 		out <- prometheus.MustNewConstMetric(endpointsDesc(), prometheus.GaugeValue, float64(n), state)
 	}
-	endpoints("alive", max(0, c.Endpoints()-dead))
+	endpoints("alive", max(0, c.CountEndpoints()-dead))
 	endpoints("dead", dead)
 }

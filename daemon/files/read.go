@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Small is the maximum size of configuration files, kubeconfigs, keys and certificates.
-const Small = 1 << 20
+// SmallLimit is the maximum size of configuration files, kubeconfigs, keys and certificates.
+const SmallLimit = 1 << 20
 
 var (
 	// ErrIrregular is the error for a directory, pipe, socket or device.
@@ -67,7 +67,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	data, err := io.ReadAll(io.LimitReader(impatient{raw}, limit+1))
+	data, err := io.ReadAll(io.LimitReader(nonblockingReader{raw}, limit+1))
 	switch {
 	case err != nil:
 		return nil, &fs.PathError{Op: "read", Path: path, Err: err}
@@ -82,7 +82,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 func Advice(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		closed := barrier(path)
+		closed := deniedDir(path)
 		return fmt.Sprintf("run: chgrp edgeway %s && chmod g+rX %s", closed, closed)
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, "/~"):
 		return "write the whole path: ~ is not expanded"
@@ -94,8 +94,8 @@ func Advice(path string, err error) string {
 	return ""
 }
 
-// barrier returns the first directory of the path that denies access, or the path itself if no directory does.
-func barrier(path string) string {
+// deniedDir returns the first directory of the path that denies access, or the path itself if no directory does.
+func deniedDir(path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] != '/' {
 			continue
@@ -111,12 +111,12 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// impatient reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report the file's
-// readiness, as for some files in /proc.
-type impatient struct{ raw syscall.RawConn }
+// nonblockingReader reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report the
+// file's readiness, as for some files in /proc.
+type nonblockingReader struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.
-func (r impatient) Read(p []byte) (n int, err error) {
+func (r nonblockingReader) Read(p []byte) (n int, err error) {
 	closed := r.raw.Read(func(fd uintptr) bool {
 		for n, err = unix.Read(int(fd), p); errors.Is(err, unix.EINTR); {
 			n, err = unix.Read(int(fd), p)

@@ -42,7 +42,7 @@ func TestReadRefusesIrregularFiles(t *testing.T) {
 	}
 	for _, name := range []string{"pipe", "folder", "link", "zero", "socket"} {
 		quickly(t, func() {
-			_, err := Read(in(name), Small)
+			_, err := Read(in(name), SmallLimit)
 			var pathErr *fs.PathError
 			if !errors.Is(err, ErrIrregular) || !errors.As(err, &pathErr) || pathErr.Path != in(name) {
 				t.Errorf("%s: %v", name, err)
@@ -66,7 +66,7 @@ func TestReadDoesNotOpenIrregularFiles(t *testing.T) {
 	if _, err := unix.InotifyAddWatch(watch, pipe, unix.IN_OPEN); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(pipe, Small); !errors.Is(err, ErrIrregular) {
+	if _, err := Read(pipe, SmallLimit); !errors.Is(err, ErrIrregular) {
 		t.Error(err)
 	}
 	if _, err := unix.Read(watch, make([]byte, 4096)); !errors.Is(err, unix.EAGAIN) {
@@ -98,16 +98,16 @@ func TestReadLimit(t *testing.T) {
 	if err := os.Truncate(path, 3<<30); err != nil {
 		t.Fatal(err)
 	}
-	if n := testing.AllocsPerRun(1, func() { _, err := Read(path, Small); _ = err }); n > 100 {
+	if n := testing.AllocsPerRun(1, func() { _, err := Read(path, SmallLimit); _ = err }); n > 100 {
 		t.Errorf("%.0f allocations for a file that is not read", n)
 	}
-	if data, err := Read("/proc/self/status", Small); err != nil || !strings.HasPrefix(string(data), "Name:") {
+	if data, err := Read("/proc/self/status", SmallLimit); err != nil || !strings.HasPrefix(string(data), "Name:") {
 		t.Errorf("%q %v", data, err)
 	}
 	if _, err := Read("/proc/self/status", 10); !errors.Is(err, ErrTooLarge) {
 		t.Error(err)
 	}
-	if _, err := Read(path+"x", Small); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Read(path+"x", SmallLimit); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
 }

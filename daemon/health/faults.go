@@ -13,9 +13,9 @@ import (
 func (c *Checker) pipelineFaults() (out []fault.Fault) {
 	state := c.pipeline.State()
 	if state.Synced() {
-		out = backendSync(&state, time.Now())
+		out = backendSyncFaults(&state, time.Now())
 	} else {
-		out = []fault.Fault{c.firstSync(&state)}
+		out = []fault.Fault{c.firstSyncFault(&state)}
 	}
 	out = append(out, quarantine(&state)...)
 	out = append(out, followers(&state)...)
@@ -31,13 +31,13 @@ func leaving(s *pipeline.State) bool {
 	return s.Snapshot != nil && s.Snapshot.Node != nil && s.Snapshot.Node.Leaving
 }
 
-// firstSync returns a fault until the first sync has succeeded. The fault is Unhealthy from the start, because a host
-// without rules forwards no connections to Services.
-func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
-	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSync}
+// firstSyncFault returns a fault until the first sync has succeeded. The fault is Unhealthy from the start, because a
+// host without rules forwards no connections to Services.
+func (c *Checker) firstSyncFault(s *pipeline.State) fault.Fault {
+	f := fault.Fault{ID: "first-sync", Severity: fault.Unhealthy, Since: s.OutOfSyncSince}
 	switch {
 	case s.Plan == nil:
-		f.Message = "Edgeway has programmed nothing yet: waiting for " + c.missing()
+		f.Message = "Edgeway has programmed nothing yet: waiting for " + c.unlistedSources()
 	case s.Backend.Err != "":
 		f.Message = fmt.Sprintf("Edgeway has programmed nothing yet: the first sync failed %s: %s",
 			times(s.Backend.Attempts),
@@ -50,8 +50,8 @@ func (c *Checker) firstSync(s *pipeline.State) fault.Fault {
 	return f
 }
 
-// missing returns the names of the sources that have not listed all of their objects yet.
-func (c *Checker) missing() string {
+// unlistedSources returns the names of the sources that have not listed all of their objects yet.
+func (c *Checker) unlistedSources() string {
 	var names []string
 	for _, src := range c.sources {
 		if st := src.Status(); !st.Synced {
@@ -68,14 +68,14 @@ func (c *Checker) missing() string {
 	return strings.Join(names, " and ")
 }
 
-// backendSync returns a warning after a failed sync. The fault becomes Unhealthy when the kernel has differed from the
-// plan for longer than GracePeriod, whether the syncs fail or one sync hangs.
-func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
-	late := !s.OutOfSync.IsZero() && now.Sub(s.OutOfSync) > Grace
+// backendSyncFaults returns a warning after a failed sync. The fault becomes Unhealthy when the kernel has differed
+// from the plan for longer than GracePeriod, whether the syncs fail or one sync hangs.
+func backendSyncFaults(s *pipeline.State, now time.Time) []fault.Fault {
+	late := !s.OutOfSyncSince.IsZero() && now.Sub(s.OutOfSyncSince) > GracePeriod
 	if s.Backend.Err == "" && !late {
 		return nil
 	}
-	f := fault.Fault{ID: "backend-sync", Severity: fault.Warning, Since: s.OutOfSync}
+	f := fault.Fault{ID: "backend-sync", Severity: fault.Warning, Since: s.OutOfSyncSince}
 	if late {
 		f.Severity = fault.Unhealthy
 	}
@@ -83,7 +83,7 @@ func backendSync(s *pipeline.State, now time.Time) []fault.Fault {
 	case s.Backend.Err != "":
 		f.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %s",
 			times(s.Backend.Attempts), s.Backend.Err)
-	case !s.Backend.LastDrift.Before(s.OutOfSync):
+	case !s.Backend.LastDrift.Before(s.OutOfSyncSince):
 		f.Message = fmt.Sprintf("Another program keeps changing what Edgeway writes to the kernel (%s)",
 			s.Backend.DriftReason)
 	default:
@@ -132,7 +132,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 
 // SourceFault returns the fault that a source's status describes. faulty is false if there is none.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
-	if !st.Faulty() {
+	if !st.IsFaulty() {
 		return f, false
 	}
 	f = fault.New("source-"+name, fault.Warning, st.Fault.Fix, "Source %s is %s", name, st.State())

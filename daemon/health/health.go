@@ -13,9 +13,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Grace is the maximum time that the kernel may differ from the plan before the host becomes unhealthy. kube-proxy uses
-// the same value, which is twice its sync period of 30 s.
-const Grace = time.Minute
+// GracePeriod is the maximum time that the kernel may differ from the plan before the host becomes unhealthy.
+// kube-proxy uses the same value, which is twice its sync period of 30 s.
+const GracePeriod = time.Minute
 
 // State summarizes the host's health in one word.
 type State string
@@ -52,7 +52,7 @@ func (r Report) State() State {
 	switch {
 	case !r.Healthy:
 		return StateUnhealthy
-	case fault.Worst(r.Faults) >= fault.Problem:
+	case fault.WorstSeverity(r.Faults) >= fault.Problem:
 		return StateDegraded
 	}
 	return StateHealthy
@@ -61,7 +61,7 @@ func (r Report) State() State {
 // Summary returns one line: "healthy", or the worst fault.
 func (r Report) Summary() string {
 	switch {
-	case fault.Worst(r.Faults) <= fault.Notice:
+	case fault.WorstSeverity(r.Faults) <= fault.Notice:
 		return "healthy"
 	case r.State() == StateDegraded:
 		return "degraded: " + r.Faults[0].String()
@@ -111,7 +111,7 @@ func (c *Checker) Report() Report {
 	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{
 		Time: time.Now(), LastSync: state.Backend.LastSync, Synced: state.Synced(), NodeEligible: !leaving(&state),
-		Faults: fault.Bounded(faults), Healthy: fault.Worst(faults) < fault.Unhealthy,
+		Faults: fault.Truncate(faults), Healthy: fault.WorstSeverity(faults) < fault.Unhealthy,
 	}
 	r.Ready = r.Healthy && r.NodeEligible && !slices.ContainsFunc(c.sources, func(src source.Source) bool {
 		st := src.Status()

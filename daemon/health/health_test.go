@@ -34,7 +34,7 @@ func (fixedSource) Run(context.Context, source.Sink) error { return nil }
 func synced() *pipeline.State {
 	p := &plan.Plan{}
 	return &pipeline.State{
-		Snapshot: &tracker.Snapshot{}, Plan: p, InForce: p,
+		Snapshot: &tracker.Snapshot{}, Plan: p, AppliedPlan: p,
 		Backend: pipeline.StageState{Name: "nftables", LastSync: time.Now()},
 	}
 }
@@ -58,36 +58,36 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		},
 		{
 			name: "first sync running", healthz: 503, livez: 503,
-			tune:      func(s *pipeline.State) { s.InForce, s.Done, s.Total = nil, 300, 1000 },
+			tune:      func(s *pipeline.State) { s.AppliedPlan, s.Done, s.Total = nil, 300, 1000 },
 			condition: "first-sync", names: "300 of 1000",
 		},
 		{
 			name: "first sync failing", healthz: 503, livez: 503,
-			tune:      func(s *pipeline.State) { s.InForce, s.Backend.Err, s.Backend.Attempts = nil, gone, 3 },
+			tune:      func(s *pipeline.State) { s.AppliedPlan, s.Backend.Err, s.Backend.Attempts = nil, gone, 3 },
 			condition: "first-sync", names: "netlink socket gone",
 		},
 		{
 			name: "a sync that just failed", healthz: 200, livez: 200,
 			tune: func(s *pipeline.State) {
-				s.Backend.Err, s.Backend.Attempts, s.OutOfSync = gone, 1, time.Now().Add(-Grace)
+				s.Backend.Err, s.Backend.Attempts, s.OutOfSyncSince = gone, 1, time.Now().Add(-GracePeriod)
 			},
 			condition: "backend-sync", names: "netlink socket gone",
 		},
 		{
 			name: "syncs that fail for longer than the grace time", healthz: 503, livez: 503,
 			tune: func(s *pipeline.State) {
-				s.Backend.Err, s.Backend.Attempts, s.OutOfSync = gone, 9, time.Now().Add(-Grace-1)
+				s.Backend.Err, s.Backend.Attempts, s.OutOfSyncSince = gone, 9, time.Now().Add(-GracePeriod-1)
 			},
 			condition: "backend-sync", names: "netlink socket gone",
 		},
 		{
 			name: "a sync that is stuck", healthz: 503, livez: 503,
-			tune:      func(s *pipeline.State) { s.OutOfSync = time.Now().Add(-2 * Grace) },
+			tune:      func(s *pipeline.State) { s.OutOfSyncSince = time.Now().Add(-2 * GracePeriod) },
 			condition: "backend-sync", names: "",
 		},
 		{
 			name: "a change that waits", healthz: 200, livez: 200,
-			tune: func(s *pipeline.State) { s.OutOfSync = time.Now().Add(-time.Second) },
+			tune: func(s *pipeline.State) { s.OutOfSyncSince = time.Now().Add(-time.Second) },
 		},
 		{
 			name: "only the API server is unreachable", healthz: 200, livez: 200,
@@ -125,8 +125,8 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		{
 			name: "two ServicePorts are refused", healthz: 200, livez: 200,
 			tune: func(s *pipeline.State) {
-				q := pipeline.Quarantined{Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Err: "no such module"}
-				s.Quarantined = []pipeline.Quarantined{q, q}
+				q := pipeline.QuarantinedVersion{Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Err: "no such module"}
+				s.Quarantined = []pipeline.QuarantinedVersion{q, q}
 			},
 			condition: "quarantine", names: "a/b/SCTP (IPv6)",
 		},
@@ -147,7 +147,7 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 				c := New(fixedState{state}, fixedSource{"kube", tt.source})
 				for path, want := range map[string]int{"/healthz": tt.healthz, "/readyz": tt.healthz, "/livez": tt.livez} {
 					got := httptest.NewRecorder()
-					c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+					c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
 					if got.Code != want {
 						t.Errorf("%s: %d, want %d: %s", path, got.Code, want, got.Body)
 					}
@@ -189,7 +189,7 @@ func TestPartiallyReadSource(t *testing.T) {
 		c := New(fixedState{synced()}, fixedSource{"file", tt.status})
 		for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": tt.readyz} {
 			got := httptest.NewRecorder()
-			c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+			c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
 			if got.Code != want {
 				t.Errorf("%s: %s: %d, want %d", name, path, got.Code, want)
 			}
@@ -213,7 +213,7 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 		var answered []string
 		h := New(fixedState{state}).Handler(HandlerOptions{
 			Families: []plan.Family{plan.IPv4, plan.IPv6},
-			Answered: func(path string, _ int) { answered = append(answered, path) },
+			OnAnswer: func(path string, _ int) { answered = append(answered, path) },
 		})
 		const families = `"status":{"IPv4":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true},"IPv6":{"lastUpdated":"2000-01-01T00:00:00Z","healthy":true}},"faults":[]}`
 		for path, want := range map[string]string{
@@ -254,7 +254,7 @@ func TestProblemsDegradeState(t *testing.T) {
 		req := httptest.NewRequest(http.MethodGet, path, nil)
 		req.RemoteAddr = "127.0.0.1:1"
 		got := httptest.NewRecorder()
-		c.Handler(HandlerOptions{Answered: func(string, int) {}}).ServeHTTP(got, req)
+		c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got, req)
 		if got.Code != want || !strings.Contains(got.Body.String(), `{"id":"ip-forward","severity":"problem","message":"it is 0","fix":"sysctl"}`) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
 		}
@@ -265,7 +265,7 @@ func TestProblemsDegradeState(t *testing.T) {
 			t.Errorf("condition %s: %t, there %t; want %t", name, got, there, holds)
 		}
 	}
-	state.OutOfSync = time.Now().Add(-2 * Grace)
+	state.OutOfSyncSince = time.Now().Add(-2 * GracePeriod)
 	if r := c.Report(); r.State() != StateUnhealthy || r.Faults[0].Severity != fault.Unhealthy || r.Faults[1].Severity != fault.Problem {
 		t.Errorf("state %s, %+v", r.State(), r.Faults)
 	}

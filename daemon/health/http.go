@@ -34,8 +34,8 @@ type familyBody struct {
 type HandlerOptions struct {
 	// Families are the synced address families. Each family has an entry in "status".
 	Families []plan.Family
-	// Answered is called with the path and the status code of every response, and must not be nil.
-	Answered func(path string, code int)
+	// OnAnswer is called with the path and the status code of every response, and must not be nil.
+	OnAnswer func(path string, code int)
 }
 
 // Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not leaving
@@ -65,7 +65,7 @@ func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Repor
 		LastUpdated: r.LastSync.UTC(), CurrentTime: r.Time.UTC(), NodeEligible: eligible, Healthy: r.Healthy,
 		Status: map[string]familyBody{}, Faults: []fault.Fault{},
 	}
-	detail := httpbound.FromHere(req)
+	detail := httpbound.FromLoopback(req)
 	for _, f := range r.Faults {
 		if !detail {
 			f = fault.Fault{ID: f.ID, Severity: f.Severity}
@@ -90,5 +90,5 @@ func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Repor
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(code)
 	_, _ = io.WriteString(w, text.Clean(string(out)))
-	o.Answered(req.URL.Path, code)
+	o.OnAnswer(req.URL.Path, code)
 }

@@ -17,7 +17,7 @@ func TestOtherHostsGetNoFaultText(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1
 	h := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "secret of kube"}, LastContact: time.Now()}}).
-		Handler(HandlerOptions{Answered: func(string, int) {}})
+		Handler(HandlerOptions{OnAnswer: func(string, int) {}})
 	ask := func(path, from string) string {
 		req := httptest.NewRequest(http.MethodGet, path, nil)
 		req.RemoteAddr = from

@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// settle is the time after a start or a reload during which the sources and the doctor find the existing faults.
-	settle = 10 * time.Second
-	// logEvery is the time between two reads of the faults. Run logs only a fault that two consecutive reads find,
+	// startupTime is the time after a start or a reload during which the sources and the doctor find the existing
+	// faults.
+	startupTime = 10 * time.Second
+	// logInterval is the time between two reads of the faults. Run logs only a fault that two consecutive reads find,
 	// because some faults last only for a moment, for example while the host renews a DHCP lease.
-	logEvery = 5 * time.Second
+	logInterval = 5 * time.Second
 )
 
 // FaultLog logs a line when a fault appears and another line when it disappears. A FaultLog survives a reload, so it
 // can log which faults the reload fixed.
 type FaultLog struct {
-	lines  *journal.Damper
-	except []string
-	known  map[string]*known // knownFaults holds the faults of the previous read, by key
+	lines       *journal.Damper
+	except      []string
+	knownFaults map[string]*known // knownFaults holds the faults of the previous read, by key
 }
 
 // NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the pipeline's faults and the faults
@@ -37,7 +38,7 @@ func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 
 // Run reads the faults repeatedly until ctx is done. Run must not be called concurrently.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
-	for wait := settle; ; wait = logEvery {
+	for wait := startupTime; ; wait = logInterval {
 		select {
 		case <-ctx.Done():
 			return
@@ -62,19 +63,19 @@ func (l *FaultLog) look(faults []fault.Fault) {
 		if now[k] != nil {
 			continue
 		}
-		before, lasts := l.known[k]
+		before, lasts := l.knownFaults[k]
 		now[k] = &known{f, lasts && (before.logged || !isListing(f))}
 		if now[k].logged && (!before.logged || isOfSource(f) && !isListing(f) && f.Fix != before.Fix) {
 			l.lines.Log(k, levelOf(f.Severity), messageid.FaultBegan, "fault began",
 				"fault", f.ID, "message", f.String(), "fix", f.Fix)
 		}
 	}
-	for k, f := range l.known {
+	for k, f := range l.knownFaults {
 		if f.logged && now[k] == nil {
 			l.lines.Log(k, slog.LevelInfo, messageid.FaultEnded, "fault ended", "fault", f.ID, "message", f.String())
 		}
 	}
-	l.known = now
+	l.knownFaults = now
 }
 
 func (l *FaultLog) hasOwnLines(id string) bool {

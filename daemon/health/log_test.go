@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// logging runs a FaultLog in a synctest bubble. lines returns the lines that the FaultLog has logged since the previous
-// call to lines.
-func logging(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
+// withFaultLog runs a FaultLog in a synctest bubble. lines returns the lines that the FaultLog has logged since the
+// previous call to lines.
+func withFaultLog(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var faults []fault.Fault
@@ -55,7 +55,7 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 		"lasts":             {[]fault.Fault{web}, []fault.Fault{web}, ""},
 		"has other figures": {[]fault.Fault{web}, []fault.Fault{fault.New(web.ID, web.Severity, web.Fix, "no answer for 1 s")}, ""},
 		"ends":              {[]fault.Fault{web}, nil, `level=INFO msg="fault ended" message_id=`},
-		"another object":    {[]fault.Fault{web}, []fault.Fault{web, web.Of("b")}, `message="b: no answer"`},
+		"another object":    {[]fault.Fault{web}, []fault.Fault{web, web.WithName("b")}, `message="b: no answer"`},
 		"a Notice":          {nil, []fault.Fault{{ID: "x", Severity: fault.Notice}}, "level=INFO"},
 		"a Warning":         {nil, []fault.Fault{{ID: "x", Severity: fault.Warning}}, "level=WARN"},
 		"with own lines":    {nil, []fault.Fault{{ID: "other"}, {ID: "follower-conntrack"}}, ""},
@@ -66,12 +66,12 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 		"a source recovers": {[]fault.Fault{{ID: "source-kube", Fix: "a"}}, nil, "fault ended"},
 		"twice in the list": {nil, []fault.Fault{web, web}, "fault began"},
 	} {
-		logging(t, func(set func(...fault.Fault), lines func() []string) {
+		withFaultLog(t, func(set func(...fault.Fault), lines func() []string) {
 			set(c.before...)
-			time.Sleep(3 * logEvery)
+			time.Sleep(3 * logInterval)
 			lines()
 			set(c.after...)
-			time.Sleep(3 * logEvery)
+			time.Sleep(3 * logInterval)
 			if got := lines(); len(got) != 1 || !strings.Contains(got[0], c.want) || (c.want == "") != (got[0] == "") {
 				t.Errorf("%s: %q", name, got)
 			}
@@ -80,12 +80,12 @@ func TestFaultBeginAndEndAreLogged(t *testing.T) {
 }
 
 func TestShortFaultIsNotLogged(t *testing.T) {
-	logging(t, func(set func(...fault.Fault), lines func() []string) {
-		time.Sleep(settle + logEvery/2)
+	withFaultLog(t, func(set func(...fault.Fault), lines func() []string) {
+		time.Sleep(startupTime + logInterval/2)
 		set(fault.Fault{ID: "x"})
-		time.Sleep(logEvery - time.Second)
+		time.Sleep(logInterval - time.Second)
 		set()
-		time.Sleep(3 * logEvery)
+		time.Sleep(3 * logInterval)
 		if got := lines(); got[0] != "" {
 			t.Errorf("%q", got)
 		}
@@ -93,7 +93,7 @@ func TestShortFaultIsNotLogged(t *testing.T) {
 }
 
 func TestFlappingFaultIsLoggedHourly(t *testing.T) {
-	logging(t, func(set func(...fault.Fault), lines func() []string) {
+	withFaultLog(t, func(set func(...fault.Fault), lines func() []string) {
 		for range 24 * 60 {
 			set(fault.Fault{ID: "x"})
 			time.Sleep(30 * time.Second)

@@ -25,10 +25,10 @@ const (
 	// damping is the minimum time that a flapping thing must keep its state before the Damper logs each of its changes
 	// again. While a thing flaps, the Damper logs its latest change once per damping interval.
 	damping = time.Hour
-	// calm is the minimum time without a change before the Damper logs a flapping thing's current state.
-	calm = 15 * time.Minute
-	// review is the time between two calls of Damper.review.
-	review = time.Minute
+	// calmTime is the minimum time without a change before the Damper logs a flapping thing's current state.
+	calmTime = 15 * time.Minute
+	// reviewPeriod is the time between two calls of Damper.review.
+	reviewPeriod = time.Minute
 )
 
 // Damper logs state changes, such as a Service that loses its endpoints and gets them back. The Damper limits the
@@ -38,25 +38,25 @@ type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
 
-	mu      sync.Mutex
-	things  map[string]*thing // histories holds the things that changed within damping, by key
-	omitted map[string]int    // omitted counts the omitted lines, by message
-	waiting bool              // a review is scheduled
+	mu        sync.Mutex
+	histories map[string]*history // histories holds the things that changed within damping, by key
+	omitted   map[string]int      // omitted counts the omitted lines, by message
+	waiting   bool                // a review is scheduled
 }
 
-// thing holds the recent changes to one thing, such as a Service.
-type thing struct {
-	since   time.Time // since is the time of the first counted change
-	changes int
-	last    line
-	changed time.Time // changedAt is the time of the change in last
-	// silent counts the changes since loggedAt that the Damper has not logged. loggedAt is the time of the latest line
-	// about a flapping thing.
-	silent int
-	logged time.Time
+// history holds the recent changes to one thing, such as a Service.
+type history struct {
+	since     time.Time // since is the time of the first counted change
+	changes   int
+	last      line
+	changedAt time.Time // changedAt is the time of the change in last
+	// unlogged counts the changes since loggedAt that the Damper has not logged. loggedAt is the time of the latest
+	// line about a flapping thing.
+	unlogged int
+	loggedAt time.Time
 }
 
-func (t *thing) flaps() bool { return t.changes > maxChanges }
+func (t *history) flaps() bool { return t.changes > maxChanges }
 
 type line struct {
 	level       slog.Level
@@ -68,7 +68,7 @@ type line struct {
 func NewDamper(logger *slog.Logger) *Damper {
 	return &Damper{
 		log: logger, lines: rate.NewLimiter(rate.Every(time.Minute/maxLines), maxLines),
-		things: map[string]*thing{}, omitted: map[string]int{},
+		histories: map[string]*history{}, omitted: map[string]int{},
 	}
 }
 
@@ -77,21 +77,21 @@ func NewDamper(logger *slog.Logger) *Damper {
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	now, t := time.Now(), d.things[key]
+	now, t := time.Now(), d.histories[key]
 	if t == nil || !t.flaps() && now.Sub(t.since) > damping {
-		t = &thing{since: now}
-		d.things[key] = t
+		t = &history{since: now}
+		d.histories[key] = t
 	}
-	t.last, t.changed = line{level, id, message, attrs}, now
+	t.last, t.changedAt = line{level, id, message, attrs}, now
 	t.changes++
 	switch {
 	case t.changes == maxChanges+1:
-		t.logged = now
+		t.loggedAt = now
 		d.write(line{level, messageid.Flapping, "changes too often, omitting lines", attrs})
 	case t.flaps():
-		t.silent++
+		t.unlogged++
 	case !d.write(t.last) && t.changes == 1:
-		delete(d.things, key) // the number of changed things is unlimited, so forget this thing
+		delete(d.histories, key) // the number of changed things is unlimited, so forget this thing
 	}
 	d.schedule()
 }
@@ -108,9 +108,9 @@ func (d *Damper) write(l line) bool {
 }
 
 func (d *Damper) schedule() {
-	if !d.waiting && len(d.things)+len(d.omitted) > 0 {
+	if !d.waiting && len(d.histories)+len(d.omitted) > 0 {
 		d.waiting = true
-		time.AfterFunc(review, func() {
+		time.AfterFunc(reviewPeriod, func() {
 			err := contain.Call(func() error {
 				d.review()
 				return nil
@@ -126,16 +126,16 @@ func (d *Damper) review() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.waiting = false
-	for key, t := range d.things {
-		idle := time.Since(t.changed)
+	for key, t := range d.histories {
+		idle := time.Since(t.changedAt)
 		switch {
-		case t.silent > 0 && (idle >= calm || time.Since(t.logged) >= damping):
+		case t.unlogged > 0 && (idle >= calmTime || time.Since(t.loggedAt) >= damping):
 			l := t.last
-			l.attrs = append(slices.Clip(l.attrs), "changes", t.silent)
+			l.attrs = append(slices.Clip(l.attrs), "changes", t.unlogged)
 			d.write(l)
-			t.silent, t.logged = 0, time.Now()
+			t.unlogged, t.loggedAt = 0, time.Now()
 		case idle >= damping:
-			delete(d.things, key)
+			delete(d.histories, key)
 		}
 	}
 	if len(d.omitted) > 0 {

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// damped runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the previous
+// withDamper runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the previous
 // call to lines.
-func damped(t *testing.T, do func(d *Damper, lines func() []string)) {
+func withDamper(t *testing.T, do func(d *Damper, lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		d := NewDamper(slog.New(slog.NewTextHandler(&out, nil)))
@@ -36,7 +36,7 @@ func flip(d *Damper, i int, name string) {
 }
 
 func TestDamperLogsFlappingHourly(t *testing.T) {
-	damped(t, func(d *Damper, lines func() []string) {
+	withDamper(t, func(d *Damper, lines func() []string) {
 		for i := range 7 {
 			flip(d, i, "a/b")
 			time.Sleep(time.Minute)
@@ -52,7 +52,7 @@ func TestDamperLogsFlappingHourly(t *testing.T) {
 		if got := lines(); len(got) < 23 || len(got) > 24 || !strings.Contains(got[0], "changes=") {
 			t.Errorf("%d lines in a day: %q", len(got), got)
 		}
-		time.Sleep(calm + 2*review)
+		time.Sleep(calmTime + 2*reviewPeriod)
 		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "msg=came message_id=id service=a/b changes=") {
 			t.Errorf("the state that stays: %q", got)
 		}
@@ -65,7 +65,7 @@ func TestDamperLogsFlappingHourly(t *testing.T) {
 }
 
 func TestDamperLogsSlowChanges(t *testing.T) {
-	damped(t, func(d *Damper, lines func() []string) {
+	withDamper(t, func(d *Damper, lines func() []string) {
 		for i := range 100 {
 			flip(d, i, "a/b")
 			time.Sleep(11 * time.Minute)
@@ -77,20 +77,20 @@ func TestDamperLogsSlowChanges(t *testing.T) {
 }
 
 func TestDamperSummarizesManyChanges(t *testing.T) {
-	damped(t, func(d *Damper, lines func() []string) {
+	withDamper(t, func(d *Damper, lines func() []string) {
 		for i := range 1000 {
 			flip(d, i, fmt.Sprint("a/", i))
 		}
-		if got := lines(); len(got) != maxLines || len(d.things) != maxLines {
-			t.Errorf("at once %d lines, %d things", len(got), len(d.things))
+		if got := lines(); len(got) != maxLines || len(d.histories) != maxLines {
+			t.Errorf("at once %d lines, %d things", len(got), len(d.histories))
 		}
-		time.Sleep(2 * review)
+		time.Sleep(2 * reviewPeriod)
 		if got := lines(); len(got) != 1 || !strings.Contains(got[0], "came: 490, went: 490") {
 			t.Errorf("after a while: %q", got)
 		}
 		time.Sleep(2 * damping)
-		if got := lines(); len(got) != 0 || len(d.things) != 0 || d.waiting {
-			t.Errorf("in the end: %q, %d things", got, len(d.things))
+		if got := lines(); len(got) != 0 || len(d.histories) != 0 || d.waiting {
+			t.Errorf("in the end: %q, %d things", got, len(d.histories))
 		}
 	})
 }

@@ -17,8 +17,9 @@ import (
 // identifier is the name that journalctl prints before the process ID, and that "journalctl -t" filters by.
 const identifier = "edgeway"
 
-// Wanted reports whether standard error is connected to the journal, and whether the journal accepts direct writes.
-func Wanted() bool {
+// IsAvailable reports whether standard error is connected to the journal, and whether the journal accepts direct
+// writes.
+func IsAvailable() bool {
 	connected, err := sd.StderrIsJournalStream()
 	return err == nil && connected && sd.Enabled()
 }

@@ -69,7 +69,7 @@ func identity(t *testing.T, f *os.File) string {
 }
 
 func child() error {
-	if Wanted() {
+	if IsAvailable() {
 		return errors.New("this process has the host's journal")
 	}
 	if err := errors.Join(
@@ -79,14 +79,14 @@ func child() error {
 	); err != nil {
 		return err
 	}
-	if Wanted() {
+	if IsAvailable() {
 		return errors.New("a journal without a socket is wanted")
 	}
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Net: "unixgram", Name: journalSocket})
 	if err != nil {
 		return err
 	}
-	if !Wanted() {
+	if !IsAvailable() {
 		return errors.New("the journal is not wanted")
 	}
 	log := slog.New(NewHandler(slog.LevelInfo, slog.NewTextHandler(os.Stderr, nil)))

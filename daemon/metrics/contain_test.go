@@ -15,7 +15,7 @@ func TestCollectorPanicIsReported(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	good := prometheus.NewGauge(prometheus.GaugeOpts{Name: "good"})
 	bad := prometheus.NewGauge(prometheus.GaugeOpts{Name: "bad"})
-	registry.MustRegister(good, contained{broken{bad}, func(err error) { told = err }})
+	registry.MustRegister(good, safeCollector{broken{bad}, func(err error) { told = err }})
 	families, err := registry.Gather()
 	if err != nil || len(families) != 1 || told == nil {
 		t.Errorf("%d families, error %v, told %v", len(families), err, told)

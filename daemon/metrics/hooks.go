@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Applied implements the hook pipeline.Options.OnApplied.
-func (m *Metrics) Applied(a pipeline.Applied) {
+// RecordApply implements the hook pipeline.Options.OnApplied.
+func (m *Metrics) RecordApply(a pipeline.ApplyResult) {
 	kind := "partial"
 	if a.Full {
 		kind = "full"
@@ -32,8 +32,8 @@ func (m *Metrics) Applied(a pipeline.Applied) {
 	}
 }
 
-// Synced implements the hook pipeline.Options.OnSynced.
-func (m *Metrics) Synced(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.Synced) {
+// RecordSync implements the hook pipeline.Options.OnSynced.
+func (m *Metrics) RecordSync(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.SyncResult) {
 	end := s.Start.Add(s.Duration)
 	for _, t := range s.Triggers {
 		for _, f := range m.families {
@@ -42,8 +42,8 @@ func (m *Metrics) Synced(_ *tracker.Snapshot, _ *plan.Plan, s pipeline.Synced) {
 	}
 }
 
-// HealthAnswered implements the hook health.HandlerOptions.OnAnswer.
-func (m *Metrics) HealthAnswered(path string, code int) {
+// RecordHealthAnswer implements the hook health.HandlerOptions.OnAnswer.
+func (m *Metrics) RecordHealthAnswer(path string, code int) {
 	switch path {
 	case "/healthz":
 		m.healthz.WithLabelValues(strconv.Itoa(code)).Inc()

@@ -21,9 +21,9 @@ type collector struct {
 	descs map[string]*prometheus.Desc
 }
 
-// present lists the collector's metrics: name, help and labels. registry.go creates the histograms and the counters that
-// hooks.go updates.
-var present = [...]struct {
+// collectorMetrics lists the collector's metrics: name, help and labels. registry.go creates the histograms and the
+// counters that hooks.go updates.
+var collectorMetrics = [...]struct {
 	name, help string
 	labels     []string
 }{
@@ -64,7 +64,7 @@ var present = [...]struct {
 
 func newCollector(opts Options) *collector {
 	c := &collector{opts: opts, descs: map[string]*prometheus.Desc{}}
-	for _, m := range present {
+	for _, m := range collectorMetrics {
 		c.descs[m.name] = prometheus.NewDesc(m.name, m.help, m.labels, nil)
 	}
 	return c
@@ -83,7 +83,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	state := c.opts.State()
 	s.gauge("edgeway_build_info", 1, c.opts.Version, c.opts.Revision, runtime.Version())
 	s.syncs(&state)
-	s.programmed(state.InForce)
+	s.programmed(state.AppliedPlan)
 	s.faults(&state)
 	s.hostFaults()
 	s.tracker()
@@ -120,15 +120,15 @@ func (s scrape) age(name string, t time.Time, labels ...string) {
 func (s scrape) syncs(state *pipeline.State) {
 	for _, f := range s.opts.Families {
 		s.timestamp("kubeproxy_sync_proxy_rules_last_timestamp_seconds", state.Backend.LastSync, f.String())
-		s.timestamp("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", state.Queued, f.String())
+		s.timestamp("kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", state.QueuedAt, f.String())
 	}
-	if state.OutOfSync.IsZero() {
+	if state.OutOfSyncSince.IsZero() {
 		s.gauge("edgeway_out_of_sync_seconds", 0)
 	} else {
-		s.age("edgeway_out_of_sync_seconds", state.OutOfSync)
+		s.age("edgeway_out_of_sync_seconds", state.OutOfSyncSince)
 	}
 	for _, st := range state.Stages() {
-		s.counter("edgeway_drift_repairs_total", st.Drift, st.Name)
+		s.counter("edgeway_drift_repairs_total", st.DriftRepairs, st.Name)
 		s.timestamp("edgeway_last_error_timestamp_seconds", st.LastErr, st.Name)
 	}
 }
@@ -139,16 +139,16 @@ func (s scrape) programmed(p *plan.Plan) {
 	s.gauge("edgeway_programmed_service_ports", float64(n.ServicePorts))
 	s.gauge("edgeway_programmed_endpoints", float64(n.Endpoints))
 	s.gauge("edgeway_services_without_endpoint", float64(n.WithoutEndpoint))
-	internal, external := noLocalEndpoints(p)
+	internal, external := countNoLocalEndpoints(p)
 	for _, f := range s.opts.Families {
 		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(internal[f]), "internal", f.String())
 		s.gauge("kubeproxy_sync_proxy_rules_no_local_endpoints_total", float64(external[f]), "external", f.String())
 	}
 }
 
-// noLocalEndpoints counts, by traffic policy and family, the ServicePorts that drop connections because no endpoint is
-// on this host.
-func noLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
+// countNoLocalEndpoints counts, by traffic policy and family, the ServicePorts that drop connections because no
+// endpoint is on this host.
+func countNoLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
 	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
 	if p == nil {
 		return internal, external

@@ -79,12 +79,12 @@ func testMetrics() *Metrics {
 	now := time.Now()
 	slice := fault.Object{Kind: "EndpointSlice", Namespace: "default", Name: "a-1"}
 	state := pipeline.State{
-		Snapshot: &tracker.Snapshot{Problems: []fault.Fault{{Object: slice, Field: "ports[0]"}, {Object: slice, Field: "ports[1]"}}},
-		InForce:  testPlan(), OutOfSync: now.Add(-3 * time.Second), Queued: now.Add(-3 * time.Second),
-		Backend:      pipeline.StageState{Name: "nftables", LastSync: now.Add(-time.Minute), LastErr: now.Add(-time.Second), Drift: 2},
+		Snapshot:    &tracker.Snapshot{Problems: []fault.Fault{{Object: slice, Field: "ports[0]"}, {Object: slice, Field: "ports[1]"}}},
+		AppliedPlan: testPlan(), OutOfSyncSince: now.Add(-3 * time.Second), QueuedAt: now.Add(-3 * time.Second),
+		Backend:      pipeline.StageState{Name: "nftables", LastSync: now.Add(-time.Minute), LastErr: now.Add(-time.Second), DriftRepairs: 2},
 		Followers:    []pipeline.StageState{{Name: "conntrack"}},
 		PlanProblems: []fault.Fault{{Object: fault.Object{Kind: "Service", Namespace: "default", Name: "c"}}},
-		Quarantined:  []pipeline.Quarantined{{Name: plan.ServicePortName{Namespace: "default", Name: "d"}}},
+		Quarantined:  []pipeline.QuarantinedVersion{{Name: plan.ServicePortName{Namespace: "default", Name: "d"}}},
 	}
 	return New(Options{
 		Version: "1.2.3", Revision: "abc", Backend: "nftables", Mode: "a mode", Families: []plan.Family{plan.IPv4, plan.IPv6},
@@ -102,7 +102,7 @@ func testMetrics() *Metrics {
 		SavedAt:  func() time.Time { return now.Add(-time.Hour) },
 		Expiries: func() map[string]time.Time { return map[string]time.Time{"token": time.Unix(2000000000, 0)} },
 		Faults:   func() map[string]bool { return map[string]bool{"ip-forward": true, "first-sync": false} },
-		Panicked: func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
+		OnPanic:  func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
 		Proxiers: []prometheus.Collector{localnodeport.New(localnodeport.Options{}), healthcheck.New(healthcheck.Options{})},
 	})
 }
@@ -151,16 +151,16 @@ func TestExpositionGolden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(24 * time.Hour)
 		m := testMetrics()
-		m.Applied(pipeline.Applied{Stage: "nftables", Full: true, Duration: 1200 * time.Millisecond})
-		m.Applied(pipeline.Applied{Stage: "nftables", Duration: 6 * time.Millisecond})
-		m.Applied(pipeline.Applied{Stage: "nftables", Duration: 5 * time.Millisecond, Err: errors.New("no")})
-		m.Applied(pipeline.Applied{Stage: "conntrack", Duration: time.Millisecond})
-		m.Synced(nil, nil, pipeline.Synced{
+		m.RecordApply(pipeline.ApplyResult{Stage: "nftables", Full: true, Duration: 1200 * time.Millisecond})
+		m.RecordApply(pipeline.ApplyResult{Stage: "nftables", Duration: 6 * time.Millisecond})
+		m.RecordApply(pipeline.ApplyResult{Stage: "nftables", Duration: 5 * time.Millisecond, Err: errors.New("no")})
+		m.RecordApply(pipeline.ApplyResult{Stage: "conntrack", Duration: time.Millisecond})
+		m.RecordSync(nil, nil, pipeline.SyncResult{
 			Start: time.Now(), Duration: 20 * time.Millisecond, Triggers: []time.Time{time.Now().Add(-time.Second)},
 		})
-		m.HealthAnswered("/healthz", 200)
-		m.HealthAnswered("/livez", 503)
-		m.HealthAnswered("/readyz", 200)
+		m.RecordHealthAnswer("/healthz", 200)
+		m.RecordHealthAnswer("/livez", 503)
+		m.RecordHealthAnswer("/readyz", 200)
 
 		got := scrapeText(t, m)
 		const golden = "testdata/exposition.txt"
@@ -261,7 +261,7 @@ func TestScrapeBeforeFirstSync(t *testing.T) {
 		Backend: "nftables", State: func() pipeline.State { return pipeline.State{} },
 		Tracker: func() tracker.Stats { return tracker.Stats{} }, SavedAt: func() time.Time { return time.Time{} },
 		Expiries: func() map[string]time.Time { return nil }, Faults: func() map[string]bool { return nil },
-		Panicked: func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
+		OnPanic: func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
 	})
 	got := scrapeText(t, m)
 	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {

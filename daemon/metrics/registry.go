@@ -44,25 +44,25 @@ type Options struct {
 	Proxiers []prometheus.Collector
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
 	Connections func() map[proxiers.Frontends]uint64
-	// Panicked is called with a collector's panic. The scrape then lacks the collector's other metrics.
-	Panicked func(error)
+	// OnPanic is called with a collector's panic. The scrape then lacks the collector's other metrics.
+	OnPanic func(error)
 }
 
-// contained is a collector that recovers from its own panics. A panic would otherwise terminate the process, because
-// client_golang (1.23) runs collectors in separate goroutines.
-type contained struct {
+// safeCollector is a collector that recovers from its own panics. A panic would otherwise terminate the process,
+// because client_golang (1.23) runs collectors in separate goroutines.
+type safeCollector struct {
 	prometheus.Collector
-	told func(error)
+	onPanic func(error)
 }
 
 // Collect implements prometheus.Collector.
-func (c contained) Collect(out chan<- prometheus.Metric) {
+func (c safeCollector) Collect(out chan<- prometheus.Metric) {
 	err := contain.Call(func() error {
 		c.Collector.Collect(out)
 		return nil
 	})
 	if err != nil {
-		c.told(err)
+		c.onPanic(err)
 	}
 }
 
@@ -89,10 +89,10 @@ func New(opts Options) *Metrics {
 	m.registry.MustRegister(
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		contained{newCollector(opts), opts.Panicked},
+		safeCollector{newCollector(opts), opts.OnPanic},
 	)
 	for _, c := range opts.Proxiers {
-		m.registry.MustRegister(contained{c, opts.Panicked})
+		m.registry.MustRegister(safeCollector{c, opts.OnPanic})
 	}
 	m.makeInherited()
 	m.makeOwn()

@@ -30,33 +30,35 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	mux.HandleFunc("GET /healthz", text(func() string { return "ok" }))
 	mux.HandleFunc("GET /proxyMode", text(func() string { return m.opts.Mode }))
-	mux.HandleFunc("GET /configz", onlyFor(httpbound.FromHere, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /configz", restrictTo(httpbound.FromLoopback, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/toml")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		_, _ = io.WriteString(w, opts.Config())
 	}))
 	if opts.Pprof {
 		paths = append(paths, "/debug/pprof/")
-		opts.profile(mux)
+		opts.addProfiles(mux)
 	}
 	mux.HandleFunc("GET /{$}", httpbound.Index(paths...))
 	return mux
 }
 
-// profile adds the pprof pages with restricted access, because profiles reveal names and addresses and use CPU time.
-func (o HandlerOptions) profile(mux *http.ServeMux) {
+// addProfiles adds the pprof pages with restricted access, because profiles reveal names and addresses and use CPU
+// time.
+func (o HandlerOptions) addProfiles(mux *http.ServeMux) {
 	allowed := func(r *http.Request) bool {
-		return httpbound.FromHere(r) || o.HasUsers()
+		return httpbound.FromLoopback(r) || o.HasUsers()
 	}
 	for path, page := range map[string]http.HandlerFunc{
 		"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
 	} {
-		mux.HandleFunc("GET /debug/pprof/"+path, onlyFor(allowed, page))
+		mux.HandleFunc("GET /debug/pprof/"+path, restrictTo(allowed, page))
 	}
 }
 
-// onlyFor serves the page only to the allowed clients. Other clients get a 404 response, as if the page did not exist.
-func onlyFor(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
+// restrictTo serves the page only to the allowed clients. Other clients get a 404 response, as if the page did not
+// exist.
+func restrictTo(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !allowed(r) {
 			http.NotFound(w, r)

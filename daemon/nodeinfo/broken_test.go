@@ -20,7 +20,7 @@ import (
 
 func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	l := newLab(t, "link set lo up")
-	kernel := &breaking{}
+	kernel := &breakableKernel{}
 	w := New(slog.New(slog.DiscardHandler), Options{Kernel: kernel})
 	ctx, cancel := context.WithCancel(t.Context())
 	ns, err := netns.Get()
@@ -57,14 +57,14 @@ func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	}
 }
 
-// breaking is the kernel with sockets that a test can break.
-type breaking struct {
+// breakableKernel is the kernel with sockets that a test can break.
+type breakableKernel struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex
 	last rtnl.Socket
 }
 
-func (b *breaking) Subscribe(groups ...uint) (rtnl.Socket, error) {
+func (b *breakableKernel) Subscribe(groups ...uint) (rtnl.Socket, error) {
 	runtime.LockOSThread() // the thread exits with its goroutine
 	if err := netns.Set(b.ns); err != nil {
 		return nil, err
@@ -76,29 +76,29 @@ func (b *breaking) Subscribe(groups ...uint) (rtnl.Socket, error) {
 	return socket, err
 }
 
-func (b *breaking) fail() {
+func (b *breakableKernel) fail() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last.Close()
 }
 
-// panicky is the kernel, except that the first socket panics at its first notification.
-type panicky struct {
-	breaking
+// panickingKernel is the kernel, except that the first socket panics at its first notification.
+type panickingKernel struct {
+	breakableKernel
 	sockets int
 }
 
-type panickySocket struct{ rtnl.Socket }
+type panickingSocket struct{ rtnl.Socket }
 
-func (p *panicky) Subscribe(groups ...uint) (rtnl.Socket, error) {
-	socket, err := p.breaking.Subscribe(groups...)
+func (p *panickingKernel) Subscribe(groups ...uint) (rtnl.Socket, error) {
+	socket, err := p.breakableKernel.Subscribe(groups...)
 	if p.sockets++; p.sockets == 1 {
-		return panickySocket{socket}, err
+		return panickingSocket{socket}, err
 	}
 	return socket, err
 }
 
-func (s panickySocket) Receive() ([]syscall.NetlinkMessage, error) {
+func (s panickingSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	if _, err := s.Socket.Receive(); err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func TestWatcherRunAfterPanic(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ns.Close()
-	w := New(slog.New(slog.DiscardHandler), Options{Kernel: &panicky{breaking: breaking{ns: ns}}})
+	w := New(slog.New(slog.DiscardHandler), Options{Kernel: &panickingKernel{breakableKernel: breakableKernel{ns: ns}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	run := func() <-chan error {
 		done := make(chan error, 1)
@@ -126,7 +126,7 @@ func TestWatcherRunAfterPanic(t *testing.T) {
 	first := run()
 	<-w.Ready()
 	l.ip("addr add 192.0.2.1/32 dev lo")
-	if err := <-first; !contain.Is(err) {
+	if err := <-first; !contain.IsPanic(err) {
 		t.Fatalf("the first Run ends with %v", err)
 	}
 	next := run()

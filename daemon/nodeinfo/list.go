@@ -16,7 +16,7 @@ import (
 
 // list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways. If
 // the kernel's state changed during every attempt, steady is false and the result may be incomplete.
-func list(ignored []string, wanted wantedRoutes) (host *Host, steady bool, err error) {
+func list(ignored []string, wanted routeFilter) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(ignored)
 	if err != nil {
 		return nil, false, err
@@ -33,7 +33,7 @@ func list(ignored []string, wanted wantedRoutes) (host *Host, steady bool, err e
 		if err != nil {
 			return nil, false, err
 		}
-		host.Routes = append(host.Routes, wanted.widest(found, up)...)
+		host.Routes = append(host.Routes, wanted.widestRoutes(found, up)...)
 		routes := defaultRoutes(family, found, up)
 		steady = steady && routesSteady
 		if a, ok := preferredSource(routes, addrs); ok {
@@ -118,7 +118,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 	}
 	for _, a := range found {
 		addr, ok := netip.AddrFromSlice(a.IP)
-		if !ok || up[a.LinkIndex].name == "" || !usable(a.Flags) {
+		if !ok || up[a.LinkIndex].name == "" || !isUsable(a.Flags) {
 			continue
 		}
 		// If the address has a peer, the network belongs to the peer.
@@ -134,9 +134,9 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 	return addrs, steady, nil
 }
 
-// usable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
+// isUsable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
 // address until duplicate address detection has passed, unless it is optimistic (RFC 4429).
-func usable(flags int) bool {
+func isUsable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		return false
 	}

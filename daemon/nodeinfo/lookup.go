@@ -59,7 +59,7 @@ func LookupRoute(to netip.Addr) (NextHop, error) {
 	if err != nil {
 		return NextHop{}, fmt.Errorf("interface of the route to %s: %w", to, err)
 	}
-	byDefault, err := byDefault(handle, to)
+	byDefault, err := usesDefaultRoute(handle, to)
 	if err != nil {
 		return NextHop{}, err
 	}
@@ -73,9 +73,9 @@ func LookupRoute(to netip.Addr) (NextHop, error) {
 	}, nil
 }
 
-// byDefault reports whether the kernel's route to an address is a default route, or one of the two /1 routes that
-// replace a default route. Kernels before 4.13 do not report the route that they use.
-func byDefault(handle *netlink.Handle, to netip.Addr) (bool, error) {
+// usesDefaultRoute reports whether the kernel's route to an address is a default route, or one of the two /1 routes
+// that replace a default route. Kernels before 4.13 do not report the route that they use.
+func usesDefaultRoute(handle *netlink.Handle, to netip.Addr) (bool, error) {
 	found, err := handle.RouteGetWithOptions(to.Unmap().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil {
 		return false, fmt.Errorf("route to %s: %w", to, err)

@@ -17,17 +17,17 @@ func TestMovedReportsRoutesAndSettings(t *testing.T) {
 		"sysctl": func() { l.flip("net/ipv4/ip_forward") },
 		"ipv6":   func() { l.flip("net/ipv6/conf/all/forwarding") },
 	} {
-		l.quiet()
-		for len(l.Moved()) > 0 {
-			<-l.Moved()
+		l.wantNoChange()
+		for len(l.NetworkChanged()) > 0 {
+			<-l.NetworkChanged()
 		}
 		move()
 		select {
-		case <-l.Moved():
+		case <-l.NetworkChanged():
 		case <-time.After(30 * time.Second):
 			t.Errorf("%s: nothing was told", what)
 		}
-		l.quiet()
+		l.wantNoChange()
 	}
 }
 
@@ -40,16 +40,16 @@ func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 		told  int
 	}{{"99", 0}, {"98", 1}, {"main", 1}} {
 		for _, what := range []string{"add", "del"} {
-			l.quiet()
-			for len(l.Moved()) > 0 {
-				<-l.Moved()
+			l.wantNoChange()
+			for len(l.NetworkChanged()) > 0 {
+				<-l.NetworkChanged()
 			}
 			l.ip("route " + what + " local 198.51.100.7/32 dev lo table " + c.table)
-			for until := time.Now().Add(30 * time.Second); len(l.Moved()) < c.told && time.Now().Before(until); {
+			for until := time.Now().Add(30 * time.Second); len(l.NetworkChanged()) < c.told && time.Now().Before(until); {
 				time.Sleep(time.Millisecond)
 			}
-			l.quiet()
-			if got := len(l.Moved()); got != c.told {
+			l.wantNoChange()
+			if got := len(l.NetworkChanged()); got != c.told {
 				t.Errorf("%s in table %s: told %d times, want %d", what, c.table, got, c.told)
 			}
 		}

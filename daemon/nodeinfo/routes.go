@@ -11,29 +11,29 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// wantedRoutes selects the routes that Host includes: the default routes, and the routes that overlap a range.
-type wantedRoutes struct {
+// routeFilter selects the routes that Host includes: the default routes, and the routes that overlap a range.
+type routeFilter struct {
 	ranges []netip.Prefix
 	ignore netlink.RouteProtocol
 }
 
 // has reports whether Host includes a route with the given destination and protocol.
-func (w wantedRoutes) has(to netip.Prefix, protocol netlink.RouteProtocol) bool {
+func (w routeFilter) has(to netip.Prefix, protocol netlink.RouteProtocol) bool {
 	if to.Bits() <= 1 {
 		return to.Bits() == 0
 	}
 	return protocol != w.ignore && protocol != unix.RTPROT_KERNEL && slices.ContainsFunc(w.ranges, to.Overlaps)
 }
 
-// relevant reports whether an rtnetlink message (struct rtmsg and attributes) is about a route that Host includes.
-func (w wantedRoutes) relevant(message []byte) bool {
+// isRelevant reports whether an rtnetlink message (struct rtmsg and attributes) is about a route that Host includes.
+func (w routeFilter) isRelevant(message []byte) bool {
 	to, protocol, ok := rtnl.ParseRoute(message)
 	return ok && w.has(to, netlink.RouteProtocol(protocol))
 }
 
 // listRoutes returns the routes from the main routing table that Host includes. A router may have a million routes that
 // Host omits.
-func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady bool, err error) {
+func listRoutes(family int, wanted routeFilter) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
 			if r.Type == unix.RTN_UNICAST && wanted.has(rtnl.Prefix(r.Dst), r.Protocol) {
@@ -49,12 +49,12 @@ func listRoutes(family int, wanted wantedRoutes) (routes []netlink.Route, steady
 	return routes, steady, nil
 }
 
-// widest returns, for each range, the widest overlapping route through a gateway or a tunnel.
-func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
+// widestRoutes returns, for each range, the widest overlapping route through a gateway or a tunnel.
+func (w routeFilter) widestRoutes(found []netlink.Route, up links) (out []Route) {
 	for _, wanted := range w.ranges {
 		var widest Route
 		for i := range found {
-			if r, ok := beyond(found[i], up); ok && r.To.Overlaps(wanted) &&
+			if r, ok := newRoute(found[i], up); ok && r.To.Overlaps(wanted) &&
 				(!widest.To.IsValid() || r.To.Bits() < widest.To.Bits()) {
 				widest = r
 			}
@@ -67,8 +67,8 @@ func (w wantedRoutes) widest(found []netlink.Route, up links) (out []Route) {
 	return out
 }
 
-// beyond converts a route through a gateway or a tunnel, and uses the first next hop whose interface is up.
-func beyond(found netlink.Route, up links) (r Route, ok bool) {
+// newRoute converts a route through a gateway or a tunnel, and uses the first next hop whose interface is up.
+func newRoute(found netlink.Route, up links) (r Route, ok bool) {
 	r.To = rtnl.Prefix(found.Dst)
 	for _, hop := range hopsOf(found) {
 		on := up[hop.LinkIndex]

@@ -41,7 +41,7 @@ func TestRoutesToRanges(t *testing.T) {
 		l.ip(args)
 	}
 	l.ip("addr add 10.96.5.5/24 dev v0")
-	l.want("10.96.5.5@v0", "127.0.0.1@lo", "192.0.2.1@v0*", "::1@lo", "2001:db8::1@v0")
+	l.wantAddrs("10.96.5.5@v0", "127.0.0.1@lo", "192.0.2.1@v0*", "::1@lo", "2001:db8::1@v0")
 	l.wantRoutes("the others", nil)
 }
 

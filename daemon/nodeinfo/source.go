@@ -18,7 +18,7 @@ import (
 // another interface. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary address, because
 // the NodePort address should not change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
-	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.borrows} {
+	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.allowsFallback} {
 		for _, r := range routes {
 			var candidates []address
 			for _, a := range addrs {
@@ -40,11 +40,11 @@ func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
 		return a.addr == r.source // the address may be on any interface
 	}
-	return a.link == r.link && r.borrows(a)
+	return a.link == r.link && r.allowsFallback(a)
 }
 
-// borrows reports whether the address a is eligible if the route's interface has no address.
-func (r route) borrows(a address) bool {
+// allowsFallback reports whether the address a is eligible if the route's interface has no address.
+func (r route) allowsFallback(a address) bool {
 	if a.addr.Is6() != r.is6 || a.scope != unix.RT_SCOPE_UNIVERSE {
 		return false
 	}

@@ -84,7 +84,7 @@ func TestRelevantMessages(t *testing.T) {
 		"half of all":   {unix.RTM_NEWROUTE, rtmsg(1, unix.RTPROT_BOOT, 0, 0, 0, 0), false},
 		"stub":          {unix.RTM_NEWROUTE, []byte{family}, false},
 	} {
-		if got := w.relevant(c.kind, c.data); got != c.want {
+		if got := w.isRelevant(c.kind, c.data); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -103,7 +103,7 @@ func TestUsableFlags(t *testing.T) {
 		unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED:  false,
 		unix.IFA_F_DADFAILED:                         false,
 	} {
-		if got := usable(flags); got != want {
+		if got := isUsable(flags); got != want {
 			t.Errorf("flags %#x: %v", flags, got)
 		}
 	}

@@ -36,7 +36,7 @@ type Watcher struct {
 	tables  []int    // see Options.IgnoreTables
 	kernel  rtnl.Kernel
 	resolv  []string // see Options.ResolvConf
-	routes  wantedRoutes
+	routes  routeFilter
 	host    atomic.Pointer[Host]
 	once    sync.Once
 	ready   chan struct{}
@@ -66,7 +66,7 @@ type Options struct {
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
 		log: logger, devices: opts.IgnoreDevices, tables: opts.IgnoreTables, kernel: opts.Kernel,
-		resolv: opts.ResolvConf, routes: wantedRoutes{opts.Ranges, opts.IgnoreProtocol},
+		resolv: opts.ResolvConf, routes: routeFilter{opts.Ranges, opts.IgnoreProtocol},
 		ready: make(chan struct{}), changed: make(chan struct{}, 1), moved: make(chan struct{}, 1),
 	}
 	if w.resolv == nil {
@@ -83,10 +83,10 @@ func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 // first read does not count as a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
-// Moved returns a channel that receives a value after a possible change to the host's network: interfaces, addresses,
-// routes (except in ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and
+// NetworkChanged returns a channel that receives a value after a possible change to the host's network: interfaces,
+// addresses, routes (except in ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and
 // net.ipv4.ip_forward. One value may stand for many changes.
-func (w *Watcher) Moved() <-chan struct{} { return w.moved }
+func (w *Watcher) NetworkChanged() <-chan struct{} { return w.moved }
 
 // Host returns the current state. The state is never nil, and is empty until Ready is closed.
 func (w *Watcher) Host() *Host { return w.host.Load() }
@@ -97,10 +97,10 @@ func (w *Watcher) Run(ctx context.Context) error {
 	events := make(chan struct{}, 1)
 	network := rtnl.New(rtnl.Options{
 		Logger: w.log, Kernel: w.kernel,
-		Topics:  rtnl.Links | rtnl.Addresses | rtnl.Routes | rtnl.Rules | rtnl.Settings,
-		Note:    w.note,
-		Lost:    func() { tell(w.moved) },
-		Changed: func() { tell(events) },
+		Topics:   rtnl.Links | rtnl.Addresses | rtnl.Routes | rtnl.Rules | rtnl.Settings,
+		Note:     w.announce,
+		OnLoss:   func() { signal(w.moved) },
+		OnChange: func() { signal(events) },
 	})
 	_ = network.Open() // subscribe before the first read; Run logs and retries a failure
 	ctx, cancel := context.WithCancel(ctx)
@@ -158,12 +158,12 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 	}
 }
 
-// note announces that the network has changed, and reports whether Host may have changed.
-func (w *Watcher) note(m *syscall.NetlinkMessage) bool {
+// announce announces that the network has changed, and reports whether Host may have changed.
+func (w *Watcher) announce(m *syscall.NetlinkMessage) bool {
 	if !w.ignores(m.Header.Type, m.Data) {
-		tell(w.moved)
+		signal(w.moved)
 	}
-	return w.relevant(m.Header.Type, m.Data)
+	return w.isRelevant(m.Header.Type, m.Data)
 }
 
 // ignores reports whether a message is about a route in an ignored routing table.
@@ -175,20 +175,20 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// relevant reports whether a message may change Host. The result is false for messages about routing rules, settings,
+// isRelevant reports whether a message may change Host. The result is false for messages about routing rules, settings,
 // and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
-func (w *Watcher) relevant(messageType uint16, data []byte) bool {
+func (w *Watcher) isRelevant(messageType uint16, data []byte) bool {
 	switch messageType {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
-		return w.routes.relevant(data)
+		return w.routes.isRelevant(data)
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE, unix.RTM_NEWNETCONF, unix.RTM_DELNETCONF:
 		return false
 	}
 	return true
 }
 
-// tell sends an announcement, unless the receiver has not read the previous one yet.
-func tell(to chan<- struct{}) {
+// signal sends an announcement, unless the receiver has not read the previous one yet.
+func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
 	default:
@@ -221,6 +221,6 @@ func (w *Watcher) read() (steady bool, err error) {
 	}
 	w.log.Info("the host's addresses changed", "addresses", len(next.Addrs), "gateways", len(next.Gateways),
 		"name_servers", len(next.NameServers))
-	tell(w.changed)
+	signal(w.changed)
 	return steady, nil
 }

@@ -32,15 +32,15 @@ type lab struct {
 	gate sync.Mutex
 }
 
-// gated is the kernel, except that notifications wait until the gate is unlocked.
-type gated struct{ gate *sync.Mutex }
+// gatedKernel is the kernel, except that notifications wait until the gate is unlocked.
+type gatedKernel struct{ gate *sync.Mutex }
 
 type gatedSocket struct {
 	rtnl.Socket
-	gated
+	gatedKernel
 }
 
-func (g gated) Subscribe(groups ...uint) (rtnl.Socket, error) {
+func (g gatedKernel) Subscribe(groups ...uint) (rtnl.Socket, error) {
 	socket, err := rtnl.Host{}.Subscribe(groups...)
 	return gatedSocket{socket, g}, err
 }
@@ -68,7 +68,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 		l.ip(s)
 	}
 	l.Watcher = New(slog.New(slog.NewTextHandler(l.log, nil)), Options{
-		IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, Ranges: serviceRanges, IgnoreProtocol: ownProtocol, ResolvConf: []string{l.resolv}, Kernel: gated{&l.gate},
+		IgnoreDevices: []string{foreignName}, IgnoreTables: []int{ignoredTable}, Ranges: serviceRanges, IgnoreProtocol: ownProtocol, ResolvConf: []string{l.resolv}, Kernel: gatedKernel{&l.gate},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -106,9 +106,9 @@ func (l *lab) ip(args string) {
 	}
 }
 
-// want waits until the host has exactly the listed addresses, written as "address@interface" with "*" for a primary
-// address.
-func (l *lab) want(want ...string) {
+// wantAddrs waits until the host has exactly the listed addresses, written as "address@interface" with "*" for a
+// primary address.
+func (l *lab) wantAddrs(want ...string) {
 	l.Helper()
 	deadline := time.After(30 * time.Second)
 	for {
@@ -131,13 +131,13 @@ func (l *lab) want(want ...string) {
 	}
 }
 
-// quiet fails the test if the watcher announces a change within four times rtnl.Settle.
-func (l *lab) quiet() {
+// wantNoChange fails the test if the watcher announces a change within four times rtnl.Settle.
+func (l *lab) wantNoChange() {
 	l.Helper()
 	select {
 	case <-l.Changed():
 		l.Errorf("a change was announced: %v", l.Host().Addrs)
-	case <-time.After(4 * rtnl.Settle):
+	case <-time.After(4 * rtnl.BatchTime):
 	}
 }
 
@@ -150,34 +150,34 @@ var veth = []string{
 
 func TestAddressChanges(t *testing.T) {
 	l := newLab(t, veth...)
-	l.want("127.0.0.1@lo", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "::1@lo")
 	l.ip("addr add 192.0.2.1/24 dev v0")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 	l.ip("addr add 192.0.2.2/24 dev v0")
 	l.ip("addr add 10.1.1.1/32 dev lo")
-	l.want("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.2@v0", "::1@lo")
+	l.wantAddrs("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.2@v0", "::1@lo")
 	l.ip("addr del 192.0.2.2/24 dev v0")
-	l.want("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.wantAddrs("10.1.1.1@lo", "127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 }
 
 func TestDefaultRouteDeterminesPrimary(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 192.0.2.7/24 dev v0", "addr add 198.51.100.1/24 dev v0")...)
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
 
 	l.ip("route add default via 192.0.2.254")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0*", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0*", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
 
 	l.ip("route replace default via 198.51.100.254")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0*", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0*", "::1@lo")
 
 	l.ip("route replace default via 198.51.100.254 src 192.0.2.7")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0*", "198.51.100.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0*", "198.51.100.1@v0", "::1@lo")
 
 	l.ip("route del default")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
 
 	l.ip("route add unreachable default metric 5")
-	l.quiet()
+	l.wantNoChange()
 }
 
 // Without temporary addresses, the primary address must be the source address that the kernel chooses.
@@ -210,21 +210,21 @@ func TestPrimaryMatchesKernelSource(t *testing.T) {
 
 func TestInterfaceDownAndUp(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
-	l.want("127.0.0.1@lo", "192.0.2.1@v0*", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0*", "::1@lo")
 	l.ip("link set v0 down") // the kernel also removes the route
-	l.want("127.0.0.1@lo", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "::1@lo")
 	l.ip("link set v0 up")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 	l.ip("link del v0")
-	l.want("127.0.0.1@lo", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "::1@lo")
 }
 
 func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
 	l := newLab(t, veth...)
-	l.want("127.0.0.1@lo", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "::1@lo")
 	begin := time.Now()
 	l.ip("addr add 2001:db8::1/64 dev v0") // duplicate address detection takes about a second
-	l.want("127.0.0.1@lo", "::1@lo", "2001:db8::1@v0")
+	l.wantAddrs("127.0.0.1@lo", "::1@lo", "2001:db8::1@v0")
 	if took := time.Since(begin); took < 500*time.Millisecond {
 		t.Errorf("appeared after %v, while it was tentative", took)
 	}
@@ -239,11 +239,11 @@ func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 	l.ip("addr del 192.0.2.9/24 dev v0")
 	l.gate.Unlock()
 	select {
-	case <-l.Moved():
+	case <-l.NetworkChanged():
 	case <-time.After(30 * time.Second):
 		t.Fatal("no notice came")
 	}
-	l.quiet()
+	l.wantNoChange()
 }
 
 const foreignName = "kube-ipvs0"
@@ -262,15 +262,15 @@ func TestForeignInterfaceIsIgnored(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLab(t, setup[0]...)
-			l.want("127.0.0.1@lo", "::1@lo")
+			l.wantAddrs("127.0.0.1@lo", "::1@lo")
 			for _, s := range setup[1] {
 				l.ip(s)
 			}
-			l.batchOn(foreignName, 100, 5000)
-			l.quiet()
-			l.want("127.0.0.1@lo", "::1@lo")
+			l.churnAddrsOn(foreignName, 100, 5000)
+			l.wantNoChange()
+			l.wantAddrs("127.0.0.1@lo", "::1@lo")
 			l.ip("addr add 192.0.2.1/24 dev v0")
-			l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+			l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 		})
 	}
 }
@@ -278,16 +278,16 @@ func TestForeignInterfaceIsIgnored(t *testing.T) {
 // An interface becomes foreign when it gets the ignored name, and stops being foreign when it loses this name.
 func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 	rename := func(from, to string) {
 		l.ip("link set " + from + " down")
 		l.ip("link set " + from + " name " + to)
 		l.ip("link set " + to + " up")
 	}
 	rename("v0", foreignName)
-	l.want("127.0.0.1@lo", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "::1@lo")
 	rename(foreignName, "v0")
-	l.want("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
+	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")
 }
 
 func TestLinkKind(t *testing.T) {
@@ -303,16 +303,16 @@ func TestLinkKind(t *testing.T) {
 	if want := map[string]string{"lo": "device", "v0": "veth"}; !maps.Equal(kinds, want) {
 		t.Errorf("got %v, want %v", kinds, want)
 	}
-	l.quiet()
+	l.wantNoChange()
 }
 
-// batch adds 2,000 addresses in 10.net.0.0/16 to lo, and deletes all of them except the last.
-func (l *lab) batch(net int) {
+// churnAddrs adds 2,000 addresses in 10.net.0.0/16 to lo, and deletes all of them except the last.
+func (l *lab) churnAddrs(net int) {
 	l.Helper()
-	l.batchOn("lo", net, 2000)
+	l.churnAddrsOn("lo", net, 2000)
 }
 
-func (l *lab) batchOn(device string, net, count int) {
+func (l *lab) churnAddrsOn(device string, net, count int) {
 	l.Helper()
 	var batch strings.Builder
 	for i := range count {
@@ -332,6 +332,6 @@ func (l *lab) batchOn(device string, net, count int) {
 // error.
 func TestAddressStorm(t *testing.T) {
 	l := newLab(t, "link set lo up")
-	l.batch(100)
-	l.want("10.100.7.207@lo", "127.0.0.1@lo", "::1@lo")
+	l.churnAddrs(100)
+	l.wantAddrs("10.100.7.207@lo", "127.0.0.1@lo", "::1@lo")
 }

@@ -14,8 +14,8 @@ func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 		w.ready = false
 		w.set(1, 1)
 		before := w.wanted()
-		b := start(t, w, k, func(o *Options) { o.InForce = before })
-		settle(adoptAfter - time.Second)
+		b := start(t, w, k, func(o *Options) { o.AppliedPlan = before })
+		settle(adoptDelay - time.Second)
 		if k.applies() > 0 {
 			t.Fatal("the plan in force is synced at once, though its successor mostly comes soon")
 		}
@@ -23,17 +23,17 @@ func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 		if n := k.applies(); n != 1 || !k.holds(before) {
 			t.Fatalf("%d Applies: the plan in force was not synced", n)
 		}
-		k.lose()
+		k.removeAll()
 		b.p.RequestFull("backend", "lost")
 		settle(time.Second)
-		if s := b.p.State(); !k.holds(before) || !s.OutOfSync.IsZero() || s.InForce != before {
+		if s := b.p.State(); !k.holds(before) || !s.OutOfSyncSince.IsZero() || s.AppliedPlan != before {
 			t.Errorf("not repaired: %+v", s)
 		}
 		w.ready = true
 		w.set(2, 1)
 		w.announce()
 		settle(time.Second)
-		if s := b.p.State(); len(s.InForce.Services) != 2 || !k.holds(s.InForce) {
+		if s := b.p.State(); len(s.AppliedPlan.Services) != 2 || !k.holds(s.AppliedPlan) {
 			t.Error("the first plan was not synced")
 		}
 	})
@@ -45,7 +45,7 @@ func TestDriftBeforeFirstPlanSyncsPlanInForce(t *testing.T) {
 		w.ready = false
 		w.set(1, 1)
 		before := w.wanted()
-		b := start(t, w, k, func(o *Options) { o.InForce = before })
+		b := start(t, w, k, func(o *Options) { o.AppliedPlan = before })
 		b.p.RequestFull("backend", "lost")
 		settle(time.Second)
 		if !k.holds(before) {

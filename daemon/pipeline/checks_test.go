@@ -13,13 +13,13 @@ func TestDeadEndpointTriggersPartialSync(t *testing.T) {
 		died := make(chan struct{}, 1)
 		b := start(t, w, newKernel(t), func(o *Options) { o.Checks = nodeChanges{died} })
 		settle(time.Minute)
-		b.kernel.changes()
+		b.kernel.takeChanges()
 		w.set(1, 1)
 		died <- struct{}{}
 		synctest.Wait()
-		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev == nil {
+		if got := b.kernel.takeChanges(); len(got) != 1 || got[0].Prev == nil {
 			t.Errorf("%d changes at once, want one that is partial", len(got))
 		}
-		b.converged(t)
+		b.wantConverged(t)
 	})
 }

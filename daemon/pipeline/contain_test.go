@@ -47,8 +47,8 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 				if problems := s.Problems(); len(problems) != 1 || problems[0].Object.Name != "s00042" {
 					t.Errorf("problems %v", problems)
 				}
-				if len(s.InForce.Services) != 99 || !backend.holds(s.InForce) || !follower.holds(s.InForce) {
-					t.Errorf("%d ServicePorts are in force", len(s.InForce.Services))
+				if len(s.AppliedPlan.Services) != 99 || !backend.holds(s.AppliedPlan) || !follower.holds(s.AppliedPlan) {
+					t.Errorf("%d ServicePorts are in force", len(s.AppliedPlan.Services))
 				}
 				if faults := b.opts.Parts.Faults(); len(faults) != 0 {
 					t.Errorf("the stage is to blame: %+v", faults)
@@ -82,14 +82,14 @@ func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 			return nil
 		}
 		k.mu.Unlock()
-		k.changes()
+		k.takeChanges()
 		w.set(1, 2)
 		w.announce()
 		settle(time.Second)
-		if got := k.changes(); len(got) != 2 || got[1].Prev != nil {
+		if got := k.takeChanges(); len(got) != 2 || got[1].Prev != nil {
 			t.Errorf("%d applies, want a partial and a full one", len(got))
 		}
-		b.converged(t)
+		b.wantConverged(t)
 		if s := b.p.State(); s.Backend.Err != "" || len(s.Quarantined)+len(b.opts.Parts.Faults()) != 0 {
 			t.Errorf("error %v, left out %v, faults %v", s.Backend.Err, s.Quarantined, b.opts.Parts.Faults())
 		}
@@ -101,8 +101,8 @@ func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*p
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: planner,
-		Checks: nodeChanges{}, FullSync: time.Hour, Parts: parts, OnApplied: func(Applied) {},
-		OnSynced: func(*tracker.Snapshot, *plan.Plan, Synced) {},
+		Checks: nodeChanges{}, FullSync: time.Hour, Parts: parts, OnApplied: func(ApplyResult) {},
+		OnSynced: func(*tracker.Snapshot, *plan.Plan, SyncResult) {},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
@@ -135,7 +135,7 @@ func TestThirdStagePanicEndsDaemon(t *testing.T) {
 				if stage == "follower" && !backend.holds(w.wanted()) {
 					t.Error("the backend does not go on")
 				}
-				if err := <-failed; !contain.Is(err) || !strings.Contains(err.Error(), "stage "+stage) || time.Since(begin) < 2*contain.Pause {
+				if err := <-failed; !contain.IsPanic(err) || !strings.Contains(err.Error(), "stage "+stage) || time.Since(begin) < 2*contain.Pause {
 					t.Errorf("ends after %s with %v", time.Since(begin), err)
 				}
 			})
@@ -170,10 +170,10 @@ func TestDeferredWorkPanicTriggersFullSync(t *testing.T) {
 		}
 		run(t, w, w.plan, Stage{"backend", backend}, Stage{"follower", follower})
 		settle(contain.Pause + time.Second)
-		if got := follower.changes(); calls != 2 || len(got) != 2 || got[1].Prev != nil {
+		if got := follower.takeChanges(); calls != 2 || len(got) != 2 || got[1].Prev != nil {
 			t.Errorf("%d calls, %d applies, want a second full sync", calls, len(got))
 		}
-		if n := len(backend.changes()); n != 1 {
+		if n := len(backend.takeChanges()); n != 1 {
 			t.Errorf("the backend is synced %d times", n)
 		}
 	})
@@ -185,7 +185,7 @@ func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 		w.set(1, 1)
 		follower := &tender{kernel: newKernel(t), due: time.Now(), tend: func() { panic("always") }}
 		_, failed := run(t, w, w.plan, Stage{"backend", newKernel(t)}, Stage{"follower", follower})
-		if err := <-failed; !contain.Is(err) {
+		if err := <-failed; !contain.IsPanic(err) {
 			t.Error(err)
 		}
 	})
@@ -204,18 +204,18 @@ func TestLoopRestartsAfterPanic(t *testing.T) {
 			}
 			return w.plan(s, prev)
 		}, Stage{"backend", backend}, Stage{"follower", follower})
-		backend.changes()
-		follower.changes()
+		backend.takeChanges()
+		follower.takeChanges()
 		broken = true
 		w.set(2, 1)
 		w.announce()
 		settle(contain.Pause + time.Second)
 		for _, k := range []*kernel{backend, follower} {
-			if got := k.changes(); len(got) != 1 || got[0].Prev != nil || !k.holds(w.wanted()) {
+			if got := k.takeChanges(); len(got) != 1 || got[0].Prev != nil || !k.holds(w.wanted()) {
 				t.Errorf("%d applies, want one full sync", len(got))
 			}
 		}
-		if s := p.State(); len(s.Followers) != 1 || !s.OutOfSync.IsZero() {
+		if s := p.State(); len(s.Followers) != 1 || !s.OutOfSyncSince.IsZero() {
 			t.Errorf("state %+v", s)
 		}
 	})

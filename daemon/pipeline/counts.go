@@ -21,7 +21,7 @@ func Count(p *plan.Plan) Counts {
 		return c
 	}
 	c.ServicePorts = len(p.Services)
-	c.Services, c.WithoutEndpoint = services(p.Services), services(plan.WithoutEndpoint(p.Services))
+	c.Services, c.WithoutEndpoint = services(p.Services), services(plan.ServicePortsWithoutEndpoint(p.Services))
 	for _, svc := range p.Services {
 		c.Endpoints += distinct(svc.Pools[plan.ClusterPool], svc.Pools[plan.LocalPool])
 	}

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// If another program undoes each repair, State.OutOfSync stays at the time of the first drift, even while the next
+// If another program undoes each repair, State.OutOfSyncSince stays at the time of the first drift, even while the next
 // repair is delayed.
 func TestRepeatedDriftIsOutOfSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -26,14 +26,14 @@ func TestRepeatedDriftIsOutOfSync(t *testing.T) {
 		began := time.Now()
 		b.p.RequestFull("backend", "lost")
 		settle(3 * time.Minute)
-		if s := b.p.State(); s.OutOfSync.IsZero() || s.OutOfSync.Sub(began) > time.Second {
-			t.Errorf("out of sync since %s, want since %s", s.OutOfSync, began)
+		if s := b.p.State(); s.OutOfSyncSince.IsZero() || s.OutOfSyncSince.Sub(began) > time.Second {
+			t.Errorf("out of sync since %s, want since %s", s.OutOfSyncSince, began)
 		}
 		k.mu.Lock()
 		k.fault = nil
 		k.mu.Unlock()
 		settle(time.Minute)
-		if s := b.p.State(); !s.OutOfSync.IsZero() || !k.holds(s.InForce) {
+		if s := b.p.State(); !s.OutOfSyncSince.IsZero() || !k.holds(s.AppliedPlan) {
 			t.Errorf("not in sync again: %+v", s)
 		}
 	})
@@ -48,7 +48,7 @@ func TestDelayedDriftRepairIsOutOfSync(t *testing.T) {
 		for range 12 { // the pause between repairs grows to 30 s
 			b.p.RequestFull("backend", "lost")
 			settle(time.Millisecond)
-			if s := b.p.State(); k.drifted && s.OutOfSync.IsZero() {
+			if s := b.p.State(); k.drifted && s.OutOfSyncSince.IsZero() {
 				t.Fatal("a drift that waits is not told")
 			}
 			k.mu.Lock()

@@ -30,23 +30,23 @@ type kernel struct {
 	mu    sync.Mutex
 	state map[string][32]byte
 	took  []proxiers.Change
-	// refuses lists the versions of ServicePorts that a transaction must neither add nor keep.
-	refuses map[string]bool
-	// names reports whether a refusal names the refused ServicePort.
-	names bool
-	takes time.Duration
+	// refusedVersions lists the versions of ServicePorts that a transaction must neither add nor keep.
+	refusedVersions map[string]bool
+	// namesPort reports whether a refusal names the refused ServicePort.
+	namesPort bool
+	takes     time.Duration
 	// If fault is not nil, each Apply calls fault before changing the kernel, and fails if fault returns an error.
-	fault   func(proxiers.Change) error
-	drifted bool
-	running bool
-	refused map[string]int // the number of refused full Changes in the current search
-	ended   time.Time
+	fault         func(proxiers.Change) error
+	drifted       bool
+	running       bool
+	refusalCounts map[string]int // the number of refused full Changes in the current search
+	ended         time.Time
 }
 
 var errTransport = errors.New("netlink socket gone")
 
 func newKernel(t *testing.T) *kernel {
-	return &kernel{t: t, state: map[string][32]byte{}, refuses: map[string]bool{}, refused: map[string]int{}}
+	return &kernel{t: t, state: map[string][32]byte{}, refusedVersions: map[string]bool{}, refusalCounts: map[string]int{}}
 }
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }
@@ -80,7 +80,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 	}
 	k.running = true
 	if time.Since(k.ended) > 100*time.Millisecond {
-		clear(k.refused) // a retry does not belong to the previous search
+		clear(k.refusalCounts) // a retry does not belong to the previous search
 	}
 	k.took = append(k.took, c)
 	if c.Prev != nil && !k.drifted && !equal(contents(c.Prev), k.state) {
@@ -112,16 +112,16 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 
 func (k *kernel) commit(c proxiers.Change) error {
 	for _, s := range c.Next.Services {
-		if !k.refuses[version(s)] {
+		if !k.refusedVersions[version(s)] {
 			continue
 		}
 		if c.Prev == nil {
 			bytes := fingerprint(c.Next)
-			if k.refused[bytes]++; k.refused[bytes] > 2 {
+			if k.refusalCounts[bytes]++; k.refusalCounts[bytes] > 2 {
 				k.t.Errorf("Apply %d offers what was refused twice", len(k.took))
 			}
 		}
-		if k.names {
+		if k.namesPort {
 			return &proxiers.Refusal{Services: []*plan.ServicePort{s}, Err: errors.New("element of " + key(s))}
 		}
 		return fmt.Errorf("element of %s: %w", key(s), proxiers.ErrRefused)
@@ -148,8 +148,8 @@ func fingerprint(p *plan.Plan) string {
 	return b.String()
 }
 
-// changes returns the Changes of all Applies since the last call to changes.
-func (k *kernel) changes() []proxiers.Change {
+// takeChanges returns the Changes of all Applies since the last call to changes.
+func (k *kernel) takeChanges() []proxiers.Change {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := k.took
@@ -163,8 +163,8 @@ func (k *kernel) applies() int {
 	return len(k.took)
 }
 
-// lose removes all ServicePorts from the fake kernel without reporting drift.
-func (k *kernel) lose() {
+// removeAll removes all ServicePorts from the fake kernel without reporting drift.
+func (k *kernel) removeAll() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.state = map[string][32]byte{}
@@ -187,8 +187,8 @@ type world struct {
 	triggers  []time.Time
 	problems  []fault.Fault
 	snapshots uint64
-	// planning, if not nil, blocks the planner until the test closes the channel.
-	planning chan struct{}
+	// planGate, if not nil, blocks the planner until the test closes the channel.
+	planGate chan struct{}
 }
 
 func newWorld() *world {
@@ -218,7 +218,7 @@ func (w *world) Snapshot() (*tracker.Snapshot, bool) {
 func (w *world) plan(_ *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wait := w.planning; wait != nil {
+	if wait := w.planGate; wait != nil {
 		w.mu.Unlock()
 		<-wait
 		w.mu.Lock()
@@ -276,8 +276,8 @@ type bench struct {
 	*world
 	kernel *kernel
 	p      *Pipeline
-	synced []Synced
-	events []Applied
+	synced []SyncResult
+	events []ApplyResult
 	opts   Options
 }
 
@@ -286,8 +286,8 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 	b.opts = Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: w.plan,
 		Checks: nodeChanges{}, Parts: contain.New(slog.New(slog.DiscardHandler)), FullSync: time.Hour,
-		OnApplied: func(a Applied) { b.events = append(b.events, a) },
-		OnSynced: func(_ *tracker.Snapshot, _ *plan.Plan, s Synced) {
+		OnApplied: func(a ApplyResult) { b.events = append(b.events, a) },
+		OnSynced: func(_ *tracker.Snapshot, _ *plan.Plan, s SyncResult) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			b.synced = append(b.synced, s)
@@ -321,9 +321,9 @@ func settle(d time.Duration) {
 	synctest.Wait()
 }
 
-// converged fails the test unless the kernel holds the wanted ServicePorts. If the fake kernel refuses a ServicePort,
-// the fake kernel may hold another version of the ServicePort, or no version.
-func (b *bench) converged(t *testing.T) {
+// wantConverged fails the test unless the kernel holds the wanted ServicePorts. If the fake kernel refuses a
+// ServicePort, the fake kernel may hold another version of the ServicePort, or no version.
+func (b *bench) wantConverged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()
 	want := b.wanted()
@@ -334,7 +334,7 @@ func (b *bench) converged(t *testing.T) {
 	for _, s := range want.Services {
 		digest, held := left[key(s)]
 		delete(left, key(s))
-		if refused := b.kernel.refuses[version(s)]; refused == (held && digest == s.Digest) {
+		if refused := b.kernel.refusedVersions[version(s)]; refused == (held && digest == s.Digest) {
 			t.Errorf("%s: refused %t, held %t, as wanted %t", key(s), refused, held, digest == s.Digest)
 		}
 	}

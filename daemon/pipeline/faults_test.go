@@ -48,8 +48,8 @@ func TestRandomFaultsConverge(t *testing.T) {
 				case 2:
 					name := w.set(i, r.IntN(5))
 					k.mu.Lock()
-					k.refuses[name] = !k.refuses[name]
-					clear(k.refused) // from now on, the kernel may accept refused versions
+					k.refusedVersions[name] = !k.refusedVersions[name]
+					clear(k.refusalCounts) // from now on, the kernel may accept refused versions
 					k.takes = time.Duration(r.IntN(50)) * time.Millisecond
 					k.mu.Unlock()
 				default:
@@ -60,9 +60,9 @@ func TestRandomFaultsConverge(t *testing.T) {
 			}
 			k.mu.Lock()
 			k.fault = nil
-			for name := range k.refuses {
-				if !k.refuses[name] {
-					delete(k.refuses, name)
+			for name := range k.refusedVersions {
+				if !k.refusedVersions[name] {
+					delete(k.refusedVersions, name)
 				}
 			}
 			k.mu.Unlock()
@@ -70,13 +70,13 @@ func TestRandomFaultsConverge(t *testing.T) {
 			follower.fault = nil
 			follower.mu.Unlock()
 			settle(70 * time.Minute) // long enough for a periodic full sync, which retries refused versions
-			b.converged(t)
+			b.wantConverged(t)
 			s := b.p.State()
-			if !equal(contents(s.InForce), follower.state) {
+			if !equal(contents(s.AppliedPlan), follower.state) {
 				t.Error("the follower does not hold what is in force")
 			}
-			if s.Backend.Err != "" || s.Followers[0].Err != "" || !s.OutOfSync.IsZero() {
-				t.Errorf("State: %v, %v, out of sync since %v", s.Backend.Err, s.Followers[0].Err, s.OutOfSync)
+			if s.Backend.Err != "" || s.Followers[0].Err != "" || !s.OutOfSyncSince.IsZero() {
+				t.Errorf("State: %v, %v, out of sync since %v", s.Backend.Err, s.Followers[0].Err, s.OutOfSyncSince)
 			}
 			if t.Failed() {
 				t.Log("seed", seed)

@@ -28,7 +28,7 @@ var (
 // The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
 // full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
-	suspects := proxiers.NewChange(st.lastGood, target).Changed
+	suspects := proxiers.NewChange(st.lastGoodPlan, target).Changed
 	if partial {
 		st.reason = "partial sync refused"
 		first := refusal
@@ -40,7 +40,7 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 		}
 	}
 	p.logRefusal(refusal, len(suspects))
-	s, err := p.search(ctx, st, target, suspects, refusal)
+	s, err := p.findRefused(ctx, st, target, suspects, refusal)
 	for _, b := range s.blamed {
 		p.opts.Logger.Error("ServicePort left out", "message_id", messageid.ServicePortLeftOut,
 			"service_port", b.svc.Name.String(), "family", b.svc.Family.String(), "error", b.err)
@@ -53,17 +53,17 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	if st != p.backend {
 		return nil
 	}
-	if p.backend.applied == nil { // the stage refused the last attempt
+	if p.backend.currentPlan == nil { // the stage refused the last attempt
 		p.backend.reason = "refused ServicePorts left out"
 	}
 	_, err = p.apply(ctx, p.backend, p.target)
 	return err
 }
 
-// search finds the refused ServicePorts among the suspects, or else among all ServicePorts in the target. Because the
-// kernel may now also refuse the suspects' previous versions, findRefused also tries the target without previous
+// findRefused finds the refused ServicePorts among the suspects, or else among all ServicePorts in the target. Because
+// the kernel may now also refuse the suspects' previous versions, findRefused also tries the target without previous
 // versions.
-func (p *Pipeline) search(
+func (p *Pipeline) findRefused(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
 	all := target.Services
@@ -72,22 +72,22 @@ func (p *Pipeline) search(
 	}
 	refused := map[[32]byte]error{}
 	s = &search{
-		p: p, stage: st, target: target, refused: refused,
-		previous: previousVersions(st.lastGood, target, suspects),
+		p: p, stage: st, target: target, refusals: refused,
+		previous: previousVersions(st.lastGoodPlan, target, suspects),
 	}
-	if err = s.named(ctx, refusal); !errors.Is(err, errNotToBlame) {
+	if err = s.blameNamed(ctx, refusal); !errors.Is(err, errNotToBlame) {
 		return s, err
 	}
 	s.blamed = nil
-	if err = s.run(ctx, suspects, refusal); !errors.Is(err, errNotToBlame) {
+	if err = s.bisect(ctx, suspects, refusal); !errors.Is(err, errNotToBlame) {
 		return s, err
 	}
 	if len(s.previous) > 0 {
-		s = &search{p: p, stage: st, target: target, refused: refused}
-		err = s.run(ctx, suspects, refusal)
+		s = &search{p: p, stage: st, target: target, refusals: refused}
+		err = s.bisect(ctx, suspects, refusal)
 	}
 	if errors.Is(err, errNotToBlame) && len(suspects) < len(all) {
-		err = s.run(ctx, all, refusal)
+		err = s.bisect(ctx, all, refusal)
 	}
 	return s, err
 }
@@ -116,7 +116,7 @@ func previousVersions(accepted, target *plan.Plan,
 			versions = append(versions, before)
 		}
 	}
-	claimed := claimedByOthers(target, versions)
+	claimed := conflictingVersions(target, versions)
 	for svc := range previous {
 		if claimed[keyOf(svc)] {
 			delete(previous, svc)
@@ -131,15 +131,15 @@ type search struct {
 	p      *Pipeline
 	stage  *stage
 	target *plan.Plan
-	// out holds the ServicePorts that the next attempt leaves out or replaces with their previous versions.
-	out      map[*plan.ServicePort]struct{}
-	previous map[*plan.ServicePort]*plan.ServicePort
-	blamed   []blame
+	// exclusions holds the ServicePorts that the next attempt leaves out or replaces with their previous versions.
+	exclusions map[*plan.ServicePort]struct{}
+	previous   map[*plan.ServicePort]*plan.ServicePort
+	blamed     []blame
 	// accepted reports whether any attempt succeeded. If no attempt succeeded, the refusal of a single ServicePort does
 	// not prove that it is at fault.
 	accepted bool
-	// refused maps each refused set of ServicePorts to the error, because the search may reach the same set again.
-	refused map[[32]byte]error
+	// refusals maps each refused set of ServicePorts to the error, because the search may reach the same set again.
+	refusals map[[32]byte]error
 }
 
 type blame struct {
@@ -147,10 +147,10 @@ type blame struct {
 	err error
 }
 
-// named blames the ServicePorts that the kernel names, one after another, until the kernel accepts the remaining
+// blameNamed blames the ServicePorts that the kernel names, one after another, until the kernel accepts the remaining
 // ServicePorts.
-func (s *search) named(ctx context.Context, refusal error) error {
-	s.out = map[*plan.ServicePort]struct{}{}
+func (s *search) blameNamed(ctx context.Context, refusal error) error {
+	s.exclusions = map[*plan.ServicePort]struct{}{}
 	for refusal != nil {
 		r, _ := errors.AsType[*proxiers.Refusal](refusal)
 		svc := s.suspect(r)
@@ -160,7 +160,7 @@ func (s *search) named(ctx context.Context, refusal error) error {
 		case len(s.blamed) == maxBlamed:
 			return fmt.Errorf("%w: %w", errTooMany, refusal)
 		}
-		s.out[svc] = struct{}{}
+		s.exclusions[svc] = struct{}{}
 		s.blamed = append(s.blamed, blame{svc, r})
 		var err error
 		if refusal, err = s.try(ctx, nil); err != nil {
@@ -176,22 +176,22 @@ func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 		return nil
 	}
 	for _, svc := range r.Services {
-		if _, out := s.out[svc]; !out && s.target.Find(svc.Name, svc.Family) == svc {
+		if _, out := s.exclusions[svc]; !out && s.target.Find(svc.Name, svc.Family) == svc {
 			return svc
 		}
 	}
 	return nil
 }
 
-// run blames the refused ServicePorts among the suspects. The kernel must already have refused the target with all
+// bisect blames the refused ServicePorts among the suspects. The kernel must already have refused the target with all
 // suspects.
-func (s *search) run(ctx context.Context, suspects []*plan.ServicePort, refusal error) error {
+func (s *search) bisect(ctx context.Context, suspects []*plan.ServicePort, refusal error) error {
 	if len(suspects) == 0 {
 		return fmt.Errorf("%w: %w", errNotToBlame, refusal)
 	}
-	s.out = make(map[*plan.ServicePort]struct{}, len(suspects))
+	s.exclusions = make(map[*plan.ServicePort]struct{}, len(suspects))
 	for _, svc := range suspects {
-		s.out[svc] = struct{}{}
+		s.exclusions[svc] = struct{}{}
 	}
 	if err := s.admit(ctx, suspects, refusal); err != nil {
 		return err
@@ -207,7 +207,7 @@ func (s *search) confirm(ctx context.Context) error {
 	for _, b := range s.blamed {
 		blamed = append(blamed, b.svc)
 	}
-	clear(s.refused)
+	clear(s.refusals)
 	refused, err := s.try(ctx, blamed)
 	if err == nil && refused == nil {
 		s.blamed = nil
@@ -237,7 +237,7 @@ func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal err
 		return err
 	}
 	if refusedB != nil {
-		if err := s.mustAcceptRest(ctx); err != nil {
+		if err := s.verifyRest(ctx); err != nil {
 			return err
 		}
 	}
@@ -248,7 +248,7 @@ func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal err
 }
 
 func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error) error {
-	if err := s.mustAcceptRest(ctx); err != nil {
+	if err := s.verifyRest(ctx); err != nil {
 		return err
 	}
 	if len(s.blamed) == maxBlamed {
@@ -258,9 +258,9 @@ func (s *search) blame(ctx context.Context, svc *plan.ServicePort, refusal error
 	return nil
 }
 
-// mustAcceptRest ends the search if the kernel refuses the plan even without the suspects, because then no suspect is
+// verifyRest ends the search if the kernel refuses the plan even without the suspects, because then no suspect is
 // at fault.
-func (s *search) mustAcceptRest(ctx context.Context) error {
+func (s *search) verifyRest(ctx context.Context) error {
 	if s.accepted {
 		return nil
 	}
@@ -275,31 +275,31 @@ func (s *search) mustAcceptRest(ctx context.Context) error {
 // is the error of a refusal. err is any other error, which ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
-		delete(s.out, svc)
+		delete(s.exclusions, svc)
 	}
-	id := s.offer()
-	if err = s.refused[id]; err == nil {
+	id := s.offerID()
+	if err = s.refusals[id]; err == nil {
 		s.stage.reason = "search for refused ServicePorts"
-		_, err = s.p.apply(ctx, s.stage, s.without())
+		_, err = s.p.apply(ctx, s.stage, s.reducedTarget())
 	}
 	if err == nil {
 		s.accepted = true
 		return nil, nil
 	}
 	for _, svc := range add {
-		s.out[svc] = struct{}{}
+		s.exclusions[svc] = struct{}{}
 	}
 	if errors.Is(err, proxiers.ErrRefused) && ctx.Err() == nil {
-		s.refused[id] = err
+		s.refusals[id] = err
 		return err, nil
 	}
 	return nil, err
 }
 
-// offer returns an identifier of the set of ServicePorts that try offers to the kernel: the XOR of the digests of all
+// offerID returns an identifier of the set of ServicePorts that try offers to the kernel: the XOR of the digests of all
 // differences from the target.
-func (s *search) offer() (id [32]byte) {
-	for svc := range s.out {
+func (s *search) offerID() (id [32]byte) {
+	for svc := range s.exclusions {
 		mix(&id, svc)
 		if previous := s.previous[svc]; previous != nil {
 			mix(&id, previous)
@@ -314,10 +314,10 @@ func mix(id *[32]byte, svc *plan.ServicePort) {
 	}
 }
 
-// without returns the target without the ServicePorts in exclusions, or with their previous versions.
-func (s *search) without() *plan.Plan {
+// reducedTarget returns the target without the ServicePorts in exclusions, or with their previous versions.
+func (s *search) reducedTarget() *plan.Plan {
 	return replace(s.target, func(svc *plan.ServicePort) *plan.ServicePort {
-		if _, out := s.out[svc]; out {
+		if _, out := s.exclusions[svc]; out {
 			return s.previous[svc]
 		}
 		return svc

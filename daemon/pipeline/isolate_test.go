@@ -22,19 +22,19 @@ func TestRefusedServicePortIsFoundByBisection(t *testing.T) {
 				for i := range 1000 {
 					name := w.set(i, 1)
 					if i == bad {
-						k.refuses[name] = true
+						k.refusedVersions[name] = true
 					}
 				}
 				b := start(t, w, k, nil)
-				if n := len(k.changes()); n > 23 {
+				if n := len(k.takeChanges()); n > 23 {
 					t.Errorf("%d applies, want at most 2 log2(1000) + 3", n)
 				}
-				b.converged(t)
+				b.wantConverged(t)
 				s := b.p.State()
 				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) || len(s.Problems()) != 1 {
 					t.Errorf("quarantined: %+v", s.Quarantined)
 				}
-				if s.Backend.Err != "" || !s.OutOfSync.IsZero() || !s.Synced() {
+				if s.Backend.Err != "" || !s.OutOfSyncSince.IsZero() || !s.Synced() {
 					t.Errorf("the rest is in sync: %+v", s.Backend)
 				}
 			})
@@ -49,35 +49,35 @@ func TestRefusedChangeIsFoundWithoutFullSearch(t *testing.T) {
 			w.set(i, 1)
 		}
 		b := start(t, w, k, nil)
-		k.changes()
-		k.refuses[w.set(7, 2)] = true
+		k.takeChanges()
+		k.refusedVersions[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
 		// The five Applies are a partial sync, a full sync, a sync with the previous version, a sync with all
 		// ServicePorts to confirm the search, and another sync with the previous version.
-		if n := len(k.changes()); n != 5 {
+		if n := len(k.takeChanges()); n != 5 {
 			t.Errorf("%d applies, want 5", n)
 		}
-		b.converged(t)
+		b.wantConverged(t)
 
 		w.set(8, 2) // the pipeline still applies other changes in partial syncs
 		w.announce()
 		settle(time.Second)
-		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
+		if got := k.takeChanges(); len(got) != 1 || got[0].Prev == nil {
 			t.Errorf("another change: %d applies, want one partial", len(got))
 		}
-		b.converged(t)
+		b.wantConverged(t)
 
 		k.mu.Lock()
-		clear(k.refuses)
+		clear(k.refusedVersions)
 		k.mu.Unlock()
 		w.set(7, 3) // Edgeway tries a changed ServicePort again
 		w.announce()
 		settle(time.Second)
-		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
+		if got := k.takeChanges(); len(got) != 1 || got[0].Prev == nil {
 			t.Errorf("the corrected Service: %d applies, want one partial", len(got))
 		}
-		b.converged(t)
+		b.wantConverged(t)
 		if s := b.p.State(); len(s.Quarantined) != 0 || len(s.Problems()) != 0 {
 			t.Errorf("still quarantined: %+v", s.Quarantined)
 		}
@@ -88,27 +88,27 @@ func TestServicePortNamedByKernelIsLeftOut(t *testing.T) {
 	for _, bad := range []int{1, 3} {
 		synctest.Test(t, func(t *testing.T) {
 			w, k := newWorld(), newKernel(t)
-			k.names = true
+			k.namesPort = true
 			for i := range 1000 {
 				if name := w.set(i, 1); i%300 == 7 && i/300 < bad {
-					k.refuses[name] = true
+					k.refusedVersions[name] = true
 				}
 			}
 			b := start(t, w, k, nil)
-			if n := len(k.changes()); n != bad+1 {
+			if n := len(k.takeChanges()); n != bad+1 {
 				t.Errorf("%d applies for %d refused ServicePorts, want %d", n, bad, bad+1)
 			}
-			b.converged(t)
+			b.wantConverged(t)
 			if s := b.p.State(); len(s.Quarantined) != bad || s.Quarantined[0].Name.Name != "s00007" {
 				t.Errorf("quarantined: %+v", s.Quarantined)
 			}
-			k.refuses[w.set(9, 2)] = true // the kernel refuses a partial change
+			k.refusedVersions[w.set(9, 2)] = true // the kernel refuses a partial change
 			w.announce()
 			settle(time.Second)
-			if n := len(k.changes()); n != 3 {
+			if n := len(k.takeChanges()); n != 3 {
 				t.Errorf("%d applies for a change, want 3", n)
 			}
-			b.converged(t)
+			b.wantConverged(t)
 		})
 	}
 }
@@ -119,7 +119,7 @@ func TestSearchContinuesAfterWrongName(t *testing.T) {
 		for i := range 100 {
 			w.set(i, 1)
 		}
-		k.refuses[w.set(42, 2)] = true
+		k.refusedVersions[w.set(42, 2)] = true
 		k.fault = func(c proxiers.Change) error {
 			if err := k.commit(c); err != nil {
 				wrong := slices.DeleteFunc(slices.Clone(c.Next.Services), func(svc *plan.ServicePort) bool { return svc.Name.Name != "s00000" })
@@ -129,7 +129,7 @@ func TestSearchContinuesAfterWrongName(t *testing.T) {
 		}
 		b := start(t, w, k, nil)
 		settle(time.Minute)
-		b.converged(t)
+		b.wantConverged(t)
 		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" {
 			t.Errorf("quarantined: %+v", s.Quarantined)
 		}
@@ -143,13 +143,13 @@ func TestSeveralRefusedServicePortsAreFound(t *testing.T) {
 			w, k := newWorld(), newKernel(t)
 			for i := range 200 {
 				if name := w.set(i, 1); r.IntN(20) == 0 {
-					k.refuses[name] = true
+					k.refusedVersions[name] = true
 				}
 			}
 			b := start(t, w, k, nil)
-			b.converged(t)
-			if s := b.p.State(); len(s.Quarantined) != len(k.refuses) {
-				t.Errorf("seed %d: %d quarantined, want %d", seed, len(s.Quarantined), len(k.refuses))
+			b.wantConverged(t)
+			if s := b.p.State(); len(s.Quarantined) != len(k.refusedVersions) {
+				t.Errorf("seed %d: %d quarantined, want %d", seed, len(s.Quarantined), len(k.refusedVersions))
 			}
 		})
 	}
@@ -159,7 +159,7 @@ func TestManyRefusedServicePortsAreFoundInRounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		for i := range 250 {
-			k.refuses[w.set(i, 1)] = true
+			k.refusedVersions[w.set(i, 1)] = true
 		}
 		b := start(t, w, k, nil)
 		if s := b.p.State(); s.Backend.Err == "" || len(s.Quarantined) != maxBlamed {
@@ -169,7 +169,7 @@ func TestManyRefusedServicePortsAreFoundInRounds(t *testing.T) {
 		if s := b.p.State(); s.Backend.Err != "" || len(s.Quarantined) != 250 {
 			t.Errorf("in the end: %d quarantined, error %v", len(s.Quarantined), s.Backend.Err)
 		}
-		b.converged(t)
+		b.wantConverged(t)
 	})
 }
 
@@ -194,7 +194,7 @@ func TestRefusalOfEverythingQuarantinesNothing(t *testing.T) {
 		refuse = false
 		k.mu.Unlock()
 		settle(time.Minute)
-		b.converged(t)
+		b.wantConverged(t)
 	})
 }
 
@@ -204,24 +204,24 @@ func TestRefusedServicePortIsRetriedAtFullSync(t *testing.T) {
 		for i := range 64 {
 			w.set(i, 1)
 		}
-		k.refuses[w.set(9, 1)] = true
+		k.refusedVersions[w.set(9, 1)] = true
 		b := start(t, w, k, nil)
-		k.changes()
+		k.takeChanges()
 		b.p.RequestFull("backend", "drift")
 		settle(time.Second)
-		if got := k.changes(); len(got) != 1 || len(got[0].Next.Services) != 63 {
+		if got := k.takeChanges(); len(got) != 1 || len(got[0].Next.Services) != 63 {
 			t.Errorf("drift: %d applies, want one, without the refused", len(got))
 		}
 		settle(67 * time.Minute)
-		if n := len(k.changes()); n != 4 {
+		if n := len(k.takeChanges()); n != 4 {
 			t.Errorf("periodic full sync: %d applies, want 4: all, all but one, all to confirm it, all but one", n)
 		}
-		b.converged(t)
+		b.wantConverged(t)
 		k.mu.Lock()
-		clear(k.refuses)
+		clear(k.refusedVersions)
 		k.mu.Unlock()
 		settle(67 * time.Minute)
-		b.converged(t)
+		b.wantConverged(t)
 		if s := b.p.State(); len(s.Quarantined) != 0 {
 			t.Errorf("still quarantined: %+v", s.Quarantined)
 		}
@@ -236,7 +236,7 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 		}
 		b := start(t, w, k, nil)
 		accepted := w.services["s00007"]
-		k.refuses[w.set(7, 2)] = true
+		k.refusedVersions[w.set(7, 2)] = true
 		w.announce()
 		settle(time.Second)
 		if got := k.state[key(accepted)]; got != accepted.Digest {
@@ -246,11 +246,11 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 		if len(s.Quarantined) != 1 || !s.Quarantined[0].Previous || s.Backend.Err != "" {
 			t.Errorf("quarantined: %+v, error %v", s.Quarantined, s.Backend.Err)
 		}
-		k.changes()
+		k.takeChanges()
 		w.set(8, 2)
 		w.announce()
 		settle(time.Second)
-		if got := k.changes(); len(got) != 1 || len(got[0].Changed) != 1 {
+		if got := k.takeChanges(); len(got) != 1 || len(got[0].Changed) != 1 {
 			t.Errorf("another change: %d applies, want one of one ServicePort", len(got))
 		}
 
@@ -269,11 +269,11 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 		if s := b.p.State(); len(s.Quarantined) != 1 || s.Quarantined[0].Previous {
 			t.Errorf("quarantined: %+v", s.Quarantined)
 		}
-		b.converged(t)
+		b.wantConverged(t)
 		w.remove(7)
 		w.announce()
 		settle(time.Second)
-		b.converged(t)
+		b.wantConverged(t)
 		if s := b.p.State(); len(s.Quarantined) != 0 {
 			t.Errorf("still quarantined: %+v", s.Quarantined)
 		}
@@ -295,7 +295,7 @@ func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 			s.Frontends = []plan.Frontend{{Addr: netip.MustParseAddr(addr), Port: 80}}
 			s.Seal()
 			k.mu.Lock()
-			k.refuses[version(&s)] = refuse
+			k.refusedVersions[version(&s)] = refuse
 			k.mu.Unlock()
 			w.mu.Lock()
 			w.services[name] = &s
@@ -313,7 +313,7 @@ func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 		if k.state[key(first)] == first.Digest {
 			t.Error("a version that was no longer served is back")
 		}
-		b.converged(t)
+		b.wantConverged(t)
 	})
 }
 
@@ -326,13 +326,13 @@ func TestRefusedPreviousVersionIsRemoved(t *testing.T) {
 		first := w.set(7, 1)
 		b := start(t, w, k, nil)
 		k.mu.Lock()
-		k.refuses[first] = true
+		k.refusedVersions[first] = true
 		k.mu.Unlock()
-		k.refuses[w.set(7, 2)] = true
+		k.refusedVersions[w.set(7, 2)] = true
 		w.set(9, 2)
 		w.announce()
 		settle(time.Minute)
-		b.converged(t)
+		b.wantConverged(t)
 		if _, held := k.state[key(w.services["s00007"])]; held {
 			t.Error("a refused version is held")
 		}
@@ -353,7 +353,7 @@ func TestUnrelatedRefusalIsNotBisected(t *testing.T) {
 		k.fault = func(proxiers.Change) error { return fmt.Errorf("base chain: %w", proxiers.ErrRefused) }
 		var log strings.Builder
 		start(t, w, k, func(o *Options) { o.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-		if n := len(k.changes()); n > 4 {
+		if n := len(k.takeChanges()); n > 4 {
 			t.Errorf("%d applies before it is clear, want at most 4: all, both halves, none", n)
 		}
 		settle(2 * time.Minute)
@@ -382,7 +382,7 @@ func TestTransientRefusalQuarantinesNothing(t *testing.T) {
 				b := start(t, w, k, nil)
 				for range 2 {
 					settle(time.Minute)
-					b.converged(t)
+					b.wantConverged(t)
 					if s := b.p.State(); len(s.Quarantined) != 0 {
 						t.Errorf("left out: %v", s.Quarantined)
 					}

@@ -7,10 +7,10 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// stepWeight is the maximum number of elements that one partial backend sync adds. nft adds 30,000 elements per second.
-// A Service that is created during a large change waits for only one partial sync, because adding a million elements
-// takes more than 12 s.
-const stepWeight = 30_000
+// maxStepElements is the maximum number of elements that one partial backend sync adds. nft adds 30,000 elements per
+// second. A Service that is created during a large change waits for only one partial sync, because adding a million
+// elements takes more than 12 s.
+const maxStepElements = 30_000
 
 // nextStep returns the plan for the next partial sync of a change. Unless the change is very large, nextStep returns
 // the final plan. The ServicePorts with the fewest elements change first. The other ServicePorts keep their previous
@@ -18,18 +18,18 @@ const stepWeight = 30_000
 func nextStep(change proxiers.Change) *plan.Plan {
 	sum := 0
 	for _, svc := range change.Changed {
-		sum += weight(svc)
+		sum += elementCount(svc)
 	}
-	if sum <= stepWeight {
+	if sum <= maxStepElements {
 		return change.Next
 	}
 	list := slices.Clone(change.Changed)
-	slices.SortStableFunc(list, func(a, b *plan.ServicePort) int { return weight(a) - weight(b) })
+	slices.SortStableFunc(list, func(a, b *plan.ServicePort) int { return elementCount(a) - elementCount(b) })
 	later := map[*plan.ServicePort]*plan.ServicePort{}
 	var versions []*plan.ServicePort
 	sum = 0
 	for i, svc := range list {
-		if sum += weight(svc); i == 0 || sum <= stepWeight {
+		if sum += elementCount(svc); i == 0 || sum <= maxStepElements {
 			continue
 		}
 		previous := change.Prev.Find(svc.Name, svc.Family)
@@ -37,7 +37,7 @@ func nextStep(change proxiers.Change) *plan.Plan {
 			versions = append(versions, previous)
 		}
 	}
-	claimed := claimedByOthers(change.Next, versions)
+	claimed := conflictingVersions(change.Next, versions)
 	return replace(change.Next, func(svc *plan.ServicePort) *plan.ServicePort {
 		previous, wait := later[svc]
 		switch {

@@ -15,7 +15,7 @@ func TestLargeChangeIsAppliedInPortions(t *testing.T) {
 		w, k := newWorld(), newKernel(t)
 		w.set(0, 1)
 		b := start(t, w, k, nil)
-		k.changes()
+		k.takeChanges()
 		k.takes = time.Second
 		for i := range 20 {
 			w.set(100+i, 10_000) // each ServicePort has 20,001 elements
@@ -26,21 +26,21 @@ func TestLargeChangeIsAppliedInPortions(t *testing.T) {
 		w.announce()
 		settle(2600 * time.Millisecond)
 		s := b.p.State()
-		if s.InForce.Find(w.wanted().Services[1].Name, plan.IPv4) == nil {
-			t.Errorf("after 2.5 s the small one is not in force, with %d others", len(s.InForce.Services))
+		if s.AppliedPlan.Find(w.wanted().Services[1].Name, plan.IPv4) == nil {
+			t.Errorf("after 2.5 s the small one is not in force, with %d others", len(s.AppliedPlan.Services))
 		}
-		if s.OutOfSync.IsZero() || b.told() != 1 {
-			t.Errorf("in sync with a part: out of sync since %v, told %d times", s.OutOfSync, b.told())
+		if s.OutOfSyncSince.IsZero() || b.told() != 1 {
+			t.Errorf("in sync with a part: out of sync since %v, told %d times", s.OutOfSyncSince, b.told())
 		}
 		settle(time.Minute)
-		for i, c := range k.changes() {
+		for i, c := range k.takeChanges() {
 			if c.Prev == nil || len(c.Changed) > 2 {
 				t.Errorf("sync %d is full: %v, with %d ServicePorts", i, c.Prev == nil, len(c.Changed))
 			}
 		}
-		b.converged(t)
-		if s := b.p.State(); !s.OutOfSync.IsZero() || b.told() != 2 {
-			t.Errorf("in the end out of sync since %v, told %d times", s.OutOfSync, b.told())
+		b.wantConverged(t)
+		if s := b.p.State(); !s.OutOfSyncSince.IsZero() || b.told() != 2 {
+			t.Errorf("in the end out of sync since %v, told %d times", s.OutOfSyncSince, b.told())
 		}
 	})
 }
@@ -67,17 +67,17 @@ func TestWaitingServicePortKeepsPreviousVersion(t *testing.T) {
 		w.services["s00002"].Frontends[0].Port = 81
 		w.services["s00002"].Seal()
 		w.mu.Unlock()
-		k.changes()
+		k.takeChanges()
 		w.announce()
 		settle(1500 * time.Millisecond)
 		s := b.p.State()
-		if got := s.InForce.Find(before.Services[1].Name, plan.IPv4); got != before.Services[1] {
+		if got := s.AppliedPlan.Find(before.Services[1].Name, plan.IPv4); got != before.Services[1] {
 			t.Errorf("the one that waits is in force as %v", got)
 		}
-		if got := s.InForce.Find(before.Services[2].Name, plan.IPv4); got != nil {
+		if got := s.AppliedPlan.Find(before.Services[2].Name, plan.IPv4); got != nil {
 			t.Errorf("the one whose address another has got is in force as %v", got)
 		}
 		settle(time.Minute)
-		b.converged(t)
+		b.wantConverged(t)
 	})
 }

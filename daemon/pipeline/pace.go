@@ -14,8 +14,8 @@ const (
 
 	driftFirst = 100 * time.Millisecond
 	driftCap   = 30 * time.Second
-	// driftQuiet is the minimum time without drift before the pipeline again repairs drift immediately.
-	driftQuiet = time.Minute
+	// driftQuietTime is the minimum time without drift before the pipeline again repairs drift immediately.
+	driftQuietTime = time.Minute
 )
 
 // backoff computes delays that grow from first to limit. Jitter shortens each delay by up to a quarter.
@@ -51,9 +51,9 @@ func (p *pacing) pause(began, ended time.Time) {
 
 const never = 100 * 365 * 24 * time.Hour
 
-// planFull sets the time of the next periodic full sync. The interval varies randomly by up to a tenth, so the hosts in
-// a fleet do not all sync at the same time. An interval of 0 disables periodic full syncs.
-func (p *pacing) planFull(now time.Time, interval time.Duration) {
+// scheduleFull sets the time of the next periodic full sync. The interval varies randomly by up to a tenth, so the
+// hosts in a fleet do not all sync at the same time. An interval of 0 disables periodic full syncs.
+func (p *pacing) scheduleFull(now time.Time, interval time.Duration) {
 	if interval <= 0 {
 		interval = never
 	}
@@ -69,15 +69,15 @@ type driftThrottle struct {
 }
 
 func (d *driftThrottle) hit(now time.Time) {
-	if d.backoff.first == 0 || now.Sub(d.last) > driftQuiet {
+	if d.backoff.first == 0 || now.Sub(d.last) > driftQuietTime {
 		d.backoff = backoff{first: driftFirst, limit: driftCap}
 	}
 	d.last = now
 	d.notBefore = now.Add(d.backoff.wait())
 }
 
-// weight returns the approximate number of elements or rules that a ServicePort needs in the kernel.
-func weight(svc *plan.ServicePort) int {
+// elementCount returns the approximate number of elements or rules that a ServicePort needs in the kernel.
+func elementCount(svc *plan.ServicePort) int {
 	endpoints := len(svc.Pools[plan.ClusterPool]) + len(svc.Pools[plan.LocalPool])
 	n := endpoints
 	for i := range svc.Frontends {
@@ -93,16 +93,16 @@ func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
 		for _, svc := range list {
-			limit += 10*time.Millisecond + time.Duration(weight(svc))*500*time.Microsecond
+			limit += 10*time.Millisecond + time.Duration(elementCount(svc))*500*time.Microsecond
 		}
 	}
-	return min(limit, maxApply)
+	return min(limit, maxApplyTime)
 }
 
-// maxApply limits the time for an Apply, regardless of its size.
-const maxApply = time.Hour
+// maxApplyTime limits the time for an Apply, regardless of its size.
+const maxApplyTime = time.Hour
 
-// ownTimeout limits the time for the loop's own work between two stages. Planning a million endpoints takes seconds.
-const ownTimeout = time.Minute
+// loopTimeout limits the time for the loop's own work between two stages. Planning a million endpoints takes seconds.
+const loopTimeout = time.Minute
 
 const maintainTimeout = time.Minute

@@ -50,36 +50,36 @@ type Options struct {
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSync is the mean time between periodic full syncs.
 	FullSync time.Duration
-	// InForce is the plan that an earlier pipeline of this process left in the kernel, or nil if there is no such plan.
-	// Without AppliedPlan, the status after a reload would report that the host serves no Services. The first plan is
-	// based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot for a while,
-	// the pipeline syncs AppliedPlan.
-	InForce *plan.Plan
+	// AppliedPlan is the plan that an earlier pipeline of this process left in the kernel, or nil if there is no such
+	// plan. Without AppliedPlan, the status after a reload would report that the host serves no Services. The first
+	// plan is based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot for a
+	// while, the pipeline syncs AppliedPlan.
+	AppliedPlan *plan.Plan
 	// Parts counts the stage panics that no ServicePort causes.
 	Parts *contain.Parts
 	// OnApplied runs after every Apply, whether it succeeded or failed.
-	OnApplied func(Applied)
+	OnApplied func(ApplyResult)
 	// OnSynced runs when the backend is in sync with the plan for a snapshot. The plan excludes the refused versions of
 	// quarantined ServicePorts.
-	OnSynced func(*tracker.Snapshot, *plan.Plan, Synced)
+	OnSynced func(*tracker.Snapshot, *plan.Plan, SyncResult)
 }
 
-// Applied is the outcome of one Apply.
-type Applied struct {
+// ApplyResult is the outcome of one Apply.
+type ApplyResult struct {
 	Stage string
 	// Full reports whether the Change had no Prev. Reason states why the sync was a full sync.
 	Full   bool
 	Reason string
-	// Changed and RemovedCount count the changed and the removed ServicePorts in the Change. A full Change counts all
-	// ServicePorts as changed.
-	Changed, Removed int
-	Start            time.Time
-	Duration         time.Duration
-	Err              error
+	// ChangedCount and RemovedCount count the changed and the removed ServicePorts in the Change. A full Change counts
+	// all ServicePorts as changed.
+	ChangedCount, RemovedCount int
+	Start                      time.Time
+	Duration                   time.Duration
+	Err                        error
 }
 
-// Synced describes a successful backend sync.
-type Synced struct {
+// SyncResult describes a successful backend sync.
+type SyncResult struct {
 	// Unchanged reports whether the plan equals the last plan, which means that the backend had no work.
 	Unchanged bool
 	Full      bool
@@ -106,27 +106,27 @@ type Pipeline struct {
 	state    atomic.Pointer[State]
 
 	// Only the goroutine of Run uses the following fields.
-	started     time.Time
-	backend     *stage
-	followers   []*stage
-	stages      []*stage   // all stages, the backend first
-	dirty       bool       // whether Tracker, Node or Checks has signalled a change since the last plan
-	plan        *plan.Plan // the planner's newest plan
-	target      *plan.Plan // plan without the quarantined ServicePorts
-	quarantine  quarantine // the ServicePorts that the backend refused
-	reported    *plan.Plan // the plan that OnSynced last received
-	refusal     string
-	step        proxiers.Change // the newest step, which most stages share
-	pace        pacing
-	record      record
-	panicLogged bool  // whether the pipeline has logged a stage's panic since the last sync
-	fatal       error // ends Run after too many panics in a stage
+	started      time.Time
+	backend      *stage
+	followers    []*stage
+	stages       []*stage   // all stages, the backend first
+	dirty        bool       // whether Tracker, Node or Checks has signalled a change since the last plan
+	plan         *plan.Plan // the planner's newest plan
+	target       *plan.Plan // plan without the quarantined ServicePorts
+	quarantine   quarantine // the ServicePorts that the backend refused
+	reportedPlan *plan.Plan // the plan that OnSynced last received
+	refusal      string
+	step         proxiers.Change // the newest step, which most stages share
+	pace         pacing
+	record       record
+	panicLogged  bool  // whether the pipeline has logged a stage's panic since the last sync
+	fatalErr     error // ends Run after too many panics in a stage
 }
 
 // New returns a Pipeline that does nothing before Run.
 func New(opts Options) *Pipeline {
 	p := &Pipeline{opts: opts, wake: make(chan struct{}, 1), quarantine: quarantine{}}
-	p.state.Store(&State{InForce: opts.InForce})
+	p.state.Store(&State{AppliedPlan: opts.AppliedPlan})
 	return p
 }
 
@@ -138,14 +138,14 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 	if p.stages == nil {
 		p.arrange(backend, followers)
 	} else {
-		p.resume()
+		p.resetStages()
 	}
 	p.dirty = true
-	p.pace.planFull(p.started, p.opts.FullSync)
+	p.pace.scheduleFull(p.started, p.opts.FullSync)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for ctx.Err() == nil && p.fatal == nil {
-		p.beat.idle()
+	for ctx.Err() == nil && p.fatalErr == nil {
+		p.beat.noteIdle()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -158,7 +158,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 		case <-p.wake:
 		case <-timer.C:
 		}
-		p.beat.working()
+		p.beat.noteWork()
 		p.noteDrift()
 		if at, ok := p.nextSync(); ok && !at.After(time.Now()) {
 			p.sync(ctx)
@@ -169,12 +169,12 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 			timer.Stop()
 		}
 	}
-	return p.fatal
+	return p.fatalErr
 }
 
 func (p *Pipeline) arrange(backend Stage, followers []Stage) {
 	p.backend = newStage(backend)
-	p.backend.lastGood = p.opts.InForce
+	p.backend.lastGoodPlan = p.opts.AppliedPlan
 	for _, f := range followers {
 		follower := newStage(f)
 		follower.eager = true
@@ -201,9 +201,9 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	if p.dirty {
 		consider(now)
 	}
-	consider(p.adoptAt())
+	consider(p.adoptTime())
 	for _, s := range p.stages {
-		if due := s.tendAt(); !due.IsZero() {
+		if due := s.maintainAt(); !due.IsZero() {
 			consider(later(now, due))
 		}
 		if p.plan != nil && p.drift.pending(s.Name) {
@@ -213,9 +213,9 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 	if p.plan != nil {
 		consider(p.pace.nextFull)
 		consider(p.backend.dueAt(p.target, now))
-		if p.backend.applied != nil {
+		if p.backend.currentPlan != nil {
 			for _, f := range p.followers {
-				consider(f.dueAt(p.backend.applied, now))
+				consider(f.dueAt(p.backend.currentPlan, now))
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func (p *Pipeline) nextSync() (time.Time, bool) {
 
 func (p *Pipeline) sync(ctx context.Context) {
 	began := time.Now()
-	p.takeFull()
+	p.invalidateStages()
 	if p.dirty {
 		p.replan()
 	}
@@ -238,7 +238,7 @@ func (p *Pipeline) sync(ctx context.Context) {
 		}
 	}
 	for _, s := range p.stages {
-		p.tend(ctx, s)
+		p.maintain(ctx, s)
 	}
 	p.pace.pause(began, time.Now())
 	p.publish()
@@ -252,13 +252,13 @@ func (p *Pipeline) replan() {
 	}
 	prev := p.plan
 	if prev == nil {
-		prev = p.opts.InForce
+		prev = p.opts.AppliedPlan
 	}
 	next, planProblems := p.opts.Plan(snap, prev)
 	p.record.planned(snap, planProblems, p.started)
 	p.plan = next
 	p.retarget()
-	if p.backend.applied != p.target {
+	if p.backend.currentPlan != p.target {
 		p.record.behind(time.Now())
 	}
 	p.publish()
@@ -270,32 +270,32 @@ func (p *Pipeline) retarget() {
 	p.target = p.quarantine.filter(p.plan)
 }
 
-// adoptAfter is the maximum time that a pipeline with Options.AppliedPlan waits for the first plan.
-const adoptAfter = 30 * time.Second
+// adoptDelay is the maximum time that a pipeline with Options.AppliedPlan waits for the first plan.
+const adoptDelay = 30 * time.Second
 
-// adoptAt returns the time when Options.AppliedPlan becomes the plan if there is no plan yet: at the first drift
+// adoptTime returns the time when Options.AppliedPlan becomes the plan if there is no plan yet: at the first drift
 // report, or after adoptDelay. adoptTime returns zero if a plan exists or AppliedPlan is nil. A pipeline without a plan
 // would repair no drift but still count as healthy.
-func (p *Pipeline) adoptAt() time.Time {
-	if p.plan != nil || p.opts.InForce == nil {
+func (p *Pipeline) adoptTime() time.Time {
+	if p.plan != nil || p.opts.AppliedPlan == nil {
 		return time.Time{}
 	}
 	if p.drift.pending(p.backend.Name) {
 		return time.Now()
 	}
-	return p.started.Add(adoptAfter)
+	return p.started.Add(adoptDelay)
 }
 
 func (p *Pipeline) adopt(now time.Time) {
-	if at := p.adoptAt(); !at.IsZero() && !at.After(now) {
-		p.plan = p.opts.InForce
+	if at := p.adoptTime(); !at.IsZero() && !at.After(now) {
+		p.plan = p.opts.AppliedPlan
 		p.retarget()
 		p.record.behind(now)
 	}
 }
 
-// takeFull invalidates the stages that reported drift, or all stages if a periodic full sync is due.
-func (p *Pipeline) takeFull() {
+// invalidateStages invalidates the stages that reported drift, or all stages if a periodic full sync is due.
+func (p *Pipeline) invalidateStages() {
 	now := time.Now()
 	p.adopt(now)
 	if p.plan == nil {
@@ -307,14 +307,14 @@ func (p *Pipeline) takeFull() {
 			clear(p.quarantine)
 			p.retarget()
 		}
-		p.pace.planFull(now, p.opts.FullSync)
+		p.pace.scheduleFull(now, p.opts.FullSync)
 	}
 	for _, s := range p.stages {
 		if now.Before(s.driftPace.notBefore) {
 			continue
 		}
 		if report, ok := p.drift.take(s.Name); ok {
-			p.drifted(s, report, now)
+			p.invalidateDrifted(s, report, now)
 		}
 	}
 }
@@ -327,12 +327,12 @@ func (p *Pipeline) noteDrift() {
 	}
 }
 
-// drifted invalidates a stage after drift. If the stage is the backend, invalidateDrifted invalidates all stages,
-// because the followers must check the connections that clients opened while the backend's rules were missing.
-func (p *Pipeline) drifted(s *stage, report driftReport, now time.Time) {
+// invalidateDrifted invalidates a stage after drift. If the stage is the backend, invalidateDrifted invalidates all
+// stages, because the followers must check the connections that clients opened while the backend's rules were missing.
+func (p *Pipeline) invalidateDrifted(s *stage, report driftReport, now time.Time) {
 	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)
-	s.drifted(report, now)
+	s.recordDrift(report, now)
 	if s != p.backend {
 		s.invalidate("drift: " + report.reason)
 		return

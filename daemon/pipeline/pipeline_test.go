@@ -16,7 +16,7 @@ func TestFirstSyncIsFullAndLaterSyncsArePartial(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
 		b := start(t, w, newKernel(t), nil)
-		first := b.kernel.changes()
+		first := b.kernel.takeChanges()
 		if len(first) != 1 || first[0].Prev != nil {
 			t.Fatalf("first sync: %d changes, want one without Prev", len(first))
 		}
@@ -24,13 +24,13 @@ func TestFirstSyncIsFullAndLaterSyncsArePartial(t *testing.T) {
 		w.set(1, 2)
 		w.announce()
 		synctest.Wait()
-		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev != first[0].Next {
+		if got := b.kernel.takeChanges(); len(got) != 1 || got[0].Prev != first[0].Next {
 			t.Errorf("a change after quiet: %d changes at once, want one with Prev", len(got))
 		}
-		b.converged(t)
+		b.wantConverged(t)
 		s := b.p.State()
-		if s.Backend.FullSyncs != 1 || s.Backend.PartialSyncs != 1 || !s.OutOfSync.IsZero() {
-			t.Errorf("State: %d full, %d partial, out of sync since %v", s.Backend.FullSyncs, s.Backend.PartialSyncs, s.OutOfSync)
+		if s.Backend.FullSyncs != 1 || s.Backend.PartialSyncs != 1 || !s.OutOfSyncSince.IsZero() {
+			t.Errorf("State: %d full, %d partial, out of sync since %v", s.Backend.FullSyncs, s.Backend.PartialSyncs, s.OutOfSyncSince)
 		}
 	})
 }
@@ -45,7 +45,7 @@ func TestNoSyncBeforeSourcesAreComplete(t *testing.T) {
 		}
 		b.p.RequestFull("backend", "too early")
 		settle(time.Hour * 3)
-		if got := b.kernel.changes(); len(got) != 0 {
+		if got := b.kernel.takeChanges(); len(got) != 0 {
 			t.Fatalf("%d changes before there was a snapshot", len(got))
 		}
 		w.mu.Lock()
@@ -53,7 +53,7 @@ func TestNoSyncBeforeSourcesAreComplete(t *testing.T) {
 		w.mu.Unlock()
 		w.announce()
 		settle(time.Second)
-		if got := b.kernel.changes(); len(got) == 0 {
+		if got := b.kernel.takeChanges(); len(got) == 0 {
 			t.Error("no sync once there was a snapshot")
 		}
 	})
@@ -65,7 +65,7 @@ func TestUnchangedPlanIsNotApplied(t *testing.T) {
 		w.set(1, 1)
 		w.checks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30000}}
 		b := start(t, w, newKernel(t), nil)
-		b.kernel.changes()
+		b.kernel.takeChanges()
 		syncs := len(b.synced)
 
 		w.mu.Lock()
@@ -73,7 +73,7 @@ func TestUnchangedPlanIsNotApplied(t *testing.T) {
 		w.mu.Unlock()
 		w.announce()
 		settle(time.Second)
-		if got := b.kernel.changes(); len(got) != 0 {
+		if got := b.kernel.takeChanges(); len(got) != 0 {
 			t.Errorf("%d changes for an equal plan", len(got))
 		}
 		if len(b.synced) != syncs+1 || !b.synced[syncs].Unchanged {
@@ -88,7 +88,7 @@ func TestUnchangedPlanIsNotApplied(t *testing.T) {
 			w.mu.Unlock()
 			w.node <- struct{}{}
 			settle(time.Second)
-			if got := b.kernel.changes(); len(got) != 1 || got[0].Prev == nil {
+			if got := b.kernel.takeChanges(); len(got) != 1 || got[0].Prev == nil {
 				t.Errorf("changed %s: %d changes, want one partial", what, len(got))
 			}
 		}
@@ -104,33 +104,33 @@ func TestFailedSyncIsRetriedWithBackoff(t *testing.T) {
 		b := start(t, w, k, nil)
 		began := time.Now()
 		settle(250 * time.Millisecond)
-		if n := len(k.changes()); n != 2 {
+		if n := len(k.takeChanges()); n != 2 {
 			t.Errorf("%d tries within 250 ms, want 2", n)
 		}
 		settle(10 * time.Minute)
-		if n := len(k.changes()); n < 20 || n > 40 {
+		if n := len(k.takeChanges()); n < 20 || n > 40 {
 			t.Errorf("%d tries in 10 minutes, want about 25 (30 s apart)", n)
 		}
 		s := b.p.State()
-		if s.Backend.Err != errTransport.Error() || s.Backend.Since.After(began) || s.OutOfSync.IsZero() || s.Synced() {
+		if s.Backend.Err != errTransport.Error() || s.Backend.Since.After(began) || s.OutOfSyncSince.IsZero() || s.Synced() {
 			t.Errorf("State of a failing first sync: %+v", s.Backend)
 		}
 		w.set(1, 2) // a change does not end the back-off
 		w.announce()
 		synctest.Wait()
-		if n := len(k.changes()); n != 0 {
+		if n := len(k.takeChanges()); n != 0 {
 			t.Errorf("a change during the back-off was applied %d times", n)
 		}
 		k.mu.Lock()
 		k.fault = nil
 		k.mu.Unlock()
 		settle(31 * time.Second)
-		got := k.changes()
+		got := k.takeChanges()
 		if len(got) != 1 || got[0].Prev != nil {
 			t.Fatalf("recovery: %d changes, want one full", len(got))
 		}
-		b.converged(t)
-		if s := b.p.State(); s.Backend.Err != "" || !s.OutOfSync.IsZero() || !s.Synced() {
+		b.wantConverged(t)
+		if s := b.p.State(); s.Backend.Err != "" || !s.OutOfSyncSince.IsZero() || !s.Synced() {
 			t.Errorf("State after recovery: %+v", s.Backend)
 		}
 	})
@@ -143,7 +143,7 @@ func TestDriftDuringApplyIsRepairedAfterwards(t *testing.T) {
 		k := newKernel(t)
 		b := start(t, w, k, nil)
 		settle(time.Minute)
-		k.changes()
+		k.takeChanges()
 		k.takes = time.Second
 		w.set(1, 2)
 		w.announce()
@@ -154,13 +154,13 @@ func TestDriftDuringApplyIsRepairedAfterwards(t *testing.T) {
 		k.mu.Unlock()
 		b.p.RequestFull("backend", "table deleted")
 		settle(3 * time.Second)
-		got := k.changes()
+		got := k.takeChanges()
 		if len(got) != 2 || got[0].Prev == nil || got[1].Prev != nil {
 			t.Fatalf("%d changes, want a partial and then a full one", len(got))
 		}
-		b.converged(t)
-		if s := b.p.State(); s.Backend.Drift != 1 || s.Backend.DriftReason != "table deleted" {
-			t.Errorf("State: %d drift repairs, reason %q", s.Backend.Drift, s.Backend.DriftReason)
+		b.wantConverged(t)
+		if s := b.p.State(); s.Backend.DriftRepairs != 1 || s.Backend.DriftReason != "table deleted" {
+			t.Errorf("State: %d drift repairs, reason %q", s.Backend.DriftRepairs, s.Backend.DriftReason)
 		}
 	})
 }
@@ -170,24 +170,24 @@ func TestRepeatedDriftRepairsSlowDown(t *testing.T) {
 		w := newWorld()
 		b := start(t, w, newKernel(t), nil)
 		settle(time.Minute)
-		b.kernel.changes()
+		b.kernel.takeChanges()
 		b.p.RequestFull("backend", "flushed")
 		settle(20 * time.Millisecond)
-		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev != nil {
+		if got := b.kernel.takeChanges(); len(got) != 1 || got[0].Prev != nil {
 			t.Fatalf("first drift: %d changes at once, want one full", len(got))
 		}
 		for range 600 {
 			b.p.RequestFull("backend", "flushed again")
 			settle(100 * time.Millisecond)
 		}
-		if n := len(b.kernel.changes()); n < 5 || n > 12 {
+		if n := len(b.kernel.takeChanges()); n < 5 || n > 12 {
 			t.Errorf("a minute of fighting: %d full syncs, want a handful", n)
 		}
 		settle(2 * time.Minute)
-		b.kernel.changes()
+		b.kernel.takeChanges()
 		b.p.RequestFull("backend", "flushed later")
 		settle(20 * time.Millisecond)
-		if got := b.kernel.changes(); len(got) != 1 {
+		if got := b.kernel.takeChanges(); len(got) != 1 {
 			t.Errorf("drift after quiet: %d changes at once, want one", len(got))
 		}
 	})
@@ -196,14 +196,14 @@ func TestRepeatedDriftRepairsSlowDown(t *testing.T) {
 func TestPeriodicFullSyncHasJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := start(t, newWorld(), newKernel(t), nil)
-		b.kernel.changes()
+		b.kernel.takeChanges()
 		settle(53 * time.Minute)
-		if got := b.kernel.changes(); len(got) != 0 {
+		if got := b.kernel.takeChanges(); len(got) != 0 {
 			t.Errorf("%d changes before the period was over", len(got))
 		}
 		settle(23 * time.Hour)
 		n := 0
-		for _, c := range b.kernel.changes() {
+		for _, c := range b.kernel.takeChanges() {
 			if c.Prev == nil {
 				n++
 			}
@@ -224,29 +224,29 @@ func TestFollowersGetPlanInForceAndFailAlone(t *testing.T) {
 		k.fault = func(proxiers.Change) error { return errTransport }
 		b := start(t, w, k, nil, Stage{"conntrack", bad}, Stage{"healthcheck", good})
 		settle(time.Minute)
-		if n := len(bad.changes()) + len(good.changes()); n != 0 {
+		if n := len(bad.takeChanges()) + len(good.takeChanges()); n != 0 {
 			t.Fatalf("followers ran %d times before the backend succeeded", n)
 		}
 		k.mu.Lock()
 		k.fault = nil
 		k.mu.Unlock()
 		settle(31 * time.Second)
-		k.changes()
-		if got := good.changes(); len(got) != 1 || got[0].Prev != nil {
+		k.takeChanges()
+		if got := good.takeChanges(); len(got) != 1 || got[0].Prev != nil {
 			t.Errorf("healthcheck: %d changes, want one", len(got))
 		}
-		bad.changes()
+		bad.takeChanges()
 		w.set(1, 2)
 		w.announce()
 		settle(time.Minute)
-		if got := k.changes(); len(got) != 1 || got[0].Prev == nil {
+		if got := k.takeChanges(); len(got) != 1 || got[0].Prev == nil {
 			t.Errorf("a failing follower: the backend got %d changes, want one partial", len(got))
 		}
-		if got := bad.changes(); len(got) < 2 || got[0].Prev != nil {
+		if got := bad.takeChanges(); len(got) < 2 || got[0].Prev != nil {
 			t.Errorf("conntrack was retried %d times, want at least 2 full", len(got))
 		}
 		s := b.p.State()
-		if s.Followers[0].Err == "" || s.Followers[1].Err != "" || s.Backend.Err != "" || !s.OutOfSync.IsZero() {
+		if s.Followers[0].Err == "" || s.Followers[1].Err != "" || s.Backend.Err != "" || !s.OutOfSyncSince.IsZero() {
 			t.Errorf("State: %+v", s)
 		}
 		bad.mu.Lock()
@@ -280,7 +280,7 @@ func TestHeartbeatDuringLongSync(t *testing.T) {
 		}
 		b.p.Progress(3, 10)
 		s := b.p.State()
-		if s.Done != 3 || s.Total != 10 || s.Backend.Running.IsZero() {
+		if s.Done != 3 || s.Total != 10 || s.Backend.RunningSince.IsZero() {
 			t.Errorf("progress shows in State: %+v", s)
 		}
 		settle(11 * time.Second)
@@ -352,7 +352,7 @@ func TestFirstPlanBuildsOnPlanInForce(t *testing.T) {
 		w.set(1, 1)
 		left := w.wanted()
 		left.Generation = 7
-		b := start(t, w, newKernel(t), func(o *Options) { o.InForce = left })
+		b := start(t, w, newKernel(t), func(o *Options) { o.AppliedPlan = left })
 		if s := b.p.State(); s.Plan.Generation != 8 {
 			t.Errorf("the plan after number 7 has number %d", s.Plan.Generation)
 		}
@@ -365,9 +365,9 @@ func TestEarlierPlanInForceCountsUntilFirstSync(t *testing.T) {
 		w.ready = false
 		w.set(1, 1)
 		left := &plan.Plan{Node: &plan.Node{}}
-		b := start(t, w, newKernel(t), func(o *Options) { o.InForce = left })
+		b := start(t, w, newKernel(t), func(o *Options) { o.AppliedPlan = left })
 		settle(time.Second)
-		if s := b.p.State(); !s.Synced() || s.InForce != left {
+		if s := b.p.State(); !s.Synced() || s.AppliedPlan != left {
 			t.Error("before the first sync, State does not tell of what is in force")
 		}
 		w.mu.Lock()
@@ -375,9 +375,9 @@ func TestEarlierPlanInForceCountsUntilFirstSync(t *testing.T) {
 		w.mu.Unlock()
 		w.announce()
 		synctest.Wait()
-		if got := b.kernel.changes(); len(got) != 1 || got[0].Prev != nil {
+		if got := b.kernel.takeChanges(); len(got) != 1 || got[0].Prev != nil {
 			t.Errorf("%d changes, want one without Prev: the memory of another pipeline proves nothing", len(got))
 		}
-		b.converged(t)
+		b.wantConverged(t)
 	})
 }

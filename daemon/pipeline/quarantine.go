@@ -12,9 +12,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Quarantined is a version of a ServicePort that Edgeway leaves out because the kernel refused it. Edgeway tries the
-// ServicePort again at each periodic full sync and when the ServicePort changes.
-type Quarantined struct {
+// QuarantinedVersion is a version of a ServicePort that Edgeway leaves out because the kernel refused it. Edgeway tries
+// the ServicePort again at each periodic full sync and when the ServicePort changes.
+type QuarantinedVersion struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`
 	Since  time.Time            `json:"since"`
@@ -25,7 +25,7 @@ type Quarantined struct {
 }
 
 // String describes whether Edgeway serves the ServicePort, and why the kernel refused the new version.
-func (q Quarantined) String() string {
+func (q QuarantinedVersion) String() string {
 	what := "is not served"
 	if q.Previous {
 		what = "is served in its previous version, because the kernel refuses the new one"
@@ -34,7 +34,7 @@ func (q Quarantined) String() string {
 }
 
 // Fault returns a Service fault that describes the quarantined ServicePort.
-func (q Quarantined) Fault() fault.Fault {
+func (q QuarantinedVersion) Fault() fault.Fault {
 	field := "spec.ports"
 	if q.Name.Port != "" {
 		field = fmt.Sprintf("spec.ports[name=%s]", q.Name.Port)
@@ -55,7 +55,7 @@ type quarantineKey struct {
 func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name, svc.Family} }
 
 type quarantineEntry struct {
-	Quarantined
+	QuarantinedVersion
 	digest [32]byte
 	// previous is the last version that the kernel accepted, or nil if the kernel accepted no version. previous is also
 	// nil if the kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one
@@ -72,8 +72,8 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 		return
 	}
 	q[keyOf(svc)] = &quarantineEntry{
-		Quarantined: Quarantined{Name: svc.Name, Family: svc.Family, Since: time.Now(), Err: err.Error()},
-		digest:      svc.Digest, previous: previous,
+		QuarantinedVersion: QuarantinedVersion{Name: svc.Name, Family: svc.Family, Since: time.Now(), Err: err.Error()},
+		digest:             svc.Digest, previous: previous,
 	}
 }
 
@@ -92,7 +92,7 @@ func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	if len(q) == 0 {
 		return p
 	}
-	claimed := claimedByOthers(p, kept)
+	claimed := conflictingVersions(p, kept)
 	for _, entry := range q {
 		if entry.previous != nil && claimed[keyOf(entry.previous)] {
 			entry.previous = nil
@@ -123,34 +123,34 @@ func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan
 	return &sub
 }
 
-// claim is an address and port that only one ServicePort may have. A NodePort has no address.
-type claim struct {
+// exclusivePort is an address and port that only one ServicePort may have. A NodePort has no address.
+type exclusivePort struct {
 	addr     netip.Addr
 	family   plan.Family
 	protocol plan.Protocol
 	port     uint16
 }
 
-func claimOf(svc *plan.ServicePort, f *plan.Frontend) claim {
-	return claim{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
+func exclusivePortOf(svc *plan.ServicePort, f *plan.Frontend) exclusivePort {
+	return exclusivePort{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// claimedByOthers returns the keys of the versions that have an address and port in common with another ServicePort in
-// p.
-func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
+// conflictingVersions returns the keys of the versions that have an address and port in common with another ServicePort
+// in p.
+func conflictingVersions(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {
 		return nil
 	}
-	had := map[claim]quarantineKey{}
+	had := map[exclusivePort]quarantineKey{}
 	for _, svc := range versions {
 		for i := range svc.Frontends {
-			had[claimOf(svc, &svc.Frontends[i])] = keyOf(svc)
+			had[exclusivePortOf(svc, &svc.Frontends[i])] = keyOf(svc)
 		}
 	}
 	claimed := map[quarantineKey]bool{}
 	for _, svc := range p.Services {
 		for i := range svc.Frontends {
-			if owner, ok := had[claimOf(svc, &svc.Frontends[i])]; ok && owner != keyOf(svc) {
+			if owner, ok := had[exclusivePortOf(svc, &svc.Frontends[i])]; ok && owner != keyOf(svc) {
 				claimed[owner] = true
 			}
 		}
@@ -158,16 +158,16 @@ func claimedByOthers(p *plan.Plan, versions []*plan.ServicePort) map[quarantineK
 	return claimed
 }
 
-func (q quarantine) list() []Quarantined {
-	out := make([]Quarantined, 0, len(q))
+func (q quarantine) list() []QuarantinedVersion {
+	out := make([]QuarantinedVersion, 0, len(q))
 	for _, e := range q {
-		out = append(out, e.Quarantined)
+		out = append(out, e.QuarantinedVersion)
 	}
 	return out
 }
 
-func sortQuarantined(list []Quarantined) []Quarantined {
-	slices.SortFunc(list, func(a, b Quarantined) int {
+func sortQuarantined(list []QuarantinedVersion) []QuarantinedVersion {
+	slices.SortFunc(list, func(a, b QuarantinedVersion) int {
 		return cmp.Or(a.Name.Compare(b.Name), cmp.Compare(a.Family, b.Family))
 	})
 	return list

@@ -73,10 +73,10 @@ func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 // runs.
 type heartbeat struct{ until atomic.Pointer[time.Time] } // nil while idle
 
-func (h *heartbeat) idle() { h.until.Store(nil) }
+func (h *heartbeat) noteIdle() { h.until.Store(nil) }
 
-// working records that the loop is computing a plan or doing other work between two stages.
-func (h *heartbeat) working() { h.busyUntil(time.Now().Add(ownTimeout)) }
+// noteWork records that the loop is computing a plan or doing other work between two stages.
+func (h *heartbeat) noteWork() { h.busyUntil(time.Now().Add(loopTimeout)) }
 
 func (h *heartbeat) busyUntil(t time.Time) { h.until.Store(&t) }
 

@@ -23,11 +23,11 @@ func TestNewPlanDoesNotWaitForFollowerRetry(t *testing.T) {
 		follower.fault = func(proxiers.Change) error { return errTransport }
 		start(t, w, newKernel(t), nil, Stage{"healthcheck", follower})
 		settle(10 * time.Minute) // the pipeline now retries every 30 s
-		follower.changes()
+		follower.takeChanges()
 		w.set(1, 2)
 		w.announce()
 		settle(20 * time.Millisecond)
-		if got := follower.changes(); len(got) != 1 || len(got[0].Next.Services[0].Pools[plan.ClusterPool]) != 2 {
+		if got := follower.takeChanges(); len(got) != 1 || len(got[0].Next.Services[0].Pools[plan.ClusterPool]) != 2 {
 			t.Errorf("within 20 ms a failing follower got %d changes, want the new plan", len(got))
 		}
 	})
@@ -68,20 +68,20 @@ func TestFollowerDriftSyncsOnlyThatFollower(t *testing.T) {
 		w.set(1, 1)
 		b := start(t, w, k, nil, Stage{"flowtable", first}, Stage{"healthcheck", second})
 		settle(time.Minute)
-		k.changes()
-		first.changes()
-		second.changes()
+		k.takeChanges()
+		first.takeChanges()
+		second.takeChanges()
 		b.p.RequestFull("flowtable", "a device came")
 		settle(time.Second)
-		if f := first.changes(); len(f) != 1 || f[0].Prev != nil || len(k.changes()) != 0 || len(second.changes()) != 0 {
+		if f := first.takeChanges(); len(f) != 1 || f[0].Prev != nil || len(k.takeChanges()) != 0 || len(second.takeChanges()) != 0 {
 			t.Error("drift of a follower: want one full sync of it, and nothing of others")
 		}
-		if s := b.p.State(); s.Followers[0].Drift != 1 || s.Backend.Drift != 0 {
-			t.Errorf("counted: %d of the follower, %d of the backend", s.Followers[0].Drift, s.Backend.Drift)
+		if s := b.p.State(); s.Followers[0].DriftRepairs != 1 || s.Backend.DriftRepairs != 0 {
+			t.Errorf("counted: %d of the follower, %d of the backend", s.Followers[0].DriftRepairs, s.Backend.DriftRepairs)
 		}
 		b.p.RequestFull("backend", "flushed")
 		settle(time.Second)
-		if len(k.changes()) != 1 || len(first.changes()) != 1 || len(second.changes()) != 1 {
+		if len(k.takeChanges()) != 1 || len(first.takeChanges()) != 1 || len(second.takeChanges()) != 1 {
 			t.Error("drift of the backend: want a full sync of all")
 		}
 	})
@@ -128,7 +128,7 @@ func TestDeferredWorkRunsWhenDue(t *testing.T) {
 			o.FullSync, o.Logger = 0, slog.New(slog.NewTextHandler(&log, nil))
 		}, Stage{"lazy", l})
 		settle(59 * time.Minute)
-		l.changes()
+		l.takeChanges()
 		if n := l.times(); n != 0 {
 			t.Fatalf("%d times before it was due", n)
 		}
@@ -146,7 +146,7 @@ func TestDeferredWorkRunsWhenDue(t *testing.T) {
 		if l.times() != 6 {
 			t.Errorf("done %d times, want 6", l.times())
 		}
-		if n := len(l.changes()); n != 0 {
+		if n := len(l.takeChanges()); n != 0 {
 			t.Errorf("later work that failed made %d Applies", n)
 		}
 	})

@@ -14,16 +14,16 @@ type State struct {
 	// provides a snapshot.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
-	// InForce is the plan that the backend last applied successfully, or nil if the backend has applied no plan.
-	InForce *plan.Plan `json:"-"`
-	// OutOfSync is the time when the kernel got out of sync, or zero if it is in sync.
-	OutOfSync time.Time `json:"outOfSync,omitzero"`
-	// Queued is the time when the pipeline last received a change.
-	Queued time.Time `json:"queued,omitzero"`
+	// AppliedPlan is the plan that the backend last applied successfully, or nil if the backend has applied no plan.
+	AppliedPlan *plan.Plan `json:"-"`
+	// OutOfSyncSince is the time when the kernel got out of sync, or zero if it is in sync.
+	OutOfSyncSince time.Time `json:"outOfSync,omitzero"`
+	// QueuedAt is the time when the pipeline last received a change.
+	QueuedAt time.Time `json:"queued,omitzero"`
 	// Backend and Followers describe the stages in the order in which they run.
-	Backend     StageState    `json:"backend"`
-	Followers   []StageState  `json:"followers,omitempty"`
-	Quarantined []Quarantined `json:"quarantined,omitempty"`
+	Backend     StageState           `json:"backend"`
+	Followers   []StageState         `json:"followers,omitempty"`
+	Quarantined []QuarantinedVersion `json:"quarantined,omitempty"`
 	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems with the objects.
 	PlanProblems []fault.Fault `json:"-"`
 	// Done and Total count the ServicePorts in the running Apply, if it reports progress.
@@ -45,7 +45,7 @@ func (s *State) Problems() []fault.Fault {
 }
 
 // Synced reports whether the first sync has succeeded.
-func (s *State) Synced() bool { return s.InForce != nil }
+func (s *State) Synced() bool { return s.AppliedPlan != nil }
 
 // StageState describes one stage.
 type StageState struct {
@@ -66,13 +66,13 @@ type StageState struct {
 	Since    time.Time `json:"failingSince,omitzero"`
 	Attempts int       `json:"attempts,omitempty"`
 	LastErr  time.Time `json:"lastError,omitzero"`
-	// Running is the start time of the running Apply, or zero if no Apply is running.
-	Running     time.Time `json:"running,omitzero"`
-	RunningFull bool      `json:"runningFull,omitempty"`
-	// Drift counts the repairs after other programs changed the kernel's state.
-	Drift       uint64    `json:"driftRepairs"`
-	DriftReason string    `json:"driftReason,omitempty"`
-	LastDrift   time.Time `json:"lastDrift,omitzero"`
+	// RunningSince is the start time of the running Apply, or zero if no Apply is running.
+	RunningSince time.Time `json:"running,omitzero"`
+	RunningFull  bool      `json:"runningFull,omitempty"`
+	// DriftRepairs counts the repairs after other programs changed the kernel's state.
+	DriftRepairs uint64    `json:"driftRepairs"`
+	DriftReason  string    `json:"driftReason,omitempty"`
+	LastDrift    time.Time `json:"lastDrift,omitzero"`
 }
 
 func (s *StageState) failed(now time.Time, err error) {
@@ -85,8 +85,8 @@ func (s *StageState) failed(now time.Time, err error) {
 
 func (s *StageState) recovered() { s.Err, s.Since, s.Attempts = "", time.Time{}, 0 }
 
-func (s *StageState) applied(e Applied) {
-	s.Duration, s.Full, s.Size = e.Duration, e.Full, e.Changed+e.Removed
+func (s *StageState) applied(e ApplyResult) {
+	s.Duration, s.Full, s.Size = e.Duration, e.Full, e.ChangedCount+e.RemovedCount
 	if e.Full {
 		s.FullSyncs++
 	} else {
@@ -100,7 +100,7 @@ func (s *State) Stages() []StageState { return append([]StageState{s.Backend}, s
 // State returns the pipeline's current state.
 func (p *Pipeline) State() State {
 	s := *p.state.Load()
-	if !s.Backend.Running.IsZero() {
+	if !s.Backend.RunningSince.IsZero() {
 		s.Done, s.Total = p.progress.get()
 	}
 	return s
@@ -144,8 +144,8 @@ func (r *record) synced() (triggers []time.Time) {
 func (p *Pipeline) publish() {
 	r := &p.record
 	s := &State{
-		Snapshot: r.snapshot, Plan: p.plan, InForce: p.backend.lastGood,
-		OutOfSync: r.outOfSync, Queued: r.queuedAt,
+		Snapshot: r.snapshot, Plan: p.plan, AppliedPlan: p.backend.lastGoodPlan,
+		OutOfSyncSince: r.outOfSync, QueuedAt: r.queuedAt,
 		Backend:     p.backend.status,
 		Quarantined: sortQuarantined(p.quarantine.list()), PlanProblems: r.planProblems,
 	}

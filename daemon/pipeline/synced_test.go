@@ -28,7 +28,7 @@ func TestOnSyncedReportsChangeSinceLastSync(t *testing.T) {
 			{func() { w.remove(0) }, 0, 1},
 			{func() { b.p.RequestFull("backend", "flushed") }, 0, 0},
 			{func() { b.p.RequestFull("backend", "flushed"); w.set(2, 1) }, 1, 0},
-			{func() { k.refuses[w.set(3, 1)] = true; w.set(4, 1) }, 1, 0},
+			{func() { k.refusedVersions[w.set(3, 1)] = true; w.set(4, 1) }, 1, 0},
 			{func() { // the backend applies this change in two partial syncs
 				w.set(5, 20_000)
 				w.set(6, 20_000)

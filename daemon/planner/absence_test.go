@@ -39,7 +39,7 @@ func TestAbsentReasons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := &tracker.Service{Spec: testService("web"), Slices: c.slices}
-			got, absent := Absent(svc, plan.ServicePortName{Namespace: "ns", Name: "web", Port: c.port, Protocol: plan.TCP}, plan.IPv4)
+			got, absent := NoEndpointFault(svc, plan.ServicePortName{Namespace: "ns", Name: "web", Port: c.port, Protocol: plan.TCP}, plan.IPv4)
 			if absent != (c.seen != "") || !strings.Contains(got.Message, c.seen) || !strings.Contains(got.Fix, c.fix) {
 				t.Errorf("got %t, %+v", absent, got)
 			}
@@ -56,7 +56,7 @@ func TestAbsentAgreesWithPlan(t *testing.T) {
 		w := newWorld(t, testOptions(), append(slices, testService("web"))...)
 		snap, _ := w.tr.Snapshot()
 		sp := w.plan.Services[0]
-		_, absent := Absent(snap.Services[0], sp.Name, sp.Family)
+		_, absent := NoEndpointFault(snap.Services[0], sp.Name, sp.Family)
 		if rejected := w.plan.Decide(packetTo("host", "ClusterIP")).Verdict == plan.Reject; rejected != absent {
 			t.Errorf("%s: rejected %t, absent %t", name, rejected, absent)
 		}
@@ -78,7 +78,7 @@ func TestUnservedPorts(t *testing.T) {
 		opts.Proxy.DenyEndpoints.Prefixes = []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}
 		w := newWorld(t, opts, two, testSlice("web", c.endpoint))
 		snap, _ := w.tr.Snapshot()
-		got := Unserved(snap.Services[0], w.plan)
+		got := UnservedPortFaults(snap.Services[0], w.plan)
 		if len(got) == 0 || got[0].String() != c.want || got[0].ID != NoEndpointID || got[0].Severity != fault.Notice {
 			t.Errorf("%s: %+v", name, got)
 		}
@@ -105,7 +105,7 @@ func TestUnservedPortReasonPerFamily(t *testing.T) {
 		}
 		w := newWorld(t, testOptions(), objects...)
 		snap, _ := w.tr.Snapshot()
-		if got := Unserved(snap.Services[0], w.plan); len(got) != 1 || got[0].Message != c.want {
+		if got := UnservedPortFaults(snap.Services[0], w.plan); len(got) != 1 || got[0].Message != c.want {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
 	}

@@ -35,21 +35,21 @@ type Budget struct {
 // in bytes, because an endpoint uses twenty times as much memory with iptables as with nftables.
 const maxServiceEndpoints = 170_000
 
-// largest returns maxServiceEndpoints converted to bytes.
-func (b Budget) largest() int64 { return maxServiceEndpoints * b.Endpoint }
+// maxServiceBytes returns maxServiceEndpoints converted to bytes.
+func (b Budget) maxServiceBytes() int64 { return maxServiceEndpoints * b.Endpoint }
 
 type budget struct {
 	// limit is the memory limit for all Services together, and serviceLimit is the limit for each Service.
-	limit, largest int64
-	sizes          map[tracker.Name]size
-	// large holds the Services that exceed serviceLimit, and total is the size of all other Services.
-	large map[tracker.Name]struct{}
-	total int64
+	limit, serviceLimit int64
+	sizes               map[tracker.Name]size
+	// largeServices holds the Services that exceed serviceLimit, and total is the size of all other Services.
+	largeServices map[tracker.Name]struct{}
+	total         int64
 	// order lists the Services that are not in largeServices, in the order in which the Planner leaves them out. order
 	// is nil until the total exceeds the limit for the first time.
 	order []size
-	// out holds the Services that the Planner leaves out, and depends only on sizes and limit.
-	out map[tracker.Name]struct{}
+	// excludedServices holds the Services that the Planner leaves out, and depends only on sizes and limit.
+	excludedServices map[tracker.Name]struct{}
 }
 
 // size is the memory that a Service uses. If two Services have the same size, spec decides their order.
@@ -60,32 +60,32 @@ type size struct {
 
 func newBudget(b Budget) budget {
 	return budget{
-		limit: b.Limit, largest: b.largest(), sizes: map[tracker.Name]size{},
-		large: map[tracker.Name]struct{}{},
+		limit: b.Limit, serviceLimit: b.maxServiceBytes(), sizes: map[tracker.Name]size{},
+		largeServices: map[tracker.Name]struct{}{},
 	}
 }
 
-func (b *budget) leavesOut(name tracker.Name) bool {
-	_, out := b.out[name]
+func (b *budget) excludes(name tracker.Name) bool {
+	_, out := b.excludedServices[name]
 	return out
 }
 
 // set records the size of a Service, or deletes the record if the size is 0.
 func (b *budget) set(name tracker.Name, s size) {
-	if old := b.sizes[name]; old.bytes > 0 && old.bytes <= b.largest {
+	if old := b.sizes[name]; old.bytes > 0 && old.bytes <= b.serviceLimit {
 		b.total -= old.bytes
 		if i, found := slices.BinarySearchFunc(b.order, old, compareSizes); found {
 			b.order = slices.Delete(b.order, i, i+1)
 		}
 	}
-	delete(b.large, name)
+	delete(b.largeServices, name)
 	delete(b.sizes, name)
 	if s.bytes == 0 {
 		return
 	}
 	b.sizes[name] = s
-	if s.bytes > b.largest {
-		b.large[name] = struct{}{}
+	if s.bytes > b.serviceLimit {
+		b.largeServices[name] = struct{}{}
 		return
 	}
 	b.total += s.bytes
@@ -97,13 +97,13 @@ func (b *budget) set(name tracker.Name, s size) {
 
 // excess returns the Services that exceed serviceLimit, and enough of the largest other Services to stay within limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
-	out := maps.Clone(b.large)
+	out := maps.Clone(b.largeServices)
 	if b.limit == 0 || b.total <= b.limit {
 		return out
 	}
 	if b.order == nil { // sort once, because later changes update the order
 		for _, s := range b.sizes {
-			if s.bytes <= b.largest {
+			if s.bytes <= b.serviceLimit {
 				b.order = append(b.order, s)
 			}
 		}
@@ -125,9 +125,9 @@ func compareSizes(x, y size) int {
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
 }
 
-// moves returns the Services that are in exactly one of the sets b.excludedServices and out.
-func (b *budget) moves(out map[tracker.Name]struct{}) (names []tracker.Name) {
-	for _, pair := range [][2]map[tracker.Name]struct{}{{b.out, out}, {out, b.out}} {
+// difference returns the Services that are in exactly one of the sets b.excludedServices and out.
+func (b *budget) difference(out map[tracker.Name]struct{}) (names []tracker.Name) {
+	for _, pair := range [][2]map[tracker.Name]struct{}{{b.excludedServices, out}, {out, b.excludedServices}} {
 		for name := range pair[0] {
 			if _, both := pair[1][name]; !both {
 				names = append(names, name)
@@ -151,7 +151,7 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	// If the Service causes a panic, Planner.service refuses it.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
-			p.opts.Budget.Address*p.addresses(svc.Spec)}
+			p.opts.Budget.Address*p.countAddresses(svc.Spec)}
 		for _, list := range p.index(svc) {
 			for _, c := range list {
 				out.bytes += p.opts.Budget.Endpoint * int64(len(c.slice.Endpoints))
@@ -162,8 +162,8 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	return out
 }
 
-// addresses returns the number of addresses plus the number of source ranges, summed over all ports of a Service.
-func (p *Planner) addresses(s *source.Service) (n int64) {
+// countAddresses returns the number of addresses plus the number of source ranges, summed over all ports of a Service.
+func (p *Planner) countAddresses(s *source.Service) (n int64) {
 	ranges := [...]int64{plan.IPv4: 0, plan.IPv6: 0}
 	for _, r := range s.SourceRanges {
 		ranges[plan.FamilyOf(r.Addr())]++
@@ -183,16 +183,16 @@ func (p *Planner) addresses(s *source.Service) (n int64) {
 	return n
 }
 
-// tooBig returns the reason why the Service is too large, or "" if the Planner serves it.
-func (p *Planner) tooBig(name tracker.Name) string {
+// sizeRefusal returns the reason why the Service is too large, or "" if the Planner serves it.
+func (p *Planner) sizeRefusal(name tracker.Name) string {
 	const what = "the combinations of its endpoints, addresses and ports need %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
-	case !p.budget.leavesOut(name):
+	case !p.budget.excludes(name):
 		return ""
-	case bytes > p.budget.largest:
+	case bytes > p.budget.serviceLimit:
 		return fmt.Sprintf(what+"more than the limit of %s for one Service: Edgeway does not serve the "+
 			"Service",
-			megabytes(bytes), megabytes(p.budget.largest))
+			megabytes(bytes), megabytes(p.budget.serviceLimit))
 	default:
 		return fmt.Sprintf(what+"and the memory limit allows %s for all Services: Edgeway does not "+
 			"serve the Service",
@@ -200,19 +200,19 @@ func (p *Planner) tooBig(name tracker.Name) string {
 	}
 }
 
-func (p *Planner) leftOut() []fault.Fault {
-	if len(p.budget.out) == 0 {
+func (p *Planner) budgetFaults() []fault.Fault {
+	if len(p.budget.excludedServices) == 0 {
 		return nil
 	}
-	names := slices.SortedFunc(maps.Keys(p.budget.out), tracker.Name.Compare)
+	names := slices.SortedFunc(maps.Keys(p.budget.excludedServices), tracker.Name.Compare)
 	labels, fix := make([]string, len(names)), ""
 	for i, n := range names {
 		labels[i] = n.Namespace + "/" + n.Name
-		if p.budget.sizes[n].bytes <= p.budget.largest {
+		if p.budget.sizes[n].bytes <= p.budget.serviceLimit {
 			fix = "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]"
 		}
 	}
-	return []fault.Fault{ofSetting("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,
+	return []fault.Fault{settingFault("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,
 		"Edgeway does not serve Services that need too much memory: %s", firstOf(labels)))}
 }
 

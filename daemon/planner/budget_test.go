@@ -22,8 +22,8 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// wide returns a function that gives a Service n ports named p0, p1 and so on.
-func wide(n int) func(*source.Service) {
+// withPorts returns a function that gives a Service n ports named p0, p1 and so on.
+func withPorts(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
 		for i := range n {
@@ -71,9 +71,9 @@ func TestBudget(t *testing.T) {
 		return func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.1.0", i)} }
 	}
 	for name, big := range map[string][]source.Object{
-		"endpoints":     {testService("big", at(1), wide(20)), wideSlice("big", 20, 0, 5)}, // 20 x (4 + 1 + 5) = 200
-		"addresses":     {testService("big", at(1), wide(20), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 5) })},
-		"source ranges": {testService("big", at(1), wide(20), ranges(2))}, // 20 x (4 + 1 + 2 x 3) = 220
+		"endpoints":     {testService("big", at(1), withPorts(20)), wideSlice("big", 20, 0, 5)}, // 20 x (4 + 1 + 5) = 200
+		"addresses":     {testService("big", at(1), withPorts(20), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 5) })},
+		"source ranges": {testService("big", at(1), withPorts(20), ranges(2))}, // 20 x (4 + 1 + 2 x 3) = 220
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere), testSlice("small", ep("10.1.0.1")))...)
@@ -92,7 +92,7 @@ func TestBudget(t *testing.T) {
 			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) }))
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
-			w.put(testService("big", at(1), wide(10)))
+			w.put(testService("big", at(1), withPorts(10)))
 			w.wantProblems()
 			if len(w.plan.Services) != 10 {
 				t.Errorf("a Service that is smaller now has %d ServicePorts", len(w.plan.Services))
@@ -206,9 +206,9 @@ func snapshotOf(objects ...source.Object) *tracker.Snapshot {
 	return snap
 }
 
-// widest returns a Service with n ports, and 5 EndpointSlices that each contain all ports.
-func widest(n int) []source.Object {
-	objects := []source.Object{testService("wide", wide(n))}
+// manyPortService returns a Service with n ports, and 5 EndpointSlices that each contain all ports.
+func manyPortService(n int) []source.Object {
+	objects := []source.Object{testService("wide", withPorts(n))}
 	for i := range 5 {
 		objects = append(objects, wideSlice("wide", n, i, 1))
 	}
@@ -216,8 +216,8 @@ func widest(n int) []source.Object {
 }
 
 func TestPlanningIsLinearInPorts(t *testing.T) {
-	few, _ := cost(snapshotOf(widest(500)...), testOptions())
-	many, _ := cost(snapshotOf(widest(5000)...), testOptions())
+	few, _ := cost(snapshotOf(manyPortService(500)...), testOptions())
+	many, _ := cost(snapshotOf(manyPortService(5000)...), testOptions())
 	if many > 40*max(few, time.Millisecond) {
 		t.Errorf("500 ports take %v, 5,000 take %v", few, many)
 	}
@@ -228,14 +228,14 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
-	endpoints := []source.Object{testService("svc", wide(2000))}
+	endpoints := []source.Object{testService("svc", withPorts(2000))}
 	for i := range 10 {
 		endpoints = append(endpoints, wideSlice("svc", 2000, 1000*i, 1000))
 	}
 	for name, objects := range map[string][]source.Object{
 		"endpoints": endpoints,
-		"frontends": {testService("svc", wide(2000), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 2000) })},
-		"source ranges": {testService("svc", wide(2000), func(s *source.Service) {
+		"frontends": {testService("svc", withPorts(2000), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 2000) })},
+		"source ranges": {testService("svc", withPorts(2000), func(s *source.Service) {
 			s.LoadBalancerIPs = addresses("198.51.0.0", 2)
 			for _, a := range addresses("203.0.0.0", 2000) {
 				s.SourceRanges = append(s.SourceRanges, netip.PrefixFrom(a, 32))
@@ -257,7 +257,7 @@ func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 func BenchmarkPlanManyPorts(b *testing.B) {
 	for _, n := range []int{1000, 5000, 20000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			snap := snapshotOf(widest(n)...)
+			snap := snapshotOf(manyPortService(n)...)
 			b.ReportAllocs()
 			for b.Loop() {
 				New(testOptions()).Plan(snap, testHost(), nil)
@@ -273,7 +273,7 @@ func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 		opts := testOptions()
 		opts.Budget = b
 		for endpoints, served := range map[int]bool{1690: true, 1710: false} {
-			w := newWorld(t, opts, testService("svc", wide(100)), wideSlice("svc", 100, 0, endpoints))
+			w := newWorld(t, opts, testService("svc", withPorts(100)), wideSlice("svc", 100, 0, endpoints))
 			if got := len(w.plan.Services) == 100; got != served {
 				t.Errorf("%+v: 100 x %d endpoints are served: %v (%v)", b, endpoints, got, w.problems)
 			}
@@ -292,7 +292,7 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 			sink := tr.Sink("kube")
 			for i := range 10_000 {
 				name := fmt.Sprint("s", i)
-				sink.Upsert(testService(name, wide(1), func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.0.0", i)} }))
+				sink.Upsert(testService(name, withPorts(1), func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.0.0", i)} }))
 				sink.Upsert(wideSlice(name, 1, 0, 110))
 			}
 			sink.Synced()

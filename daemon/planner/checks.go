@@ -23,15 +23,16 @@ type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
 	// server.
 	Manifests, API bool
-	// Dead returns the endpoints that do not respond. Each call to Plan calls DeadEndpoints. DeadEndpoints may be nil.
-	Dead func() *endpointcheck.Dead
+	// DeadEndpoints returns the endpoints that do not respond. Each call to Plan calls DeadEndpoints. DeadEndpoints may
+	// be nil.
+	DeadEndpoints func() *endpointcheck.DeadEndpoints
 }
 
-func (c *Checks) dead() *endpointcheck.Dead {
-	if c.Dead == nil {
+func (c *Checks) dead() *endpointcheck.DeadEndpoints {
+	if c.DeadEndpoints == nil {
 		return nil
 	}
-	return c.Dead()
+	return c.DeadEndpoints()
 }
 
 func (c *Checks) include(s *source.EndpointSlice) bool {
@@ -41,8 +42,8 @@ func (c *Checks) include(s *source.EndpointSlice) bool {
 	return c.API
 }
 
-// Out describes each dead endpoint of a ServicePort: why it is dead, and whether the plan still uses it.
-func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
+// DescribeDead describes each dead endpoint of a ServicePort: why it is dead, and whether the plan still uses it.
+func (c *Checks) DescribeDead(svc *tracker.Service, sp *plan.ServicePort) (out []string) {
 	dead := c.dead()
 	if dead.Len() == 0 {
 		return nil
@@ -72,7 +73,7 @@ func (c *Checks) Out(svc *tracker.Service, sp *plan.ServicePort) (out []string) 
 }
 
 // reason returns the fault of a dead endpoint and the time when it started, or "" if the endpoint responds.
-func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.Dead) string {
+func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.DeadEndpoints) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
 			return ""
@@ -80,7 +81,7 @@ func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, 
 		f := dead.Faults[at]
 		return fmt.Sprintf("since %s: %s", f.Since.Format(time.RFC3339), f.Message)
 	}
-	if gone(s, at.Addr(), dead, func(netip.AddrPort) bool { return true }) {
+	if allPortsDead(s, at.Addr(), dead, func(netip.AddrPort) bool { return true }) {
 		return "at any of its TCP ports"
 	}
 	return ""
@@ -95,8 +96,8 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// gone reports whether a slice has checked TCP ports and all of them are dead at the address.
-func gone(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.Dead, checked func(netip.AddrPort) bool) bool {
+// allPortsDead reports whether a slice has checked TCP ports and all of them are dead at the address.
+func allPortsDead(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
 		at := netip.AddrPortFrom(a, port.Port)
@@ -144,15 +145,15 @@ func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protoco
 	case protocol == plan.TCP:
 		return p.dead.Has(netip.AddrPortFrom(e.Addr, c.port))
 	}
-	return p.isGone(c.slice, e)
+	return p.isUnresponsive(c.slice, e)
 }
 
-// isGone reports whether none of the endpoint's checked TCP ports responds.
-func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
+// isUnresponsive reports whether none of the endpoint's checked TCP ports responds.
+func (p *Planner) isUnresponsive(s *source.EndpointSlice, e *source.Endpoint) bool {
 	if p.dead.Len() == 0 || !p.opts.Checks.include(s) {
 		return false
 	}
-	return gone(s, e.Addr, p.dead, func(at netip.AddrPort) bool { return hasAddrPort(p.checked, at) })
+	return allPortsDead(s, e.Addr, p.dead, func(at netip.AddrPort) bool { return hasAddrPort(p.checked, at) })
 }
 
 // checkIndex maps checked endpoints to Services. When an endpoint dies, the Planner replans only the Services that use
@@ -160,16 +161,16 @@ func (p *Planner) isGone(s *source.EndpointSlice, e *source.Endpoint) bool {
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// touched holds the endpoints that gained or lost a Service since the last call to take. The value reports whether
-	// the endpoint had a Service before the change.
-	touched map[netip.AddrPort]bool
-	all     bool
+	// changedEndpoints holds the endpoints that gained or lost a Service since the last call to take. The value reports
+	// whether the endpoint had a Service before the change.
+	changedEndpoints map[netip.AddrPort]bool
+	all              bool
 }
 
 func newCheckIndex() checkIndex {
 	return checkIndex{
 		services: map[netip.AddrPort][]tracker.Name{}, targets: map[tracker.Name][]netip.AddrPort{},
-		touched: map[netip.AddrPort]bool{}, all: true,
+		changedEndpoints: map[netip.AddrPort]bool{}, all: true,
 	}
 }
 
@@ -212,15 +213,15 @@ func hasAddrPort(sorted []netip.AddrPort, at netip.AddrPort) bool {
 }
 
 func (x *checkIndex) touch(at netip.AddrPort) {
-	if _, known := x.touched[at]; !known {
+	if _, known := x.changedEndpoints[at]; !known {
 		_, had := x.services[at]
-		x.touched[at] = had
+		x.changedEndpoints[at] = had
 	}
 }
 
 func (x *checkIndex) take() endpointcheck.Targets {
 	out := endpointcheck.Targets{All: x.all}
-	for at, had := range x.touched {
+	for at, had := range x.changedEndpoints {
 		switch _, has := x.services[at]; {
 		case has && !had:
 			out.Add = append(out.Add, at)
@@ -228,7 +229,7 @@ func (x *checkIndex) take() endpointcheck.Targets {
 			out.Drop = append(out.Drop, at)
 		}
 	}
-	x.touched, x.all = map[netip.AddrPort]bool{}, false
+	x.changedEndpoints, x.all = map[netip.AddrPort]bool{}, false
 	return out
 }
 

@@ -20,35 +20,35 @@ func ports(list ...string) (out []netip.AddrPort) {
 	return out
 }
 
-func deadSet(list ...netip.AddrPort) *endpointcheck.Dead {
-	d := &endpointcheck.Dead{Faults: map[netip.AddrPort]fault.Fault{}}
+func deadSet(list ...netip.AddrPort) *endpointcheck.DeadEndpoints {
+	d := &endpointcheck.DeadEndpoints{Faults: map[netip.AddrPort]fault.Fault{}}
 	for _, at := range list {
 		d.Faults[at] = fault.Fault{Since: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), Message: "connection refused"}
 	}
 	return d
 }
 
-// checkedWorld is a test fixture in which Edgeway checks all endpoints. Initially, all endpoints respond.
-type checkedWorld struct {
+// checkedFixture is a test fixture in which Edgeway checks all endpoints. Initially, all endpoints respond.
+type checkedFixture struct {
 	*world
-	dead *endpointcheck.Dead
+	dead *endpointcheck.DeadEndpoints
 }
 
-func newCheckedWorld(t *testing.T, opts Options, objects ...source.Object) *checkedWorld {
-	w := &checkedWorld{}
-	opts.Checks = Checks{Manifests: true, API: true, Dead: func() *endpointcheck.Dead { return w.dead }}
+func newCheckedFixture(t *testing.T, opts Options, objects ...source.Object) *checkedFixture {
+	w := &checkedFixture{}
+	opts.Checks = Checks{Manifests: true, API: true, DeadEndpoints: func() *endpointcheck.DeadEndpoints { return w.dead }}
 	w.world = newWorld(t, opts, objects...)
 	return w
 }
 
-// die marks the listed endpoints as dead and all others as alive, and computes a plan.
-func (w *checkedWorld) die(list ...string) {
+// markDead marks the listed endpoints as dead and all others as alive, and computes a plan.
+func (w *checkedFixture) markDead(list ...string) {
 	w.Helper()
 	w.dead = deadSet(ports(list...)...)
 	w.replan()
 }
 
-func (w *checkedWorld) wantServing(want ...string) {
+func (w *checkedFixture) wantServing(want ...string) {
 	w.Helper()
 	var got []netip.AddrPort
 	for _, e := range w.find("svc", plan.IPv4).Serving {
@@ -60,23 +60,23 @@ func (w *checkedWorld) wantServing(want ...string) {
 }
 
 func TestDeadEndpointLeavesPoolAndReturns(t *testing.T) {
-	w := newCheckedWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
+	w := newCheckedFixture(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
 	before := w.find("svc", plan.IPv4)
-	w.die("10.2.0.1:8080")
+	w.markDead("10.2.0.1:8080")
 	wantAddrs(t, "pool", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
 	w.wantServing("10.2.0.2:8080", "10.2.0.3:8080")
-	w.die("10.2.0.1:8081") // another port of the same address
+	w.markDead("10.2.0.1:8081") // another port of the same address
 	if after := w.find("svc", plan.IPv4); after.Digest != before.Digest {
 		t.Errorf("back again: %+v, want %+v", after, before)
 	}
 }
 
 func TestLastEndpointStaysInPool(t *testing.T) {
-	w := newCheckedWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
-	w.die("10.2.0.1:8080", "10.2.0.2:8080")
+	w := newCheckedFixture(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
+	w.markDead("10.2.0.1:8080", "10.2.0.2:8080")
 	wantAddrs(t, "all dead", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1", "10.2.0.2")
 	w.wantServing("10.2.0.1:8080", "10.2.0.2:8080", "10.2.0.3:8080")
-	w.die("10.2.0.1:8080")
+	w.markDead("10.2.0.1:8080")
 	wantAddrs(t, "one is back", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
 	w.put(testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2", "unready")))
 	wantAddrs(t, "the one that was back is not ready", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1")
@@ -85,10 +85,10 @@ func TestLastEndpointStaysInPool(t *testing.T) {
 func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 	opts := testOptions()
 	opts.Node.Zone = "z1"
-	w := newCheckedWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
-	w.die("10.2.0.1:8080")
+	w := newCheckedFixture(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
+	w.markDead("10.2.0.1:8080")
 	wantAddrs(t, "one of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.3")
-	w.die("10.2.0.1:8080", "10.2.0.3:8080")
+	w.markDead("10.2.0.1:8080", "10.2.0.3:8080")
 	wantAddrs(t, "none of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
 }
 
@@ -96,7 +96,7 @@ func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 // The health check reports no local endpoint to load balancers, unless the endpoints on all hosts are dead.
 func TestDeadLocalEndpoints(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
-	w := newCheckedWorld(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
+	w := newCheckedFixture(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
 	for _, c := range []struct {
 		dead, cluster, local, serving []string
 		ready                         int
@@ -118,7 +118,7 @@ func TestDeadLocalEndpoints(t *testing.T) {
 			2,
 		},
 	} {
-		w.die(c.dead...)
+		w.markDead(c.dead...)
 		sp := w.find("svc", plan.IPv4)
 		wantAddrs(t, "cluster pool", sp.Pools[plan.ClusterPool], c.cluster...)
 		wantAddrs(t, "local pool", sp.Pools[plan.LocalPool], c.local...)
@@ -128,7 +128,7 @@ func TestDeadLocalEndpoints(t *testing.T) {
 		}
 	}
 	w.put(testService("svc")) // no frontend uses the local pool
-	w.die("10.1.0.1:8080", "10.1.0.2:8080")
+	w.markDead("10.1.0.1:8080", "10.1.0.2:8080")
 	w.wantServing("10.2.0.1:8080")
 }
 
@@ -148,15 +148,15 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 
 // A UDP endpoint counts as dead if all of its TCP ports are dead, because Edgeway cannot check a UDP port.
 func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
-	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
+	w := newCheckedFixture(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
 		return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}, plan.IPv4).Pools[plan.ClusterPool]
 	}
-	w.die("10.2.0.1:9153")
+	w.markDead("10.2.0.1:9153")
 	wantAddrs(t, "metrics", pool("metrics", plan.TCP), "10.2.0.2")
 	wantAddrs(t, "dns over TCP", pool("dns-tcp", plan.TCP), "10.2.0.1", "10.2.0.2")
 	wantAddrs(t, "dns", pool("dns", plan.UDP), "10.2.0.1", "10.2.0.2")
-	w.die("10.2.0.1:9153", "10.2.0.1:53")
+	w.markDead("10.2.0.1:9153", "10.2.0.1:53")
 	wantAddrs(t, "dns over TCP", pool("dns-tcp", plan.TCP), "10.2.0.2")
 	wantAddrs(t, "dns", pool("dns", plan.UDP), "10.2.0.2")
 	w.put(testService("svc", dns, func(s *source.Service) { s.Ports = s.Ports[:1] }))
@@ -170,7 +170,7 @@ func TestChecksFollowSourceSettings(t *testing.T) {
 	dead := deadSet(ports("10.2.0.1:8080")...)
 	for _, c := range []struct{ manifests, api bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		opts := testOptions()
-		opts.Checks = Checks{Manifests: c.manifests, API: c.api, Dead: func() *endpointcheck.Dead { return dead }}
+		opts.Checks = Checks{Manifests: c.manifests, API: c.api, DeadEndpoints: func() *endpointcheck.DeadEndpoints { return dead }}
 		w := newWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.3")), other, manifest)
 		fromFile, fromAPI := []string{"10.2.0.1", "10.2.0.2"}, []string{"10.2.0.1", "10.2.0.3"}
 		if c.manifests {
@@ -184,9 +184,9 @@ func TestChecksFollowSourceSettings(t *testing.T) {
 	}
 }
 
-func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.AddrPort) {
+func (w *checkedFixture) wantTargets(what string, all bool, add, drop []netip.AddrPort) {
 	w.Helper()
-	got := w.Checked()
+	got := w.CheckChanges()
 	slices.SortFunc(got.Add, netip.AddrPort.Compare)
 	slices.SortFunc(got.Drop, netip.AddrPort.Compare)
 	if got.All != all || !slices.Equal(got.Add, add) || !slices.Equal(got.Drop, drop) {
@@ -197,12 +197,12 @@ func (w *checkedWorld) wantTargets(what string, all bool, add, drop []netip.Addr
 // The first call to CheckChanges returns each endpoint of a TCP port once. Later calls return only the changes.
 func TestCheckedTargets(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
-	w := newCheckedWorld(t, testOptions(), testService("svc"), second,
+	w := newCheckedFixture(t, testOptions(), testService("svc"), second,
 		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "unready"), ep("10.2.0.4", "stopping")), testSlice("second", ep("10.2.0.2")))
 	w.wantTargets("at first", true, ports("10.2.0.1:8080", "10.2.0.2:8080"), nil)
 	w.replan()
 	w.wantTargets("no change", false, nil, nil)
-	w.die("10.2.0.1:8080")
+	w.markDead("10.2.0.1:8080")
 	w.wantTargets("a dead one is checked on", false, nil, nil)
 	w.put(testSlice("svc", ep("10.2.0.3")))
 	w.wantTargets("another Service has one of them", false, ports("10.2.0.3:8080"), ports("10.2.0.1:8080"))
@@ -228,26 +228,26 @@ func TestCheckedTargetsAreInPlan(t *testing.T) {
 	all = append(all, with("svc", ips("10.96.0.10"), "10.2.0.1")...)
 	all = append(all, with("usurper", ips("10.96.0.10"), "10.2.0.2")...)
 	all = append(all, with("headless", nil, "10.2.0.3")...)
-	w := newCheckedWorld(t, opts, append(all, testSlice("nobody", ep("10.2.0.4")))...)
+	w := newCheckedFixture(t, opts, append(all, testSlice("nobody", ep("10.2.0.4")))...)
 	w.wantTargets("of all", true, ports("10.2.0.1:8080"), nil)
 }
 
 func TestOutReasons(t *testing.T) {
-	w := newCheckedWorld(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
+	w := newCheckedFixture(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
 	out := func(port string, protocol plan.Protocol) []string {
 		snap := w.snap
 		name := plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}
-		return w.opts.Checks.Out(snap.Services[0], w.plan.Find(name, plan.IPv4))
+		return w.opts.Checks.DescribeDead(snap.Services[0], w.plan.Find(name, plan.IPv4))
 	}
 	const refused = ":53 does not answer since 2026-01-01T00:00:00Z: connection refused"
-	w.die("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.3:53")
+	w.markDead("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.3:53")
 	if got := out("dns-tcp", plan.TCP); !slices.Equal(got, []string{"10.2.0.1" + refused}) {
 		t.Errorf("TCP: %q", got)
 	}
 	if got := out("dns", plan.UDP); !slices.Equal(got, []string{"10.2.0.1:53 does not answer at any of its TCP ports"}) {
 		t.Errorf("UDP: %q", got)
 	}
-	w.die("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.2:53", "10.2.0.2:9153")
+	w.markDead("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.2:53", "10.2.0.2:9153")
 	for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP} {
 		port := map[plan.Protocol]string{plan.TCP: "dns-tcp", plan.UDP: "dns"}[protocol]
 		got := out(port, protocol)

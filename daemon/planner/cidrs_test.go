@@ -108,7 +108,7 @@ func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 				t.Errorf("Service CIDRs %v, want %q", got, c.drop)
 			}
 			w.wantFrontends("svc", "ClusterIP 10.96.0.10:80") // Edgeway refuses external IPs in configured ranges
-			w.problems = slices.DeleteFunc(w.problems, func(p fault.Fault) bool { return p.ID == source.ObjectFault })
+			w.problems = slices.DeleteFunc(w.problems, func(p fault.Fault) bool { return p.ID == source.ObjectFaultID })
 			if c.id == "" && len(w.problems) == 0 {
 				return
 			}

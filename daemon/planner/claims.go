@@ -20,12 +20,13 @@ import (
 type vip struct {
 	addr netip.Addr
 	kind plan.FrontendKind
-	// ofHost reports whether addr is an external IP or a load-balancer address that is also an address of this host.
-	ofHost bool
+	// isHostAddr reports whether addr is an external IP or a load-balancer address that is also an address of this
+	// host.
+	isHostAddr bool
 }
 
-// fields maps each kind of address to the Service field that lists it.
-var fields = [...]string{
+// addrFields maps each kind of address to the Service field that lists it.
+var addrFields = [...]string{
 	plan.ClusterIP:      "spec.clusterIPs",
 	plan.ExternalIP:     "spec.externalIPs",
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
@@ -42,13 +43,13 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 				continue
 			}
 			if why := cmp.Or(p.apiServerRefusal(s, a), p.refusal(s, kind, a)); why != "" {
-				found.Addf(fields[kind], "%s %s", a, why)
+				found.Addf(addrFields[kind], "%s %s", a, why)
 				continue
 			}
 			ofHost := hasAddr(p.env.hostAddrs, a)
-			if f := p.fence(kind); kind != plan.ClusterIP && !s.Manifest && !f.allows(a, ofHost) {
-				if found.Room() {
-					found.Add(f.refusal(s.Key(), fields[kind], a, ofHost))
+			if f := p.allowlist(kind); kind != plan.ClusterIP && !s.Manifest && !f.allows(a, ofHost) {
+				if found.HasRoom() {
+					found.Add(f.refusal(s.Key(), addrFields[kind], a, ofHost))
 				}
 				continue
 			}
@@ -92,28 +93,28 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 // RefusedAddressID is the ID of the fault for an address that the configuration does not allow.
 const RefusedAddressID = "refused-address"
 
-// fence is a configuration key that lists the addresses that Services from the API server can have. A Service's author
-// sets its external IPs, and a controller sets its load-balancer addresses. A Service at an address of this host would
-// intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests need
-// no permission, because only root can write them.
-type fence struct {
+// allowlist is a configuration key that lists the addresses that Services from the API server can have. A Service's
+// author sets its external IPs, and a controller sets its load-balancer addresses. A Service at an address of this host
+// would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests
+// need no permission, because only root can write them.
+type allowlist struct {
 	key string
 	config.HostRanges
 }
 
-func (p *Planner) fence(kind plan.FrontendKind) fence {
+func (p *Planner) allowlist(kind plan.FrontendKind) allowlist {
 	if kind == plan.LoadBalancerIP {
-		return fence{"proxy.allow_load_balancer_ips", p.opts.Proxy.AllowLoadBalancers}
+		return allowlist{"proxy.allow_load_balancer_ips", p.opts.Proxy.AllowLoadBalancers}
 	}
-	return fence{"proxy.allow_external_ips", p.opts.Proxy.AllowExternalIPs}
+	return allowlist{"proxy.allow_external_ips", p.opts.Proxy.AllowExternalIPs}
 }
 
-func (f fence) allows(a netip.Addr, ofHost bool) bool {
+func (f allowlist) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.Host || !ofHost && contains(f.Prefixes, a)
 }
 
 // refusal returns a Notice about an address that the key does not allow. The Notice's fix allows the address.
-func (f fence) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
+func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
 	for _, r := range f.Prefixes {
 		items = append(items, strconv.Quote(r.String()))
@@ -144,67 +145,67 @@ func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
-// reachable reports whether the Service has a ClusterIP in a family that Edgeway serves. A Service that is not
+// isReachable reports whether the Service has a ClusterIP in a family that Edgeway serves. A Service that is not
 // reachable needs no NodePort.
-func (p *Planner) reachable(s *source.Service) bool {
+func (p *Planner) isReachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
 
-func (p *Planner) claims(s *source.Service, f func(claim, bid)) {
-	p.claimed = p.claimed[:0]
+func (p *Planner) eachRequest(s *source.Service, f func(exclusivePort, request)) {
+	p.requestBuffer = p.requestBuffer[:0]
 	// If the Service causes a panic, Planner.service refuses it.
 	_ = contain.Call(func() error {
-		if p.opts.beforeClaims != nil {
-			p.opts.beforeClaims(s)
+		if p.opts.beforeRequests != nil {
+			p.opts.beforeRequests(s)
 		}
-		p.eachClaim(s, func(c claim, b bid) { p.claimed = append(p.claimed, claimed{c, b}) })
+		p.visitRequests(s, func(c exclusivePort, b request) { p.requestBuffer = append(p.requestBuffer, portRequest{c, b}) })
 		return nil
 	})
-	for _, c := range p.claimed {
-		f(c.claim, c.bid)
+	for _, c := range p.requestBuffer {
+		f(c.exclusivePort, c.request)
 	}
 }
 
-type claimed struct {
-	claim
-	bid
+type portRequest struct {
+	exclusivePort
+	request
 }
 
-func (p *Planner) eachClaim(s *source.Service, f func(claim, bid)) {
-	if p.budget.leavesOut(nameOf(s)) {
+func (p *Planner) visitRequests(s *source.Service, f func(exclusivePort, request)) {
+	if p.budget.excludes(nameOf(s)) {
 		return
 	}
-	vips, reachable := p.vips(s, nil), p.reachable(s)
+	vips, reachable := p.vips(s, nil), p.isReachable(s)
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		for _, v := range vips {
-			if p.hostPort(v, port.Protocol, port.Port) == "" {
-				f(claim{v.addr, port.Protocol, port.Port}, bid{s, v.kind})
+			if p.vipPortRefusal(v, port.Protocol, port.Port) == "" {
+				f(exclusivePort{v.addr, port.Protocol, port.Port}, request{s, v.kind})
 			}
 		}
-		if port.NodePort != 0 && reachable && p.portRefusal(s, nodePortClaim(port)) == "" {
-			f(nodePortClaim(port), bid{s, plan.NodePort})
+		if port.NodePort != 0 && reachable && p.portRefusal(s, nodePortOf(port)) == "" {
+			f(nodePortOf(port), request{s, plan.NodePort})
 		}
 	}
-	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
-		f(c, bid{s, plan.NodePort})
+	if c, ok := healthCheckPort(s); ok && p.portRefusal(s, c) == "" {
+		f(c, request{s, plan.NodePort})
 	}
 }
 
-func nodePortClaim(port *source.ServicePort) claim {
-	return claim{protocol: port.Protocol, port: port.NodePort}
+func nodePortOf(port *source.ServicePort) exclusivePort {
+	return exclusivePort{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckClaim returns the exclusivePort for the healthCheckNodePort. ok is false if the Service has no health
+// healthCheckPort returns the exclusivePort for the healthCheckNodePort. ok is false if the Service has no health
 // check port, or if it also uses the port as a NodePort.
-func healthCheckClaim(s *source.Service) (c claim, ok bool) {
-	c = claim{protocol: plan.TCP, port: s.HealthCheckNodePort}
-	own := func(p source.ServicePort) bool { return nodePortClaim(&p) == c }
+func healthCheckPort(s *source.Service) (c exclusivePort, ok bool) {
+	c = exclusivePort{protocol: plan.TCP, port: s.HealthCheckNodePort}
+	own := func(p source.ServicePort) bool { return nodePortOf(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owned reports whether the Service owns the port c, and adds a fault with the reason to found if it does not.
-func (p *Planner) owned(s *source.Service, c claim, field string, found *source.Faults) bool {
+// owns reports whether the Service owns the port c, and adds a fault with the reason to found if it does not.
+func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
 			found.Addf(field, "%s", why)
@@ -218,11 +219,11 @@ func (p *Planner) owned(s *source.Service, c claim, field string, found *source.
 	return owner == s
 }
 
-// hostPort returns the reason why no Service can have a port at the address, or "" if there is none. At an address of
-// this host, a frontend takes precedence over a listening program: a load balancer that checks the health of this host
-// would receive an endpoint's response.
-func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
-	if !v.ofHost || protocol != plan.TCP {
+// vipPortRefusal returns the reason why no Service can have a port at the address, or "" if there is none. At an
+// address of this host, a frontend takes precedence over a listening program: a load balancer that checks the health of
+// this host would receive an endpoint's response.
+func (p *Planner) vipPortRefusal(v vip, protocol plan.Protocol, port uint16) string {
+	if !v.isHostAddr || protocol != plan.TCP {
 		return ""
 	}
 	const at = "%s is an address of this host, where port %d is "
@@ -242,8 +243,9 @@ func (p *Planner) hostPort(v vip, protocol plan.Protocol, port uint16) string {
 type healthPorts struct {
 	// ports maps each health check port to the number of Services that use it.
 	ports map[uint16]int
-	// atHost holds the Services with an external IP or a load-balancer address that is an address of this host.
-	atHost map[tracker.Name]struct{}
+	// hostAddrServices holds the Services with an external IP or a load-balancer address that is an address of this
+	// host.
+	hostAddrServices map[tracker.Name]struct{}
 }
 
 func newHealthPorts() healthPorts {
@@ -252,40 +254,40 @@ func newHealthPorts() healthPorts {
 
 // countPorts records the host ports that a Service requests, or deletes the record if by is -1.
 func (p *Planner) countPorts(s *source.Service, by int) {
-	if port := p.healthPort(s); port != 0 {
+	if port := p.allowedHealthCheckPort(s); port != 0 {
 		add(p.health.ports, port, by)
 	}
-	p.countOutside(s, by)
+	p.countOutOfRange(s, by)
 	ofHost := func(vips []netip.Addr) bool {
 		return slices.ContainsFunc(vips, func(a netip.Addr) bool { return hasAddr(p.env.hostAddrs, a) })
 	}
 	if by < 0 {
-		delete(p.health.atHost, nameOf(s))
+		delete(p.health.hostAddrServices, nameOf(s))
 	} else if ofHost(s.ExternalIPs) || ofHost(s.LoadBalancerIPs) {
-		p.health.atHost[nameOf(s)] = struct{}{}
+		p.health.hostAddrServices[nameOf(s)] = struct{}{}
 	}
 }
 
-func (p *Planner) healthPort(s *source.Service) uint16 {
-	if c, ok := healthCheckClaim(s); ok && p.portRefusal(s, c) == "" {
+func (p *Planner) allowedHealthCheckPort(s *source.Service) uint16 {
+	if c, ok := healthCheckPort(s); ok && p.portRefusal(s, c) == "" {
 		return c.port
 	}
 	return 0
 }
 
-// besideHealthPorts returns the Services that lose or gain a port at an address of this host because the changed
+// healthPortConflicts returns the Services that lose or gain a port at an address of this host because the changed
 // Services add or remove a health check port.
-func (p *Planner) besideHealthPorts() (names []tracker.Name) {
-	if len(p.health.atHost) == 0 {
+func (p *Planner) healthPortConflicts() (names []tracker.Name) {
+	if len(p.health.hostAddrServices) == 0 {
 		return nil
 	}
 	change := map[uint16]int{}
 	for _, name := range p.snap.Changed {
 		if old := p.specBefore(name); old != nil {
-			change[p.healthPort(old)]--
+			change[p.allowedHealthCheckPort(old)]--
 		}
 		if fresh := p.spec(name); fresh != nil {
-			change[p.healthPort(fresh)]++
+			change[p.allowedHealthCheckPort(fresh)]++
 		}
 	}
 	delete(change, 0)
@@ -293,7 +295,7 @@ func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 		count := p.health.ports[port.Port]
 		return (count > 0) != (count+change[port.Port] > 0)
 	}
-	for name := range p.health.atHost {
+	for name := range p.health.hostAddrServices {
 		s := p.spec(name)
 		if s != nil && s == p.specBefore(name) && slices.ContainsFunc(s.Ports, toggles) {
 			names = append(names, name)
@@ -305,5 +307,5 @@ func (p *Planner) besideHealthPorts() (names []tracker.Name) {
 // leadsTo reports whether a is in the sorted list, or whether NAT64 translates it to an address in the list. With
 // 464XLAT, this host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
-	return hasAddr(sorted, a) || hasAddr(sorted, source.Translated(a))
+	return hasAddr(sorted, a) || hasAddr(sorted, source.TranslateNAT64(a))
 }

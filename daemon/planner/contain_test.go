@@ -11,14 +11,14 @@ import (
 func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 	for name, tune := range map[string]func(*Options){
 		"plan": func(o *Options) {
-			o.Before = func(key source.Key) {
+			o.BeforeService = func(key source.Key) {
 				if key.Name == "bad" {
 					panic("on purpose")
 				}
 			}
 		},
 		"claims": func(o *Options) {
-			o.beforeClaims = func(s *source.Service) {
+			o.beforeRequests = func(s *source.Service) {
 				if s.Name == "bad" {
 					panic("on purpose")
 				}

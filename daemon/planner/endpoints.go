@@ -21,12 +21,12 @@ type endpoint struct {
 	weight uint16
 }
 
-func (e *endpoint) alive() bool { return e.Ready && !e.dead }
+func (e *endpoint) isAlive() bool { return e.Ready && !e.dead }
 
-// ready reports whether a pool may contain the endpoint if no endpoint is alive.
-func (e *endpoint) ready() bool { return e.Ready }
+// isReady reports whether a pool may contain the endpoint if no endpoint is alive.
+func (e *endpoint) isReady() bool { return e.Ready }
 
-func (e *endpoint) draining() bool { return e.Serving && e.Terminating }
+func (e *endpoint) isDraining() bool { return e.Serving && e.Terminating }
 
 // admit returns the Service without the endpoints that the configuration or the host forbids, and reports each
 // forbidden endpoint as a fault.
@@ -56,7 +56,7 @@ func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Ser
 
 // endpointRefusal returns the reason why no Service may have an endpoint at the address, or "" if there is none.
 func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string {
-	a = source.Translated(a)
+	a = source.TranslateNAT64(a)
 	switch {
 	case hasAddr(p.env.broadcasts, a):
 		return "is the broadcast or network address of a network of this host"
@@ -172,22 +172,22 @@ type pools struct {
 // cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
-	usable := (*endpoint).ready
-	if slices.ContainsFunc(endpoints, func(ep endpoint) bool { return ep.alive() }) {
-		usable = (*endpoint).alive
+	usable := (*endpoint).isReady
+	if slices.ContainsFunc(endpoints, func(ep endpoint) bool { return ep.isAlive() }) {
+		usable = (*endpoint).isAlive
 	}
-	near := e.topology(endpoints, usable)
+	near := e.topologyFilter(endpoints, usable)
 	out.cluster = collect(endpoints, func(ep *endpoint) bool { return usable(ep) && near(ep) })
 	if out.cluster == nil {
-		out.cluster = collect(endpoints, (*endpoint).draining)
+		out.cluster = collect(endpoints, (*endpoint).isDraining)
 	}
 	out.reachable = out.cluster != nil
-	out.local = collect(endpoints, func(ep *endpoint) bool { return ep.alive() && ep.local })
+	out.local = collect(endpoints, func(ep *endpoint) bool { return ep.isAlive() && ep.local })
 	if out.local == nil {
 		out.local = collect(endpoints, func(ep *endpoint) bool { return ep.Ready && ep.local })
 	}
 	if out.local == nil {
-		out.local = collect(endpoints, func(ep *endpoint) bool { return ep.local && ep.draining() })
+		out.local = collect(endpoints, func(ep *endpoint) bool { return ep.local && ep.isDraining() })
 	}
 	return out
 }
@@ -214,12 +214,12 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 	return pool
 }
 
-// topology returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node hints
-// and at least one hint names this node, the function allows only the endpoints for this node. If node hints do not
-// apply, the same rule applies to zone hints. If no hints apply, the function allows all endpoints. A single usable
+// topologyFilter returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node
+// hints and at least one hint names this node, the function allows only the endpoints for this node. If node hints do
+// not apply, the same rule applies to zone hints. If no hints apply, the function allows all endpoints. A single usable
 // endpoint without a node or zone hint disables hints of that kind. The hints already reflect the Service's
 // spec.trafficDistribution.
-func (e *environment) topology(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
+func (e *environment) topologyFilter(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }
 	switch {
@@ -247,9 +247,9 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// serving returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp contains it.
-// If the result equals a pool, servingEndpoints returns that pool.
-func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
+// servingEndpoints returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp
+// contains it. If the result equals a pool, servingEndpoints returns that pool.
+func (p *Planner) servingEndpoints(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
 		ep := &endpoints[i]
@@ -266,10 +266,10 @@ func (p *Planner) serving(endpoints []endpoint, sp *plan.ServicePort) []plan.End
 	return slices.Clone(out)
 }
 
-// Absent returns a fault that explains why a Service port has no endpoint in a family. ok is false if the port has an
-// endpoint that is ready or still serves connections. NoEndpointFault considers only the EndpointSlices, and ignores
-// whether the planner refuses an endpoint.
-func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
+// NoEndpointFault returns a fault that explains why a Service port has no endpoint in a family. ok is false if the port
+// has an endpoint that is ready or still serves connections. NoEndpointFault considers only the EndpointSlices, and
+// ignores whether the planner refuses an endpoint.
+func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family plan.Family) (f fault.Fault, ok bool) {
 	label := fmt.Sprintf("the label kubernetes.io/service-name: %s", svc.Spec.Name)
 	var ofFamily, named []*source.EndpointSlice
 	for _, s := range svc.Slices {
@@ -300,11 +300,11 @@ func Absent(svc *tracker.Service, port plan.ServicePortName, family plan.Family)
 			"give both ports the same name and protocol",
 		), true
 	}
-	return unready(svc.Spec, named)
+	return unreadyFault(svc.Spec, named)
 }
 
-// unready explains why a port has no endpoint although the slices contain it.
-func unready(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
+// unreadyFault explains why a port has no endpoint although the slices contain it.
+func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
 		for _, e := range s.Endpoints {

@@ -18,10 +18,10 @@ import (
 // environment changes, the Planner plans every Service again. The environment therefore excludes the host's link-local
 // addresses, which change with every pod.
 type environment struct {
-	families []plan.Family
-	detect   []plan.Family // families in which Edgeway can distinguish pods from other sources
-	nodeName string
-	zone     string
+	families       []plan.Family
+	detectFamilies []plan.Family // families in which Edgeway can distinguish pods from other sources
+	nodeName       string
+	zone           string
 	// localAsCluster reports whether the local policy is "cluster" and the host has no Node object.
 	localAsCluster bool
 	// nodeAddrs holds, in sorted order, the addresses that the cluster knows the host by. In each family, the addresses
@@ -38,11 +38,11 @@ type environment struct {
 	serviceCIDRs []netip.Prefix
 	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
 	denyHost bool
-	// guessed holds the families in which Edgeway's own routes choose the source address of the host's connections to
-	// ClusterIPs before the endpoint, and thus the device, is known.
-	guessed []plan.Family
-	// portless holds the families in which "primary" selects no address although the host has an address.
-	portless []portless
+	// guessedFamilies holds the families in which Edgeway's own routes choose the source address of the host's
+	// connections to ClusterIPs before the endpoint, and thus the device, is known.
+	guessedFamilies []plan.Family
+	// portlessFamilies holds the families in which "primary" selects no address although the host has an address.
+	portlessFamilies []portlessFamily
 	// problems lists the faults in the ClusterIP ranges.
 	problems []fault.Fault
 }
@@ -50,7 +50,7 @@ type environment struct {
 func (e *environment) equal(o *environment) bool { return reflect.DeepEqual(e, o) }
 
 func (e *environment) serves(f plan.Family) bool  { return slices.Contains(e.families, f) }
-func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detect, f) }
+func (e *environment) detects(f plan.Family) bool { return slices.Contains(e.detectFamilies, f) }
 
 func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*environment, *plan.Node) {
 	node := snap.Node
@@ -69,11 +69,11 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 	}
 	env.nodeName, env.zone = cmp.Or(o.Node.Name, node.Name), cmp.Or(o.Node.Zone, node.Zone)
 	pods, interfaces := o.pods(node)
-	out := &plan.Node{Name: env.nodeName, HostAddrs: env.takeAddrs(host), PodInterfaces: interfaces}
+	out := &plan.Node{Name: env.nodeName, HostAddrs: env.setAddrs(host), PodInterfaces: interfaces}
 	services := serviceCIDRs{host: host, apiServers: snap.APIServers}
 	services.addSetting(o.Proxy.ServiceCIDRs)
 	services.addObjects(snap.ServiceCIDRs)
-	env.serviceCIDRs, env.problems = services.known, services.problems
+	env.serviceCIDRs, env.problems = services.knownRanges, services.problems
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		if !o.serves(family, out.HostAddrs) {
 			continue
@@ -88,11 +88,11 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 		if lo := loopback(family); o.allowsLoopback(family) && slices.Contains(out.HostAddrs, lo) {
 			out.LoopbackAddrs = append(out.LoopbackAddrs, lo)
 		}
-		podsOfFamily := plan.Minimal(plan.OfFamily(pods, family))
+		podsOfFamily := plan.NormalizePrefixes(plan.FilterByFamily(pods, family))
 		out.PodSources = append(out.PodSources, podsOfFamily...)
-		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.Minimal(plan.OfFamily(services.drop, family))...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.NormalizePrefixes(plan.FilterByFamily(services.dropRanges, family))...)
 		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
-			env.detect = append(env.detect, family)
+			env.detectFamilies = append(env.detectFamilies, family)
 		}
 	}
 	env.nodeAddrs = sortAddrs(env.nodeAddrs)
@@ -127,8 +127,8 @@ func (e *environment) serverPorts(snap *tracker.Snapshot) []uint16 {
 	return nil
 }
 
-// takeAddrs sets hostAddrs and realAddrs, and returns all of the host's addresses.
-func (e *environment) takeAddrs(host *nodeinfo.Host) []netip.Addr {
+// setAddrs sets hostAddrs and realAddrs, and returns all of the host's addresses.
+func (e *environment) setAddrs(host *nodeinfo.Host) []netip.Addr {
 	var all []netip.Addr
 	for _, a := range host.Addrs {
 		all = append(all, a.Addr)
@@ -235,7 +235,7 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 	}
 	chosen := func(a nodeinfo.Addr) bool { return a.Primary && plan.FamilyOf(a.Addr) == family }
 	if !slices.ContainsFunc(host.Addrs, chosen) {
-		e.guessed = append(e.guessed, family)
+		e.guessedFamilies = append(e.guessedFamilies, family)
 	}
 	return []plan.Uplink{up}
 }
@@ -260,10 +260,10 @@ func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.
 	}
 	source := slices.MinFunc(from, func(a, b nodeinfo.Addr) int {
 		byRank := cmp.Compare(rank(own, a.Addr), rank(own, b.Addr))
-		return cmp.Or(byRank, first(a.Primary, b.Primary), first(!a.Dummy, !b.Dummy))
+		return cmp.Or(byRank, compareBools(a.Primary, b.Primary), compareBools(!a.Dummy, !b.Dummy))
 	})
 	link := slices.MinFunc(by, func(a, b nodeinfo.Addr) int {
-		return cmp.Or(first(!a.Dummy, !b.Dummy), first(a.Addr == source.Addr, b.Addr == source.Addr))
+		return cmp.Or(compareBools(!a.Dummy, !b.Dummy), compareBools(a.Addr == source.Addr, b.Addr == source.Addr))
 	})
 	return plan.Uplink{Addr: source.Addr, Interface: link.Interface}, true
 }
@@ -276,8 +276,8 @@ func rank(list []netip.Addr, a netip.Addr) int {
 	return len(list)
 }
 
-// first orders true before false.
-func first(a, b bool) int {
+// compareBools orders true before false.
+func compareBools(a, b bool) int {
 	switch {
 	case a == b:
 		return 0

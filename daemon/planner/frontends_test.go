@@ -112,7 +112,7 @@ func TestSourceRanges(t *testing.T) {
 		"with host and address":   {cidrs("192.0.2.0/24", "198.51.100.0/24"), nil, cidrs("192.0.2.0/24", "198.51.100.0/24")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, testOptions(), testService("svc", everywhere, func(s *source.Service) { s.SourceRanges, s.NoSources = c.ranges, c.none }))
+			w := newWorld(t, testOptions(), testService("svc", everywhere, func(s *source.Service) { s.SourceRanges, s.BlockedFamilies = c.ranges, c.none }))
 			for _, f := range w.find("svc", plan.IPv4).Frontends {
 				want := c.want
 				if f.Kind != plan.LoadBalancerIP {

@@ -186,7 +186,7 @@ func (w *world) frontendsOf(service string) []string {
 	if sp := w.find(service, plan.IPv4); sp != nil {
 		for _, f := range sp.Frontends {
 			if f.Kind == plan.NodePort {
-				out = append(out, "NodePort "+claim{port: f.Port, protocol: plan.TCP}.String())
+				out = append(out, "NodePort "+exclusivePort{port: f.Port, protocol: plan.TCP}.String())
 			} else {
 				out = append(out, f.Kind.String()+" "+netip.AddrPortFrom(f.Addr, f.Port).String())
 			}

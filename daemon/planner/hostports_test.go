@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// onHost sets a Service's load-balancer address to an address of the host, and its ports to the given TCP ports.
-func onHost(ports ...uint16) func(*source.Service) {
+// useHostAddr sets a Service's load-balancer address to an address of the host, and its ports to the given TCP ports.
+func useHostAddr(ports ...uint16) func(*source.Service) {
 	return func(s *source.Service) {
 		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
 		for _, port := range ports {
@@ -21,7 +21,7 @@ func onHost(ports ...uint16) func(*source.Service) {
 func TestManifestServicesMayHaveHostAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes, opts.Proxy.AllowLoadBalancers.Prefixes = nil, nil
-	svc := testService("svc", onHost(80), func(s *source.Service) { s.ExternalIPs = ips("198.51.100.1", hostIP6) })
+	svc := testService("svc", useHostAddr(80), func(s *source.Service) { s.ExternalIPs = ips("198.51.100.1", hostIP6) })
 	w := newWorld(t, opts, svc)
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
 	ours := *svc
@@ -39,25 +39,25 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}
 	for _, manifest := range []bool{false, true} {
 		w := newWorld(t, opts, apiServer("127.0.0.1"), testService("svc", func(s *source.Service) {
-			onHost(10256)(s)
+			useHostAddr(10256)(s)
 			s.Manifest = manifest
 		}))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256")
 		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 10256 is that of health.address")
-		w.put(testService("svc", onHost(6443)))
+		w.put(testService("svc", useHostAddr(6443)))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 6443 is the API server's")
 		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 
 		// Services can use reserved ports at other addresses or with other protocols.
-		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
+		w.put(testService("svc", useHostAddr(10256), func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256", "LoadBalancerIP 198.51.100.1:10256")
-		w.put(testService("svc", onHost(10256), func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))
+		w.put(testService("svc", useHostAddr(10256), func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))
 		w.wantProblems()
 
 		// An API server on another host does not reserve a port of this host.
-		w.put(apiServer("203.0.113.1"), testService("svc", onHost(6443)))
+		w.put(apiServer("203.0.113.1"), testService("svc", useHostAddr(6443)))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443", "LoadBalancerIP 192.0.2.1:6443")
 		w.wantProblems()
 	}
@@ -73,7 +73,7 @@ func TestHealthCheckPortAtHostAddress(t *testing.T) {
 		})
 	}
 	served := []string{"ClusterIP 10.96.0.10:31000", "LoadBalancerIP 192.0.2.1:31000"}
-	w := newWorld(t, opts, testService("svc", onHost(31000)))
+	w := newWorld(t, opts, testService("svc", useHostAddr(31000)))
 	w.wantFrontends("svc", served...)
 	w.put(check("1"))
 	w.wantFrontends("svc", served[0])

@@ -8,15 +8,15 @@ import (
 // While the host has a problem, a change to one Service must not cause the planner to copy the problems of all
 // Services.
 func TestHostProblemDoesNotCopyServiceProblems(t *testing.T) {
-	without, with := planBesideProblems(t, false), planBesideProblems(t, true)
+	without, with := allocatedBytes(t, false), allocatedBytes(t, true)
 	if t.Logf("%d bytes for one change, %d with a problem of the host", without, with); with > 2*without {
 		t.Errorf("one change takes %d bytes, and %d with a problem of the host", without, with)
 	}
 }
 
-// planBesideProblems returns the number of bytes that the planner allocates when one EndpointSlice changes while each
+// allocatedBytes returns the number of bytes that the planner allocates when one EndpointSlice changes while each
 // of 10,000 Services has a problem.
-func planBesideProblems(t *testing.T, ofHost bool) uint64 {
+func allocatedBytes(t *testing.T, ofHost bool) uint64 {
 	t.Helper()
 	const services, changes = 10_000, 20
 	c := newCrowd(services)

@@ -22,7 +22,7 @@ const (
 )
 
 // portRefusal returns the reason why a Service cannot use a port of the host, or "" if there is none.
-func (p *Planner) portRefusal(s *source.Service, c claim) string {
+func (p *Planner) portRefusal(s *source.Service, c exclusivePort) string {
 	switch key := p.opts.OwnPorts[c.port]; {
 	case c.protocol == plan.TCP && key != "":
 		return fmt.Sprintf("port %d is that of %s on this host", c.port, key)
@@ -34,18 +34,18 @@ func (p *Planner) portRefusal(s *source.Service, c claim) string {
 	return ""
 }
 
-// countOutside adds a Service's ports outside Proxy.NodePortRange to p.outOfRangePorts, or removes them if by is -1.
-func (p *Planner) countOutside(s *source.Service, by int) {
-	if s.Manifest || !p.reachable(s) {
+// countOutOfRange adds a Service's ports outside Proxy.NodePortRange to p.outOfRangePorts, or removes them if by is -1.
+func (p *Planner) countOutOfRange(s *source.Service, by int) {
+	if s.Manifest || !p.isReachable(s) {
 		return
 	}
 	for i := range s.Ports {
 		if port := s.Ports[i].NodePort; port != 0 && !p.opts.Proxy.NodePortRange.Has(port) {
-			add(p.outside, port, by)
+			add(p.outOfRangePorts, port, by)
 		}
 	}
-	if c, ok := healthCheckClaim(s); ok && !p.opts.Proxy.NodePortRange.Has(c.port) {
-		add(p.outside, c.port, by)
+	if c, ok := healthCheckPort(s); ok && !p.opts.Proxy.NodePortRange.Has(c.port) {
+		add(p.outOfRangePorts, c.port, by)
 	}
 }
 
@@ -55,18 +55,18 @@ func add(ports map[uint16]int, port uint16, by int) {
 	}
 }
 
-func (p *Planner) outOfRange(node *plan.Node) []fault.Fault {
-	if len(p.outside) == 0 || len(node.NodePortAddrs) == 0 && len(node.LoopbackAddrs) == 0 {
+func (p *Planner) nodePortRangeFaults(node *plan.Node) []fault.Fault {
+	if len(p.outOfRangePorts) == 0 || len(node.NodePortAddrs) == 0 && len(node.LoopbackAddrs) == 0 {
 		return nil
 	}
 	const setting = "proxy.nodeport_range"
-	ports, r := slices.Sorted(maps.Keys(p.outside)), p.opts.Proxy.NodePortRange
+	ports, r := slices.Sorted(maps.Keys(p.outOfRangePorts)), p.opts.Proxy.NodePortRange
 	wider := config.PortRange{First: min(r.First, ports[0]), Last: max(r.Last, ports[len(ports)-1])}
-	return []fault.Fault{ofSetting(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
+	return []fault.Fault{settingFault(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
 		"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, firstOf(ports)))}
 }
 
-type portless struct {
+type portlessFamily struct {
 	family plan.Family
 	why    string
 }
@@ -82,29 +82,29 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	if own := addrsOfFamily(o.Node.Addresses, family); len(own) > 0 {
 		why = fmt.Sprintf("node.addresses has %s, which is not an address of this host", own[0])
 	}
-	e.portless = append(e.portless, portless{family, why})
+	e.portlessFamilies = append(e.portlessFamilies, portlessFamily{family, why})
 }
 
 // countPortless adds by to p.portlessCounts for each ServicePort with a NodePort that no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
-	for _, none := range p.env.portless {
+	for _, none := range p.env.portlessFamilies {
 		for _, sp := range ports {
 			if sp.Family == none.family && hasNodePort(sp) {
-				p.portless[none.family] += by
+				p.portlessCounts[none.family] += by
 			}
 		}
 	}
 }
 
-// unservedFamilies returns a fault for each family in which "primary" selects no address and a Service requests a
+// nodePortAddrFaults returns a fault for each family in which "primary" selects no address and a Service requests a
 // NodePort. If the host serves no NodePorts in any family, the first fault has the severity Problem.
-func (p *Planner) unservedFamilies(node *plan.Node) (out []fault.Fault) {
+func (p *Planner) nodePortAddrFaults(node *plan.Node) (out []fault.Fault) {
 	const setting = "proxy.nodeport_addresses"
-	for _, none := range p.env.portless {
-		if p.portless[none.family] == 0 {
+	for _, none := range p.env.portlessFamilies {
+		if p.portlessCounts[none.family] == 0 {
 			continue
 		}
-		problem := ofSetting(setting, fault.New(NodePortAddressesID, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
+		problem := settingFault(setting, fault.New(NodePortAddressesID, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
 			"no address of this host accepts NodePorts over %s, because \"primary\" stands for no "+
 				"address: %s; set node.addresses to the address that clients use, or %s to ranges or \"all\"",
 			none.family, none.why, setting))
@@ -123,8 +123,8 @@ func proposeAddresses(held []nodeinfo.Addr, pods []netip.Prefix) string {
 	var proposed, others []string
 	seen := map[plan.Family]bool{}
 	byChance := slices.SortedStableFunc(slices.Values(held), func(a, b nodeinfo.Addr) int {
-		return cmp.Or(first(!contains(pods, a.Addr), !contains(pods, b.Addr)),
-			first(!a.Bridge && !a.Dummy, !b.Bridge && !b.Dummy))
+		return cmp.Or(compareBools(!contains(pods, a.Addr), !contains(pods, b.Addr)),
+			compareBools(!a.Bridge && !a.Dummy, !b.Bridge && !b.Dummy))
 	})
 	for _, held := range byChance {
 		switch a, family := held.Addr, plan.FamilyOf(held.Addr); {

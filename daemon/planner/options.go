@@ -25,14 +25,15 @@ type Options struct {
 	Budget Budget
 	// Checks configures the endpoint checks.
 	Checks Checks
-	// Held returns the list that ContestedPorts returned when the previous process exited. Only the first call to Plan
-	// calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
-	Held func() []source.Holding
-	// Before, if not nil, receives the key of each Service before the Planner plans the Service. Tests use
+	// SavedOwners returns the list that ContestedPorts returned when the previous process exited. Only the first call
+	// to Plan calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be
+	// nil.
+	SavedOwners func() []source.Holding
+	// BeforeService, if not nil, receives the key of each Service before the Planner plans the Service. Tests use
 	// BeforeService to cause panics.
-	Before func(source.Key)
-	// beforeClaims, if not nil, receives each Service before the Planner collects the Service's requests for ports.
-	// Tests use beforeClaims to cause a panic. For one version of a Service, beforeClaims must either always or never
-	// panic, because the Planner would otherwise remove requests that it never added.
-	beforeClaims func(*source.Service)
+	BeforeService func(source.Key)
+	// beforeRequests, if not nil, receives each Service before the Planner collects the Service's requests for ports.
+	// Tests use beforeRequests to cause a panic. For one version of a Service, beforeRequests must either always or
+	// never panic, because the Planner would otherwise remove requests that it never added.
+	beforeRequests func(*source.Service)
 }

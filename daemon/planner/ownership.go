@@ -13,24 +13,25 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// claim identifies a port that only one Service can own: a port at an address or, if the address is invalid, a port of
-// the host (NodePort, healthCheckNodePort).
-type claim struct {
+// exclusivePort identifies a port that only one Service can own: a port at an address or, if the address is invalid, a
+// port of the host (NodePort, healthCheckNodePort).
+type exclusivePort struct {
 	addr     netip.Addr
 	protocol plan.Protocol
 	port     uint16
 }
 
 // String formats the port as "192.0.2.1:80/TCP" or "port 30080/TCP".
-func (c claim) String() string {
+func (c exclusivePort) String() string {
 	if !c.addr.IsValid() {
 		return fmt.Sprintf("port %d/%s", c.port, c.protocol)
 	}
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// bid is a Service's request for an exclusivePort. kind is the kind of the address, or NodePort for a port of the host.
-type bid struct {
+// request is a Service's request for an exclusivePort. kind is the kind of the address, or NodePort for a port of the
+// host.
+type request struct {
 	service *source.Service
 	kind    plan.FrontendKind
 }
@@ -41,7 +42,7 @@ type bid struct {
 // and because the source ranges must apply if a Service lists one address as both kinds.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
-func (b bid) rank() int { return ranks[b.kind] }
+func (b request) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each port. A Service requests each port at most once.
 //
@@ -50,68 +51,69 @@ func (b bid) rank() int { return ranks[b.kind] }
 // next call to closePorts. Among the requests for an open port, the request with the highest precedence wins. After
 // closePorts, a request from an older Service does not change the owner.
 type ownership struct {
-	owner map[claim]bid
+	owner map[exclusivePort]request
 	// rivals maps each port to the losing requests for it. No value is empty.
-	rivals map[claim]*rivals
-	// open maps each open port to the name of its last owner, or to an empty name if it had no owner. If allOpen is
-	// true, all ports are open.
-	open    map[claim]tracker.Name
-	allOpen bool
-	limit   int
-	// list caches the result of contestedPorts. If contestedCache is nil, contestedPorts recomputes the result.
-	list []source.Holding
+	rivals map[exclusivePort]*rivals
+	// openPorts maps each open port to the name of its last owner, or to an empty name if it had no owner. If allOpen
+	// is true, all ports are open.
+	openPorts map[exclusivePort]tracker.Name
+	allOpen   bool
+	limit     int
+	// contestedCache caches the result of contestedPorts. If contestedCache is nil, contestedPorts recomputes the
+	// result.
+	contestedCache []source.Holding
 }
 
 // newOwnership returns an ownership in which all ports are open.
 func newOwnership(limit int) ownership {
-	return ownership{owner: map[claim]bid{}, rivals: map[claim]*rivals{}, allOpen: true, limit: limit}
+	return ownership{owner: map[exclusivePort]request{}, rivals: map[exclusivePort]*rivals{}, allOpen: true, limit: limit}
 }
 
-func (o *ownership) add(c claim, b bid) {
+func (o *ownership) add(c exclusivePort, b request) {
 	owner := o.owner[c]
-	holder, open := o.open[c]
+	holder, open := o.openPorts[c]
 	switch {
 	case owner.service == nil:
 		o.owner[c] = b
 		if !o.allOpen {
-			o.open[c] = holder
+			o.openPorts[c] = holder
 		}
 		return
 	case precedes(b, owner, holder, open || o.allOpen):
 		if !open && !o.allOpen {
-			o.open[c] = nameOf(owner.service)
+			o.openPorts[c] = nameOf(owner.service)
 		}
 		o.owner[c], b = b, owner
 	}
-	o.lose(c, b)
+	o.addRival(c, b)
 }
 
-func (o *ownership) lose(c claim, b bid) {
+func (o *ownership) addRival(c exclusivePort, b request) {
 	r := o.rivals[c]
 	if r == nil {
 		r = &rivals{}
 		o.rivals[c] = r
 	}
 	r.add(b, o.limit)
-	o.list = nil
+	o.contestedCache = nil
 }
 
 // remove reverts add. If s owns the port c, the port becomes open.
-func (o *ownership) remove(c claim, s *source.Service) {
+func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
-		o.list = nil
+		o.contestedCache = nil
 	}
 	if o.owner[c].service != s {
 		r.remove(s)
 	} else {
-		if _, open := o.open[c]; !open {
-			o.open[c] = nameOf(s)
+		if _, open := o.openPorts[c]; !open {
+			o.openPorts[c] = nameOf(s)
 		}
 		delete(o.owner, c)
-		if r != nil && len(r.best) > 0 {
-			o.owner[c] = r.best[0]
-			r.best = slices.Delete(r.best, 0, 1)
+		if r != nil && len(r.requests) > 0 {
+			o.owner[c] = r.requests[0]
+			r.requests = slices.Delete(r.requests, 0, 1)
 		}
 	}
 	if r.empty() {
@@ -121,23 +123,23 @@ func (o *ownership) remove(c claim, s *source.Service) {
 
 // restore returns a port to its previous owner, whose current request is b. If the current owner requests a better kind
 // of address, the current owner keeps the port.
-func (o *ownership) restore(c claim, b bid) {
+func (o *ownership) restore(c exclusivePort, b request) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
 		return
 	}
 	r.remove(b.service)
 	o.owner[c] = b
-	o.lose(c, owner)
+	o.addRival(c, owner)
 }
 
-// unsure returns the open ports that have a new owner or no owner, and whose losing requests are not all stored. A
-// request that is not stored may belong to the rightful owner, so the Planner must collect all requests for the port
-// again.
-func (o *ownership) unsure() map[claim]struct{} {
-	out := map[claim]struct{}{}
-	for c, holder := range o.open {
-		if r := o.rivals[c]; r == nil || r.more == 0 {
+// uncertainPorts returns the open ports that have a new owner or no owner, and whose losing requests are not all
+// stored. A request that is not stored may belong to the rightful owner, so the Planner must collect all requests for
+// the port again.
+func (o *ownership) uncertainPorts() map[exclusivePort]struct{} {
+	out := map[exclusivePort]struct{}{}
+	for c, holder := range o.openPorts {
+		if r := o.rivals[c]; r == nil || r.otherCount == 0 {
 			continue
 		}
 		if owner := o.owner[c].service; owner == nil || nameOf(owner) != holder {
@@ -148,55 +150,56 @@ func (o *ownership) unsure() map[claim]struct{} {
 }
 
 // forget removes all requests for an open port.
-func (o *ownership) forget(c claim) {
+func (o *ownership) forget(c exclusivePort) {
 	delete(o.owner, c)
 	delete(o.rivals, c)
-	o.list = nil
+	o.contestedCache = nil
 }
 
-// settle closes all ports. For each port with a new owner, closePorts returns that owner and the Services with stored
-// requests for the port. Each Service appears only once.
-func (o *ownership) settle() (disturbed []tracker.Name) {
+// closePorts closes all ports. For each port with a new owner, closePorts returns that owner and the Services with
+// stored requests for the port. Each Service appears only once.
+func (o *ownership) closePorts() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
-	for c, holder := range o.open {
+	for c, holder := range o.openPorts {
 		owner := o.owner[c].service
 		if owner == nil || nameOf(owner) == holder {
 			continue
 		}
 		found[owner] = struct{}{}
 		if r := o.rivals[c]; r != nil {
-			for _, b := range r.best {
+			for _, b := range r.requests {
 				found[b.service] = struct{}{}
 			}
 		}
 	}
-	o.open, o.allOpen = map[claim]tracker.Name{}, false
+	o.openPorts, o.allOpen = map[exclusivePort]tracker.Name{}, false
 	for s := range found {
 		disturbed = append(disturbed, nameOf(s))
 	}
 	return disturbed
 }
 
-// contested returns each port that several Services request, with the port's owner. Callers must not modify the result.
-func (o *ownership) contested() []source.Holding {
-	if o.list != nil || len(o.rivals) == 0 {
-		return o.list
+// contestedPorts returns each port that several Services request, with the port's owner. Callers must not modify the
+// result.
+func (o *ownership) contestedPorts() []source.Holding {
+	if o.contestedCache != nil || len(o.rivals) == 0 {
+		return o.contestedCache
 	}
-	o.list = make([]source.Holding, 0, len(o.rivals))
+	o.contestedCache = make([]source.Holding, 0, len(o.rivals))
 	for c := range maps.Keys(o.rivals) {
 		owner := o.owner[c].service
 		name := nameOf(owner)
-		o.list = append(o.list, source.Holding{
+		o.contestedCache = append(o.contestedCache, source.Holding{
 			Addr: c.addr, Protocol: c.protocol, Port: c.port, Namespace: name.Namespace, Name: name.Name,
 		})
 	}
-	slices.SortFunc(o.list, source.Holding.Compare)
-	return o.list
+	slices.SortFunc(o.contestedCache, source.Holding.Compare)
+	return o.contestedCache
 }
 
 // precedes reports whether request a wins the port against request b. If the port is open, holder is its last owner.
 // Otherwise, b owns the port.
-func precedes(a, b bid, holder tracker.Name, open bool) bool {
+func precedes(a, b request, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
 		return a.rank() < b.rank()
@@ -208,8 +211,8 @@ func precedes(a, b bid, holder tracker.Name, open bool) bool {
 	return comparePrecedence(a.service, b.service) < 0
 }
 
-// compareBids orders the requests for a port that has no owner.
-func compareBids(a, b bid) int {
+// compareRequests orders the requests for a port that has no owner.
+func compareRequests(a, b request) int {
 	return cmp.Or(a.rank()-b.rank(), comparePrecedence(a.service, b.service))
 }
 
@@ -231,22 +234,22 @@ const maxRivals = 16
 // rivals holds the losing requests for a port. The field requests holds the first losing requests in order of
 // precedence. otherCount counts the other losing requests, which all have a lower precedence.
 type rivals struct {
-	best []bid
-	more int
+	requests   []request
+	otherCount int
 }
 
 // While otherCount is not 0, add only counts a request that comes after all stored requests, because one of the counted
 // requests may precede it.
-func (r *rivals) add(b bid, limit int) {
-	i, _ := slices.BinarySearchFunc(r.best, b, compareBids)
-	if i == len(r.best) && (r.more > 0 || i >= limit) {
-		r.more++
+func (r *rivals) add(b request, limit int) {
+	i, _ := slices.BinarySearchFunc(r.requests, b, compareRequests)
+	if i == len(r.requests) && (r.otherCount > 0 || i >= limit) {
+		r.otherCount++
 		return
 	}
-	r.best = slices.Insert(r.best, i, b)
-	if len(r.best) > limit {
-		r.best = slices.Delete(r.best, limit, len(r.best))
-		r.more++
+	r.requests = slices.Insert(r.requests, i, b)
+	if len(r.requests) > limit {
+		r.requests = slices.Delete(r.requests, limit, len(r.requests))
+		r.otherCount++
 	}
 }
 
@@ -255,17 +258,17 @@ func (r *rivals) remove(s *source.Service) {
 	if r == nil {
 		return
 	}
-	if i := slices.IndexFunc(r.best, func(b bid) bool { return b.service == s }); i >= 0 {
-		r.best = slices.Delete(r.best, i, i+1)
-	} else if r.more > 0 {
-		r.more--
+	if i := slices.IndexFunc(r.requests, func(b request) bool { return b.service == s }); i >= 0 {
+		r.requests = slices.Delete(r.requests, i, i+1)
+	} else if r.otherCount > 0 {
+		r.otherCount--
 	}
 }
 
-func (r *rivals) empty() bool { return r == nil || len(r.best) == 0 && r.more == 0 }
+func (r *rivals) empty() bool { return r == nil || len(r.requests) == 0 && r.otherCount == 0 }
 
 // recount collects all requests for some ports again, and returns the Services that request these ports.
-func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
+func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
 	}
@@ -274,7 +277,7 @@ func (p *Planner) recount(claims map[claim]struct{}) (bidders []tracker.Name) {
 	}
 	for _, svc := range p.snap.Services {
 		bids := false
-		p.claims(svc.Spec, func(c claim, b bid) {
+		p.eachRequest(svc.Spec, func(c exclusivePort, b request) {
 			if _, is := claims[c]; is {
 				p.owners.add(c, b)
 				bids = true
@@ -294,45 +297,45 @@ func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return
 	}
-	saved, planned := holders{}, holders{}
-	if p.opts.Held != nil {
-		for _, h := range p.opts.Held() {
-			saved.note(&p.owners, claim{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+	saved, planned := ownedPorts{}, ownedPorts{}
+	if p.opts.SavedOwners != nil {
+		for _, h := range p.opts.SavedOwners() {
+			saved.note(&p.owners, exclusivePort{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
 		}
 	}
 	for _, sp := range prev.Services {
 		name := tracker.Name{Namespace: sp.Name.Namespace, Name: sp.Name.Name}
 		for i := range sp.Frontends {
 			f := &sp.Frontends[i]
-			planned.note(&p.owners, claim{f.Addr, sp.Name.Protocol, f.Port}, name)
+			planned.note(&p.owners, exclusivePort{f.Addr, sp.Name.Protocol, f.Port}, name)
 		}
 	}
 	for _, h := range prev.HealthChecks {
-		planned.note(&p.owners, claim{protocol: plan.TCP, port: h.Port},
+		planned.note(&p.owners, exclusivePort{protocol: plan.TCP, port: h.Port},
 			tracker.Name{Namespace: h.Namespace, Name: h.Name})
 	}
-	p.give(saved)
-	p.give(planned)
+	p.returnPorts(saved)
+	p.returnPorts(planned)
 }
 
-// holders maps each Service to the contested ports that it owned.
-type holders map[tracker.Name]map[claim]struct{}
+// ownedPorts maps each Service to the contested ports that it owned.
+type ownedPorts map[tracker.Name]map[exclusivePort]struct{}
 
-func (h holders) note(o *ownership, c claim, name tracker.Name) {
+func (h ownedPorts) note(o *ownership, c exclusivePort, name tracker.Name) {
 	if o.rivals[c] == nil {
 		return
 	}
 	if h[name] == nil {
-		h[name] = map[claim]struct{}{}
+		h[name] = map[exclusivePort]struct{}{}
 	}
 	h[name][c] = struct{}{}
 }
 
-// give returns each port to its previous owner if that Service still requests the port.
-func (p *Planner) give(had holders) {
+// returnPorts returns each port to its previous owner if that Service still requests the port.
+func (p *Planner) returnPorts(had ownedPorts) {
 	for name, claims := range had {
 		if s := p.spec(name); s != nil {
-			p.claims(s, func(c claim, b bid) {
+			p.eachRequest(s, func(c exclusivePort, b request) {
 				if _, is := claims[c]; is {
 					p.owners.restore(c, b)
 				}

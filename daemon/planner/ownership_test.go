@@ -152,7 +152,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
 	} {
 		opts := testOptions()
-		opts.Held = func() []source.Holding {
+		opts.SavedOwners = func() []source.Holding {
 			return []source.Holding{{Addr: ip(addr), Protocol: plan.TCP, Port: 80, Namespace: held.Namespace, Name: held.Name}}
 		}
 		w := newWorld(t, opts, all...)
@@ -208,12 +208,12 @@ func TestNodePortNeedsClusterIPInFamily(t *testing.T) {
 func TestOwnershipAfterRestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))
-	held := w.Contested()
+	held := w.ContestedPorts()
 	if want := []source.Holding{{Addr: ip("198.51.100.10"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "5"}}; !slices.Equal(held, want) {
 		t.Fatalf("contested: %v", held)
 	}
 	opts := testOptions()
-	opts.Held = func() []source.Holding { return held }
+	opts.SavedOwners = func() []source.Holding { return held }
 	w = newWorld(t, opts, rival("5", 5), rival("1", 1), rival("9", 0))
 	w.wantOwner("5")
 	w.put(rival("5", 5, func(s *source.Service) { s.ExternalIPs = nil }))
@@ -230,7 +230,7 @@ func TestOwnershipAfterReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))
 	opts := testOptions()
-	opts.Held = func() []source.Holding {
+	opts.SavedOwners = func() []source.Holding {
 		return []source.Holding{{Addr: ip("198.51.100.10"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "9"}}
 	}
 	w := newWorld(t, opts, rival("5", 5), rival("1", 1), rival("9", 0))

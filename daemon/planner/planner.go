@@ -31,32 +31,32 @@ type Planner struct {
 	opts Options
 
 	// snap and host are arguments of the current call. prevSnap is the snapshot of the previous call.
-	snap, before *tracker.Snapshot
-	host         *nodeinfo.Host
+	snap, prevSnap *tracker.Snapshot
+	host           *nodeinfo.Host
 	// plan is the result of the last call, or nil during a call, so the first call after a panic plans every Service.
 	plan *plan.Plan
 
 	// The latest call to Plan set the following fields.
-	env      *environment
-	problems []fault.Fault
-	joined   joined
-	owners   ownership
-	budget   budget
-	health   healthPorts
-	// outside maps each port outside Proxy.NodePortRange to the number of times that Services request it.
-	outside map[uint16]int
-	// portless counts the ServicePorts with a NodePort in each family of environment.portlessFamilies.
-	portless map[plan.Family]int
-	dead     *endpointcheck.Dead
-	checks   checkIndex
-	rivals   int
+	env          *environment
+	problems     []fault.Fault
+	problemCache problemCache
+	owners       ownership
+	budget       budget
+	health       healthPorts
+	// outOfRangePorts maps each port outside Proxy.NodePortRange to the number of times that Services request it.
+	outOfRangePorts map[uint16]int
+	// portlessCounts counts the ServicePorts with a NodePort in each family of environment.portlessFamilies.
+	portlessCounts map[plan.Family]int
+	dead           *endpointcheck.DeadEndpoints
+	checks         checkIndex
+	rivals         int
 
 	// The Planner reuses the following buffers for each Service.
-	checked []netip.AddrPort // see targets
-	scratch []endpoint       // see endpoints
-	claimed []claimed        // see eachRequest
-	served  []plan.Endpoint  // see servingEndpoints
-	ports   backends         // see index
+	checked       []netip.AddrPort // see targets
+	scratch       []endpoint       // see endpoints
+	requestBuffer []portRequest    // see eachRequest
+	served        []plan.Endpoint  // see servingEndpoints
+	ports         backends         // see index
 }
 
 // New returns a Planner.
@@ -75,10 +75,10 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 	}
 	next := &plan.Plan{Generation: prev.Generation + 1, Node: prev.Node}
 	follows := prev == p.plan && (snap == p.snap || !snap.All && snap.Generation == p.snap.Generation+1)
-	p.before, p.snap, p.plan = p.snap, snap, nil
+	p.prevSnap, p.snap, p.plan = p.snap, snap, nil
 	deadBefore := p.dead
 	p.dead = p.opts.Checks.dead()
-	if !follows || host != p.host || !sameEnvironment(snap, p.before) {
+	if !follows || host != p.host || !sameEnvironment(snap, p.prevSnap) {
 		env, node := p.opts.environment(snap, host)
 		if prev.Node == nil || !reflect.DeepEqual(prev.Node, node) {
 			next.Node = node
@@ -87,30 +87,30 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 		p.env, p.host = env, host
 	}
 	if follows {
-		p.update(prev, next, p.concerned(endpointcheck.Difference(deadBefore, p.dead)))
+		p.update(prev, next, p.affectedServices(endpointcheck.Difference(deadBefore, p.dead)))
 	} else {
 		p.rebuild(prev, next)
 	}
-	p.plan, p.opts.Held = next, nil // only the first plan uses SavedOwners
-	return next, p.joined.join(p.hostProblems(next.Node), p.problems)
+	p.plan, p.opts.SavedOwners = next, nil // only the first plan uses SavedOwners
+	return next, p.problemCache.join(p.hostProblems(next.Node), p.problems)
 }
 
 func (p *Planner) rebuild(prev, next *plan.Plan) {
 	p.owners, p.budget, p.checks = newOwnership(p.rivals), newBudget(p.opts.Budget), newCheckIndex()
-	p.health, p.outside, p.portless, p.problems = newHealthPorts(), map[uint16]int{}, map[plan.Family]int{}, nil
+	p.health, p.outOfRangePorts, p.portlessCounts, p.problems = newHealthPorts(), map[uint16]int{}, map[plan.Family]int{}, nil
 	for _, svc := range p.snap.Services {
 		p.countPorts(svc.Spec, 1)
 		p.resize(svc.Name())
 	}
-	p.budget.out = p.budget.excess()
+	p.budget.excludedServices = p.budget.excess()
 	for _, svc := range p.snap.Services {
-		p.claims(svc.Spec, p.owners.add)
+		p.eachRequest(svc.Spec, p.owners.add)
 	}
 	p.restore(prev)
-	p.owners.settle()
+	p.owners.closePorts()
 	next.Services = make([]*plan.ServicePort, 0, max(len(prev.Services), len(p.snap.Services)))
 	for _, svc := range p.snap.Services {
-		out := p.service(svc)
+		out := p.planService(svc)
 		next.Services = append(next.Services, out.ports...)
 		next.HealthChecks = append(next.HealthChecks, out.health...)
 		p.problems = append(p.problems, out.problems...)
@@ -122,9 +122,9 @@ func (p *Planner) rebuild(prev, next *plan.Plan) {
 }
 
 func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
-	results := make([]planned, len(names))
+	results := make([]serviceResult, len(names))
 	for i, name := range names {
-		results[i] = p.service(p.snap.Find(name))
+		results[i] = p.planService(p.snap.Find(name))
 		p.checks.set(name, results[i].checked)
 	}
 	ports := func(i int, old []*plan.ServicePort) []*plan.ServicePort {
@@ -144,23 +144,23 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// concerned returns the Services to plan again, sorted: the Services that changed, gain or lose a port, or have an
-// endpoint that died or recovered.
-func (p *Planner) concerned(endpoints []netip.AddrPort) []tracker.Name {
+// affectedServices returns the Services to plan again, sorted: the Services that changed, gain or lose a port, or have
+// an endpoint that died or recovered.
+func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
-	if p.snap != p.before {
-		names = slices.Concat(names, p.snap.Changed, p.transfer())
+	if p.snap != p.prevSnap {
+		names = slices.Concat(names, p.snap.Changed, p.updateOwnership())
 	}
 	return sortNames(names)
 }
 
-// transfer updates the ownership and returns the Services that changes to other Services affect.
-func (p *Planner) transfer() []tracker.Name {
+// updateOwnership updates the ownership and returns the Services that changes to other Services affect.
+func (p *Planner) updateOwnership() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
 	}
 	out := p.budget.excess()
-	others := sortNames(slices.Concat(p.besideHealthPorts(), p.budget.moves(out)))
+	others := sortNames(slices.Concat(p.healthPortConflicts(), p.budget.difference(out)))
 	var old, fresh []*source.Service
 	for _, name := range p.snap.Changed {
 		was, is := p.specBefore(name), p.spec(name)
@@ -179,18 +179,18 @@ func (p *Planner) transfer() []tracker.Name {
 			old, fresh = append(old, s), append(fresh, s)
 		}
 	}
-	p.exchange(old, fresh, out)
-	return slices.Concat(others, p.recount(p.owners.unsure()), p.owners.settle())
+	p.replaceRequests(old, fresh, out)
+	return slices.Concat(others, p.recount(p.owners.uncertainPorts()), p.owners.closePorts())
 }
 
-// exchange removes the requests of the Services in old, updates the health check ports and the budget, and adds the
-// requests of the Services in fresh. The order matters because the requests depend on the health check ports and on the
-// budget.
-func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
+// replaceRequests removes the requests of the Services in old, updates the health check ports and the budget, and adds
+// the requests of the Services in fresh. The order matters because the requests depend on the health check ports and on
+// the budget.
+func (p *Planner) replaceRequests(old, fresh []*source.Service, out map[tracker.Name]struct{}) {
 	for _, s := range old {
-		p.claims(s, func(c claim, _ bid) { p.owners.remove(c, s) })
+		p.eachRequest(s, func(c exclusivePort, _ request) { p.owners.remove(c, s) })
 	}
-	p.budget.out = out
+	p.budget.excludedServices = out
 	for _, s := range old {
 		p.countPorts(s, -1)
 	}
@@ -198,19 +198,19 @@ func (p *Planner) exchange(old, fresh []*source.Service, out map[tracker.Name]st
 		p.countPorts(s, 1)
 	}
 	for _, s := range fresh {
-		p.claims(s, p.owners.add)
+		p.eachRequest(s, p.owners.add)
 	}
 }
 
 func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
-	return slices.Concat(p.env.problems, p.unservedFamilies(node), p.outOfRange(node), p.leftOut(),
+	return slices.Concat(p.env.problems, p.nodePortAddrFaults(node), p.nodePortRangeFaults(node), p.budgetFaults(),
 		p.unknownLongLived())
 }
 
-// ofSetting returns f as a fault in the setting key. The fault breaks no connection to a Service that has rules,
+// settingFault returns f as a fault in the setting key. The fault breaks no connection to a Service that has rules,
 // because Edgeway creates no rules for the objects that the setting excludes.
-func ofSetting(key string, f fault.Fault) fault.Fault {
-	return f.Of(key).For(fault.Scope{Clients: fault.Nobody})
+func settingFault(key string, f fault.Fault) fault.Fault {
+	return f.WithName(key).WithScope(fault.Scope{Clients: fault.Nobody})
 }
 
 func (p *Planner) unknownLongLived() (out []fault.Fault) {
@@ -219,24 +219,24 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	}
 	for _, name := range p.opts.FastPath.Services {
 		if p.snap.Find(tracker.Name(name)) == nil {
-			out = append(out, ofSetting("fastpath.services", fault.New(source.ObjectFault, fault.Warning, "",
+			out = append(out, settingFault("fastpath.services", fault.New(source.ObjectFaultID, fault.Warning, "",
 				"there is no Service %s", name)))
 		}
 	}
 	return out
 }
 
-// Contested returns each port that several Services request, with the port's owner. After a restart,
+// ContestedPorts returns each port that several Services request, with the port's owner. After a restart,
 // Options.SavedOwners must return the same list. The caller must not modify the slice.
-func (p *Planner) Contested() []source.Holding { return p.owners.contested() }
+func (p *Planner) ContestedPorts() []source.Holding { return p.owners.contestedPorts() }
 
-// Checked returns the changes to the set of checked endpoints since the last call. CheckChanges requires
+// CheckChanges returns the changes to the set of checked endpoints since the last call. CheckChanges requires
 // Options.Checks.
-func (p *Planner) Checked() endpointcheck.Targets { return p.checks.take() }
+func (p *Planner) CheckChanges() endpointcheck.Targets { return p.checks.take() }
 
 func (p *Planner) spec(name tracker.Name) *source.Service { return specOf(p.snap, name) }
 
-func (p *Planner) specBefore(name tracker.Name) *source.Service { return specOf(p.before, name) }
+func (p *Planner) specBefore(name tracker.Name) *source.Service { return specOf(p.prevSnap, name) }
 
 func specOf(snap *tracker.Snapshot, name tracker.Name) *source.Service {
 	if svc := snap.Find(name); svc != nil {
@@ -254,19 +254,19 @@ func sortNames(names []tracker.Name) []tracker.Name {
 	return slices.Compact(names)
 }
 
-// joined caches the list of all problems, because most plans change no problem and the list can be long.
-type joined struct {
+// problemCache caches the list of all problems, because most plans change no problem and the list can be long.
+type problemCache struct {
 	host, services, all []fault.Fault
 }
 
 // join returns the host's problems, followed by the Services' problems. The caller must not modify the slices.
-func (j *joined) join(host, services []fault.Fault) []fault.Fault {
+func (j *problemCache) join(host, services []fault.Fault) []fault.Fault {
 	if len(host) == 0 {
-		*j = joined{}
+		*j = problemCache{}
 		return services
 	}
 	if !sameList(services, j.services) || !slices.Equal(host, j.host) {
-		*j = joined{host, services, slices.Concat(host, services)}
+		*j = problemCache{host, services, slices.Concat(host, services)}
 	}
 	return j.all
 }

@@ -21,14 +21,14 @@ import (
 	"edgeway/test/plantest"
 )
 
-// chaos creates random objects with few names, addresses and ports, so that many objects conflict.
-type chaos struct{ *rand.Rand }
+// randomObjects creates random objects with few names, addresses and ports, so that many objects conflict.
+type randomObjects struct{ *rand.Rand }
 
-func (c chaos) chance(percent int) bool { return c.IntN(100) < percent }
+func (c randomObjects) chance(percent int) bool { return c.IntN(100) < percent }
 
-func pick[T any](c chaos, from ...T) T { return from[c.IntN(len(from))] }
+func pick[T any](c randomObjects, from ...T) T { return from[c.IntN(len(from))] }
 
-func some[T any](c chaos, percent int, from ...T) (out []T) {
+func some[T any](c randomObjects, percent int, from ...T) (out []T) {
 	for _, v := range from {
 		if c.chance(percent) {
 			out = append(out, v)
@@ -37,14 +37,14 @@ func some[T any](c chaos, percent int, from ...T) (out []T) {
 	return out
 }
 
-func (c chaos) service() *source.Service {
+func (c randomObjects) service() *source.Service {
 	s := &source.Service{
 		Namespace: pick(c, "ns", "other"), Name: fmt.Sprint("svc", c.IntN(4)), UID: fmt.Sprint(c.IntN(3)),
 		Created:         pick(c, time.Time{}, time.Unix(1, 0), time.Unix(2, 0), time.Unix(3, 0)),
 		ExternalIPs:     some(c, 30, ips("198.51.100.1", "198.51.100.2", hostIP, "2001:db8:1::1", "198.51.100.7")...),
 		LoadBalancerIPs: some(c, 30, ips("198.51.100.1", "198.51.100.3", "2001:db8:1::1", "192.0.2.200")...),
 		SourceRanges:    some(c, 20, cidrs("192.0.2.0/24", "203.0.113.0/24", "203.0.113.0/25", "0.0.0.0/0", "2001:db8::/32")...),
-		NoSources:       some(c, 10, plan.IPv4, plan.IPv6),
+		BlockedFamilies: some(c, 10, plan.IPv4, plan.IPv6),
 		Affinity:        pick(c, 0, 0, time.Hour),
 		InternalLocal:   c.chance(30),
 		ExternalLocal:   c.chance(50),
@@ -64,7 +64,7 @@ func (c chaos) service() *source.Service {
 	return s
 }
 
-func (c chaos) slice() *source.EndpointSlice {
+func (c randomObjects) slice() *source.EndpointSlice {
 	s := &source.EndpointSlice{
 		Namespace: pick(c, "ns", "other"), Name: fmt.Sprint("slice", c.IntN(8)), Service: fmt.Sprint("svc", c.IntN(4)),
 		Family: pick(c, plan.IPv4, plan.IPv4, plan.IPv6), Manifest: c.chance(30),
@@ -88,7 +88,7 @@ func (c chaos) slice() *source.EndpointSlice {
 	return s
 }
 
-func (c chaos) host() *nodeinfo.Host {
+func (c randomObjects) host() *nodeinfo.Host {
 	h := &nodeinfo.Host{}
 	for _, a := range ips("10.96.0.3", "127.0.0.1", "192.0.2.200", hostIP, "198.51.100.2", "::1", hostIP6, "fe80::1", "fe80::2") {
 		if c.chance(70) {
@@ -101,7 +101,7 @@ func (c chaos) host() *nodeinfo.Host {
 	return h
 }
 
-func (c chaos) options() Options {
+func (c randomObjects) options() Options {
 	o := testOptions()
 	o.Families = pick(c, nil, []plan.Family{plan.IPv4}, []plan.Family{plan.IPv4, plan.IPv6})
 	o.Node.Name = pick(c, "", hostName)
@@ -122,7 +122,7 @@ func (c chaos) options() Options {
 	return o
 }
 
-func (c chaos) dead() *endpointcheck.Dead {
+func (c randomObjects) dead() *endpointcheck.DeadEndpoints {
 	var all []netip.AddrPort
 	for i := range 6 {
 		for _, port := range []uint16{8080, 9090} {
@@ -132,7 +132,7 @@ func (c chaos) dead() *endpointcheck.Dead {
 	return deadSet(some(c, pick(c, 0, 10, 50, 90), all...)...)
 }
 
-func (c chaos) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
+func (c randomObjects) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Host {
 	for range 1 + c.IntN(3) {
 		switch n := c.IntN(21); {
 		case n < 7:
@@ -179,10 +179,10 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 		sequences = 1000
 	}
 	for seed := range sequences {
-		c := chaos{rand.New(rand.NewPCG(seed, 7))}
+		c := randomObjects{rand.New(rand.NewPCG(seed, 7))}
 		opts, host := c.options(), c.host()
-		var dead *endpointcheck.Dead
-		opts.Checks.Dead = func() *endpointcheck.Dead { return dead }
+		var dead *endpointcheck.DeadEndpoints
+		opts.Checks.DeadEndpoints = func() *endpointcheck.DeadEndpoints { return dead }
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")
 		sink.Synced()
@@ -208,18 +208,18 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			}
 			checkWellFormed(t, seed, next)
 			checkShared(t, seed, prev, next)
-			checkKept(t, seed, prev, next, problems)
+			checkOwners(t, seed, prev, next, problems)
 			if c.chance(70) {
-				checkFollowed(t, seed, checked, planner.Checked(), anew.Checked().Add)
+				checkEndpointChanges(t, seed, checked, planner.CheckChanges(), anew.CheckChanges().Add)
 			}
-			checkLastStays(t, seed, opts, next, func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) })
+			checkVerdicts(t, seed, opts, next, func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) })
 			prev = next
 		}
 	}
 }
 
-// checkFollowed fails the test unless the changes, applied to the previous endpoints, produce the full list.
-func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
+// checkEndpointChanges fails the test unless the changes, applied to the previous endpoints, produce the full list.
+func checkEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
 	t.Helper()
 	if change.All {
 		clear(checked)
@@ -237,8 +237,8 @@ func checkFollowed(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, c
 	}
 }
 
-// checkLastStays fails the test if dead endpoints change the verdict for a connection.
-func checkLastStays(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
+// checkVerdicts fails the test if dead endpoints change the verdict for a connection.
+func checkVerdicts(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
 	t.Helper()
 	opts.Checks = Checks{}
 	unchecked, _ := again(New(opts))
@@ -287,8 +287,8 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkKept fails the test if a Service lost a port, except to a request with a better kind of address.
-func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
+// checkOwners fails the test if a Service lost a port, except to a request with a better kind of address.
+func checkOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
 		return
@@ -299,8 +299,8 @@ func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []faul
 				continue
 			}
 			for _, f := range sp.Frontends {
-				c := claim{f.Addr, sp.Name.Protocol, f.Port}
-				kind := plan.FrontendKind(max(0, slices.Index(fields[:], p.Field))) // a port of the host has no kind
+				c := exclusivePort{f.Addr, sp.Name.Protocol, f.Port}
+				kind := plan.FrontendKind(max(0, slices.Index(addrFields[:], p.Field))) // a port of the host has no kind
 				if strings.HasPrefix(p.Message, c.String()+" belongs to") && !betterKind(next, c, kind) {
 					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)
 				}
@@ -309,7 +309,7 @@ func checkKept(t *testing.T, seed uint64, prev, next *plan.Plan, problems []faul
 	}
 }
 
-func betterKind(p *plan.Plan, c claim, than plan.FrontendKind) bool {
+func betterKind(p *plan.Plan, c exclusivePort, than plan.FrontendKind) bool {
 	return slices.ContainsFunc(p.Services, func(sp *plan.ServicePort) bool {
 		return sp.Name.Protocol == c.protocol && slices.ContainsFunc(sp.Frontends, func(f plan.Frontend) bool {
 			return f.Addr == c.addr && f.Port == c.port && ranks[f.Kind] < ranks[than]

@@ -46,20 +46,20 @@ func TestRivalsKeepHighestPrecedence(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
 		limit, r := 1+rng.IntN(3), rivals{}
-		var all []bid
+		var all []request
 		for range 20 {
 			if len(all) > 0 && rng.IntN(3) == 0 {
 				i := rng.IntN(len(all))
 				r.remove(all[i].service)
 				all = slices.Delete(all, i, i+1)
 			} else {
-				b := bid{&source.Service{UID: fmt.Sprint(rng.IntN(1 << 20))}, plan.FrontendKind(rng.IntN(3))}
+				b := request{&source.Service{UID: fmt.Sprint(rng.IntN(1 << 20))}, plan.FrontendKind(rng.IntN(3))}
 				r.add(b, limit)
 				all = append(all, b)
 			}
-			slices.SortFunc(all, compareBids)
-			if n := len(r.best); n > limit || n+r.more != len(all) || !slices.Equal(r.best, all[:n]) {
-				t.Fatalf("limit %d: %v and %d more, of %v", limit, r.best, r.more, all)
+			slices.SortFunc(all, compareRequests)
+			if n := len(r.requests); n > limit || n+r.otherCount != len(all) || !slices.Equal(r.requests, all[:n]) {
+				t.Fatalf("limit %d: %v and %d more, of %v", limit, r.requests, r.otherCount, all)
 			}
 		}
 	}
@@ -96,11 +96,11 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		prev, _ := planner.Plan(first, host, nil)
-		planner.Contested()
+		planner.ContestedPorts()
 		sink.Delete(greedy(0).Key())
 		second, _ := tr.Snapshot()
 		next, problems := planner.Plan(second, host, prev)
-		planner.Contested()
+		planner.ContestedPorts()
 		runtime.ReadMemStats(&after)
 		total = after.TotalAlloc - before.TotalAlloc
 		runtime.GC()

@@ -13,38 +13,38 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// planned is the result of planning one Service. If the Service does not exist, serviceResult is the zero value.
-type planned struct {
+// serviceResult is the result of planning one Service. If the Service does not exist, serviceResult is the zero value.
+type serviceResult struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
 	problems []fault.Fault
 	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// service plans one Service, which may be nil. If a panic occurs, the Planner leaves out the Service and reports a
+// planService plans one Service, which may be nil. If a panic occurs, the Planner leaves out the Service and reports a
 // fault.
-func (p *Planner) service(svc *tracker.Service) (out planned) {
+func (p *Planner) planService(svc *tracker.Service) (out serviceResult) {
 	if svc == nil {
 		return out
 	}
 	err := contain.Call(func() error {
-		if p.opts.Before != nil {
-			p.opts.Before(svc.Spec.Key())
+		if p.opts.BeforeService != nil {
+			p.opts.BeforeService(svc.Spec.Key())
 		}
 		out = p.decide(svc)
 		return nil
 	})
 	if err != nil {
-		return planned{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "planning the Service failed: %s",
+		return serviceResult{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "planning the Service failed: %s",
 			err)}}
 	}
 	return out
 }
 
-func (p *Planner) decide(svc *tracker.Service) (out planned) {
+func (p *Planner) decide(svc *tracker.Service) (out serviceResult) {
 	found := &source.Faults{Object: svc.Spec.Key()}
 	defer func() { out.problems = found.List() }()
-	if why := p.tooBig(nameOf(svc.Spec)); why != "" {
+	if why := p.sizeRefusal(nameOf(svc.Spec)); why != "" {
 		found.Addf("", "%s", why)
 		return out
 	}
@@ -53,7 +53,7 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	backends := p.index(svc)
 	for i := range svc.Spec.Ports {
 		frontends := p.frontends(svc.Spec, vips, i, found)
-		longLived := p.longLived(svc.Spec, i, found)
+		longLived := p.usesFastPath(svc.Spec, i, found)
 		for _, family := range p.env.families {
 			if sp := servicePort(svc.Spec, i, family, frontends); sp != nil {
 				sp.LongLived, sp.Scheduler = longLived, svc.Spec.Scheduler
@@ -64,7 +64,7 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 	out.checked = p.targets(out.ports, backends)
 	p.checked = out.checked
 	for _, sp := range out.ports {
-		p.route(svc.Spec, sp, backends)
+		p.setRoutes(svc.Spec, sp, backends)
 	}
 	slices.SortFunc(out.ports, (*plan.ServicePort).Compare)
 	if h := p.healthCheck(svc, found); h != nil {
@@ -78,14 +78,14 @@ func (p *Planner) decide(svc *tracker.Service) (out planned) {
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
-		if why := p.hostPort(v, port.Protocol, port.Port); why != "" {
-			found.Addf(fields[v.kind], "%s", why)
-		} else if p.owned(s, claim{v.addr, port.Protocol, port.Port}, fields[v.kind], found) {
+		if why := p.vipPortRefusal(v, port.Protocol, port.Port); why != "" {
+			found.Addf(addrFields[v.kind], "%s", why)
+		} else if p.owns(s, exclusivePort{v.addr, port.Protocol, port.Port}, addrFields[v.kind], found) {
 			out = append(out, plan.Frontend{Kind: v.kind, Addr: v.addr, Port: port.Port})
 		}
 	}
 	field := func() string { return "spec.ports[" + strconv.Itoa(index) + "].nodePort" }
-	if port.NodePort != 0 && p.reachable(s) && p.owned(s, nodePortClaim(port), field(), found) {
+	if port.NodePort != 0 && p.isReachable(s) && p.owns(s, nodePortOf(port), field(), found) {
 		out = append(out, plan.Frontend{Kind: plan.NodePort, Port: port.NodePort})
 	}
 	return out
@@ -117,9 +117,9 @@ func servicePort(spec *source.Service, index int, family plan.Family, frontends 
 	return sp
 }
 
-// longLived reports whether a port uses the fast path, and adds a fault if there is no fast path for the port's
+// usesFastPath reports whether a port uses the fast path, and adds a fault if there is no fast path for the port's
 // protocol.
-func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) bool {
+func (p *Planner) usesFastPath(s *source.Service, index int, found *source.Faults) bool {
 	f := &p.opts.FastPath
 	named := f.Enabled && slices.Contains(f.Services, config.ServiceName(nameOf(s)))
 	if !s.LongLived && !named {
@@ -134,28 +134,28 @@ func (p *Planner) longLived(s *source.Service, index int, found *source.Faults) 
 	return true
 }
 
-// route sets the pools of sp and the plan.Routes of its frontends.
-func (p *Planner) route(spec *source.Service, sp *plan.ServicePort, b backends) {
+// setRoutes sets the pools of sp and the plan.Routes of its frontends.
+func (p *Planner) setRoutes(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	weigh(endpoints, spec.Weights)
 	pools := p.env.choosePools(endpoints)
 	policy := newPolicy(pools)
-	policy.detect, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.Proxy.MasqueradeAll
-	policy.masqueradeHost = slices.Contains(p.env.guessed, sp.Family)
+	policy.detectsPods, policy.masqueradeAll = p.env.detects(sp.Family), p.opts.Proxy.MasqueradeAll
+	policy.masqueradeHost = slices.Contains(p.env.guessedFamilies, sp.Family)
 	bound := !p.env.localAsCluster || pools.local != nil // whether the Local policies apply
 	for i := range sp.Frontends {
 		f := &sp.Frontends[i]
 		if f.Kind == plan.ClusterIP {
-			f.Routes = policy.internal(spec.InternalLocal && bound)
+			f.Routes = policy.internalRoutes(spec.InternalLocal && bound)
 		} else {
-			f.Routes = policy.external(spec.ExternalLocal && bound)
+			f.Routes = policy.externalRoutes(spec.ExternalLocal && bound)
 		}
 		if f.Kind == plan.LoadBalancerIP {
-			f.AllowFrom = p.env.allowFrom(spec, f.Addr)
+			f.AllowFrom = p.env.allowedSources(spec, f.Addr)
 		}
 	}
 	keepUsedPools(sp, pools)
-	sp.Serving = p.serving(endpoints, sp)
+	sp.Serving = p.servingEndpoints(endpoints, sp)
 	sp.Seal()
 }
 
@@ -174,33 +174,34 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 	}
 }
 
-// allowFrom returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If the
-// ranges contain an address of this host, the host itself may connect. If the load-balancer address is on a device of
-// this host, the kernel uses this address as the source of the host's connections, so allowFrom adds it to the ranges.
-func (e *environment) allowFrom(s *source.Service, addr netip.Addr) []netip.Prefix {
+// allowedSources returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If
+// the ranges contain an address of this host, the host itself may connect. If the load-balancer address is on a device
+// of this host, the kernel uses this address as the source of the host's connections, so allowedSources adds it to the
+// ranges.
+func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
-	if slices.Contains(s.NoSources, family) {
+	if slices.Contains(s.BlockedFamilies, family) {
 		return []netip.Prefix{}
 	}
-	ranges := plan.OfFamily(s.SourceRanges, family)
+	ranges := plan.FilterByFamily(s.SourceRanges, family)
 	if len(ranges) == 0 || slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Bits() == 0 }) {
 		return nil
 	}
 	if slices.ContainsFunc(e.nodeAddrs, func(a netip.Addr) bool { return contains(ranges, a) }) {
 		ranges = append(ranges, netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	return plan.Minimal(ranges)
+	return plan.NormalizePrefixes(ranges)
 }
 
 // healthCheck returns the plan for the healthCheckNodePort, or nil if the Service has no such port. A pod of a
 // dual-stack Service has an address in each family, so healthCheck counts only the family with more addresses. Dead
 // endpoints count only while all endpoints of the Service are dead.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
-	c, ok := healthCheckClaim(svc.Spec)
-	if !ok || !p.owned(svc.Spec, c, "spec.healthCheckNodePort", found) {
+	c, ok := healthCheckPort(svc.Spec)
+	if !ok || !p.owns(svc.Spec, c, "spec.healthCheckNodePort", found) {
 		return nil
 	}
-	ready, alive, answered := newHeadcount(), newHeadcount(), false
+	ready, alive, answered := newAddrSets(), newAddrSets(), false
 	for _, s := range svc.Slices {
 		if len(s.Ports) == 0 || !p.env.serves(s.Family) {
 			continue
@@ -210,7 +211,7 @@ func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.
 			if !e.Ready {
 				continue
 			}
-			dead := p.isGone(s, e)
+			dead := p.isUnresponsive(s, e)
 			answered = answered || !dead
 			if !p.env.isLocal(e) {
 				continue
@@ -230,17 +231,17 @@ func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.
 	}
 }
 
-// headcount holds the distinct endpoint addresses of each family.
-type headcount map[plan.Family]map[netip.Addr]struct{}
+// addrSets holds the distinct endpoint addresses of each family.
+type addrSets map[plan.Family]map[netip.Addr]struct{}
 
-func newHeadcount() headcount { return headcount{plan.IPv4: {}, plan.IPv6: {}} }
+func newAddrSets() addrSets { return addrSets{plan.IPv4: {}, plan.IPv6: {}} }
 
 type routes = [3]plan.Route
 
 // policy decides the plan.Routes of one ServicePort.
 type policy struct {
 	cluster, local plan.Route // the plan.Routes to each pool, without SNAT
-	detect         bool       // whether Edgeway can distinguish pods from other sources
+	detectsPods    bool       // whether Edgeway can distinguish pods from other sources
 	masqueradeAll  bool
 	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's kernel
 	// routes chose the source address before the endpoint was known.
@@ -267,25 +268,25 @@ func newPolicy(p pools) policy {
 	return out
 }
 
-// internal returns the plan.Routes of a ClusterIP. If Edgeway can distinguish pods from other sources, it masquerades
-// connections from all other sources, because the endpoint may have no route back to the source. Without a default
-// route, Edgeway also masquerades the host's own connections, because their source address and the endpoint may be on
-// different links.
-func (p policy) internal(local bool) (r routes) {
+// internalRoutes returns the plan.Routes of a ClusterIP. If Edgeway can distinguish pods from other sources, it
+// masquerades connections from all other sources, because the endpoint may have no route back to the source. Without a
+// default route, Edgeway also masquerades the host's own connections, because their source address and the endpoint may
+// be on different links.
+func (p policy) internalRoutes(local bool) (r routes) {
 	for origin := range r {
 		guessed := p.masqueradeHost && plan.Origin(origin) == plan.FromHost
-		r[origin] = p.pick(local, p.masqueradeAll || guessed || p.detect && plan.Origin(origin) != plan.FromPod)
+		r[origin] = p.pick(local, p.masqueradeAll || guessed || p.detectsPods && plan.Origin(origin) != plan.FromPod)
 	}
 	return r
 }
 
-// external returns the plan.Routes of a frontend that is not a ClusterIP.
+// externalRoutes returns the plan.Routes of a frontend that is not a ClusterIP.
 //
 // With the Local policy, connections from outside keep their source address. The policy does not apply to connections
 // from pods and from the host itself: Edgeway short-circuits them, as if a load balancer had returned them. Edgeway
 // masquerades the host's connections, because their source and destination may be the same address. If Edgeway cannot
 // distinguish pods from other sources, it treats connections from pods like connections from outside.
-func (p policy) external(local bool) (r routes) {
+func (p policy) externalRoutes(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)
 	}
@@ -293,7 +294,7 @@ func (p policy) external(local bool) (r routes) {
 		return r
 	}
 	r[plan.FromOutside] = p.pick(true, false)
-	if !p.detect {
+	if !p.detectsPods {
 		r[plan.FromPod] = r[plan.FromOutside]
 	}
 	return r

@@ -24,12 +24,12 @@ const serviceCIDRsKey = "proxy.service_cidrs"
 type serviceCIDRs struct {
 	host       *nodeinfo.Host
 	apiServers []netip.Addr
-	// drop holds the ranges in which Edgeway drops connections to unused addresses.
-	drop []netip.Prefix
-	// known holds the ranges in which Edgeway refuses external IPs, because a tenant could otherwise use an address
-	// before the API server allocates it as a ClusterIP.
-	known    []netip.Prefix
-	problems []fault.Fault
+	// dropRanges holds the ranges in which Edgeway drops connections to unused addresses.
+	dropRanges []netip.Prefix
+	// knownRanges holds the ranges in which Edgeway refuses external IPs, because a tenant could otherwise use an
+	// address before the API server allocates it as a ClusterIP.
+	knownRanges []netip.Prefix
+	problems    []fault.Fault
 }
 
 // CheckServiceCIDRs returns the faults that the ranges in proxy.service_cidrs cause on a host.
@@ -44,19 +44,19 @@ func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 // range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
-		s.known = append(s.known, c)
-		if own := s.overlapsHost(c); own.IsValid() {
-			s.problems = append(s.problems, ofSetting(serviceCIDRsKey, fault.New(ServiceRangeNetworkID, fault.Problem, without(ranges, c),
+		s.knownRanges = append(s.knownRanges, c)
+		if own := s.overlappingNetwork(c); own.IsValid() {
+			s.problems = append(s.problems, settingFault(serviceCIDRsKey, fault.New(ServiceRangeNetworkID, fault.Problem, settingWithout(ranges, c),
 				"%s overlaps %s, a network of this host: Edgeway does not drop connections to unused "+
 					"addresses of the range", c, own)))
 			continue
 		}
-		why := cmp.Or(s.holdsServer(c), s.holdsGateway(c))
-		s.take(c, fault.Object{Name: serviceCIDRsKey}, "", why)
+		why := cmp.Or(s.serverFault(c), s.gatewayFault(c))
+		s.addRange(c, fault.Object{Name: serviceCIDRsKey}, "", why)
 		i := slices.IndexFunc(s.host.Routes, func(r nodeinfo.Route) bool { return r.Range == c })
 		if i >= 0 && why == "" {
-			fix := without(ranges, c) + "  # if a host has an address in " + c.String()
-			s.problems = append(s.problems, ofSetting(serviceCIDRsKey, fault.New(ServiceRangeRouteID, fault.Notice, fix,
+			fix := settingWithout(ranges, c) + "  # if a host has an address in " + c.String()
+			s.problems = append(s.problems, settingFault(serviceCIDRsKey, fault.New(ServiceRangeRouteID, fault.Notice, fix,
 				"%s overlaps the route to %s: Edgeway drops connections to unused addresses of the "+
 					"range", c,
 				s.host.Routes[i])))
@@ -64,8 +64,8 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	}
 }
 
-// without formats the setting without the range c.
-func without(ranges []netip.Prefix, c netip.Prefix) string {
+// settingWithout formats the setting without the range c.
+func settingWithout(ranges []netip.Prefix, c netip.Prefix) string {
 	var others []string
 	for _, other := range ranges {
 		if other != c {
@@ -79,33 +79,33 @@ func without(ranges []netip.Prefix, c netip.Prefix) string {
 func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	for _, object := range objects {
 		for _, c := range object.CIDRs {
-			why := cmp.Or(s.holdsServer(c), s.holdsGateway(c))
-			if own := s.overlapsHost(c); own.IsValid() {
+			why := cmp.Or(s.serverFault(c), s.gatewayFault(c))
+			if own := s.overlappingNetwork(c); own.IsValid() {
 				why = fmt.Sprintf("overlaps %s, a network of this host: the range is ignored; "+
 					"use a range from which only ClusterIPs are allocated", own)
 			} else {
-				s.known = append(s.known, c)
+				s.knownRanges = append(s.knownRanges, c)
 			}
-			s.take(c, object.Key(), "spec.cidrs", why)
+			s.addRange(c, object.Key(), "spec.cidrs", why)
 		}
 	}
 }
 
-// take adds a range to dropRanges, or a fault if why is not empty.
-func (s *serviceCIDRs) take(c netip.Prefix, object fault.Object, field, why string) {
+// addRange adds a range to dropRanges, or a fault if why is not empty.
+func (s *serviceCIDRs) addRange(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
-		s.drop = append(s.drop, c)
+		s.dropRanges = append(s.dropRanges, c)
 		return
 	}
 	s.problems = append(s.problems, fault.Fault{
-		ID: source.ObjectFault, Severity: fault.Warning, Object: object, Field: field, Message: fmt.Sprintf("%s %s", c, why),
+		ID: source.ObjectFaultID, Severity: fault.Warning, Object: object, Field: field, Message: fmt.Sprintf("%s %s", c, why),
 	})
 }
 
 const notDropped = "connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated"
 
-// holdsServer returns the fault text for a range that contains an address of the API server, or "" for any other range.
-func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
+// serverFault returns the fault text for a range that contains an address of the API server, or "" for any other range.
+func (s *serviceCIDRs) serverFault(c netip.Prefix) string {
 	i := slices.IndexFunc(s.apiServers, c.Contains)
 	if i < 0 {
 		return ""
@@ -114,8 +114,8 @@ func (s *serviceCIDRs) holdsServer(c netip.Prefix) string {
 		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 
-// holdsGateway returns the fault text for a range that contains a default gateway, or "" for any other range.
-func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
+// gatewayFault returns the fault text for a range that contains a default gateway, or "" for any other range.
+func (s *serviceCIDRs) gatewayFault(c netip.Prefix) string {
 	i := slices.IndexFunc(s.host.Gateways, c.Contains)
 	if i < 0 {
 		return ""
@@ -123,8 +123,8 @@ func (s *serviceCIDRs) holdsGateway(c netip.Prefix) string {
 	return fmt.Sprintf("contains the address %s of a default gateway of this host: %s", s.host.Gateways[i], notDropped)
 }
 
-// overlapsHost returns a network of this host that overlaps the range, or an invalid prefix if there is none.
-func (s *serviceCIDRs) overlapsHost(c netip.Prefix) netip.Prefix {
+// overlappingNetwork returns a network of this host that overlaps the range, or an invalid prefix if there is none.
+func (s *serviceCIDRs) overlappingNetwork(c netip.Prefix) netip.Prefix {
 	i := slices.IndexFunc(s.host.Networks, c.Overlaps)
 	if i < 0 {
 		return netip.Prefix{}

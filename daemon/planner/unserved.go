@@ -14,12 +14,12 @@ import (
 // NoEndpointID is the ID of the fault for a ServicePort without an endpoint.
 const NoEndpointID = "no-endpoint"
 
-// Unserved returns a Notice for each Service port that has no endpoint in any family. Edgeway rejects connections to a
-// port without endpoints.
-func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
-	all := p.Of(svc.Spec.Namespace, svc.Spec.Name)
-	for _, sp := range plan.WithoutEndpoint(all) {
-		f := whyUnserved(svc, all, sp.Name)
+// UnservedPortFaults returns a Notice for each Service port that has no endpoint in any family. Edgeway rejects
+// connections to a port without endpoints.
+func UnservedPortFaults(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
+	all := p.FindService(svc.Spec.Namespace, svc.Spec.Name)
+	for _, sp := range plan.ServicePortsWithoutEndpoint(all) {
+		f := explainUnserved(svc, all, sp.Name)
 		i := slices.IndexFunc(svc.Spec.Ports, func(port source.ServicePort) bool {
 			return port.Name == sp.Name.Port && port.Protocol == sp.Name.Protocol
 		})
@@ -27,21 +27,21 @@ func Unserved(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 			continue
 		}
 		f.Object, f.Field = svc.Spec.Key(), fmt.Sprintf("spec.ports[%d]", i)
-		out = append(out, f.For(fault.Scope{ServicePort: sp.Name.String()}))
+		out = append(out, f.WithScope(fault.Scope{ServicePort: sp.Name.String()}))
 	}
 	return out
 }
 
-// whyUnserved returns a fault that explains why a port has no endpoint. If the reasons differ, the message lists the
-// reason for each family.
-func whyUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.ServicePortName) (first fault.Fault) {
+// explainUnserved returns a fault that explains why a port has no endpoint. If the reasons differ, the message lists
+// the reason for each family.
+func explainUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.ServicePortName) (first fault.Fault) {
 	var texts []string
 	same := true
 	for _, sp := range all {
 		if sp.Name != port {
 			continue
 		}
-		f, absent := Absent(svc, port, sp.Family)
+		f, absent := NoEndpointFault(svc, port, sp.Family)
 		if !absent {
 			f = absence("Edgeway refuses its endpoints", fmt.Sprintf("edgeway services %s/%s", port.Namespace, port.Name))
 		}

@@ -52,7 +52,7 @@ func TestUplinks(t *testing.T) {
 			if got := w.plan.Node.Uplinks; !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
-			if got := w.env.guessed; !slices.Equal(got, c.guessed) {
+			if got := w.env.guessedFamilies; !slices.Equal(got, c.guessed) {
 				t.Errorf("guessed in %v, want %v", got, c.guessed)
 			}
 			w.Planner = New(testOptions())

@@ -25,7 +25,7 @@ func (s *Sockets) adopt(f *os.File) {
 		if listener != nil {
 			listener.Close()
 		}
-		if isOurs(name) { // otherwise, systemd would pass the socket again at every start
+		if isStoreName(name) { // otherwise, systemd would pass the socket again at every start
 			s.manager.send("FDSTOREREMOVE=1", "FDNAME="+name)
 		}
 		return
@@ -38,17 +38,17 @@ func (s *Sockets) adopt(f *os.File) {
 	}
 	if s.open[addr] != nil { // a socket unit has ReusePort=yes; systemd passes unit sockets first
 		s.logger.Warn("closing a duplicate socket from systemd", "address", addr.String(), "fd_name", name)
-		if isOurs(name) {
-			shut(file) // otherwise, the kernel would assign some of the clients to this socket
+		if isStoreName(name) {
+			shutDown(file) // otherwise, the kernel would assign some of the clients to this socket
 		}
 		file.Close()
 		return
 	}
 	sock := &socket{addr: addr, file: file}
-	if isOurs(name) {
-		sock.stored = name
+	if isStoreName(name) {
+		sock.storedName = name
 	} else {
-		sock.unit = name
+		sock.unitName = name
 	}
 	s.open[addr] = sock
 }
@@ -85,9 +85,9 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	return listener, addr, nil
 }
 
-// shut stops the socket from listening in all processes that have it open. The kernel resets queued connections and
+// shutDown stops the socket from listening in all processes that have it open. The kernel resets queued connections and
 // refuses new ones.
-func shut(socket *os.File) {
+func shutDown(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return // the socket is already closed

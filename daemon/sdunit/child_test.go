@@ -26,9 +26,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child starts the test binary and passes it descriptors, numbered from 3. The shell sets LISTEN_PID, because the
+// startChild starts the test binary and passes it descriptors, numbered from 3. The shell sets LISTEN_PID, because the
 // process ID must be known before the binary runs.
-func child(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
+func startChild(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])
 	cmd.Env = append(os.Environ(), childRole+"="+role, "LISTEN_FDNAMES="+names, fmt.Sprintf("LISTEN_FDS=%d", len(files)))
@@ -59,10 +59,10 @@ func expect(t *testing.T, out *bufio.Scanner, prefix string) string {
 }
 
 func TestPassedDescriptorsAreAdoptedAndNotInherited(t *testing.T) {
-	unit, unitCopy, unitAddr := passed(t, "")
-	stored, storedCopy, storedAddr := passed(t, "")
+	unit, unitCopy, unitAddr := passedSocket(t, "")
+	stored, storedCopy, storedAddr := passedSocket(t, "")
 	inodes := fmt.Sprintf("[%d] [%d]", inodeOf(t, unitCopy), inodeOf(t, storedCopy))
-	cmd, out := child(t, "adopt", "x.socket:"+storeName(storedAddr), unit, stored)
+	cmd, out := startChild(t, "adopt", "x.socket:"+storeName(storedAddr), unit, stored)
 	if got, want := expect(t, out, "unit: "), unitAddr.String()+" x.socket"; got != want {
 		t.Errorf("adopted of the unit: %s, want %s", got, want)
 	}
@@ -87,18 +87,18 @@ func TestPassedDescriptorsAreAdoptedAndNotInherited(t *testing.T) {
 
 func childAdopts() error {
 	logger, log := newLog()
-	s := NewSockets(NewManager(logger), Passed(), logger)
-	for _, addr := range s.Unclaimed() {
-		if sock := s.open[addr]; sock.unit != "" {
-			fmt.Println("unit:", addr, sock.unit)
+	s := NewSockets(NewManager(logger), PassedFiles(), logger)
+	for _, addr := range s.Unused() {
+		if sock := s.open[addr]; sock.unitName != "" {
+			fmt.Println("unit:", addr, sock.unitName)
 		}
 	}
-	for _, addr := range s.Unclaimed() {
-		if sock := s.open[addr]; sock.stored != "" {
-			fmt.Println("stored:", addr, sock.stored)
+	for _, addr := range s.Unused() {
+		if sock := s.open[addr]; sock.storedName != "" {
+			fmt.Println("stored:", addr, sock.storedName)
 		}
 	}
-	for _, addr := range s.Unclaimed() {
+	for _, addr := range s.Unused() {
 		listener, err := s.Listen(addr)
 		if err != nil {
 			return err

@@ -16,7 +16,7 @@ func TestNotifierContinuesAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, _ := newLog()
 		n, h := NewNotifier(NewManager(logger), logger), newHost()
-		h.set(synced(1))
+		h.set(withServices(1))
 		parts, subject, looks := contain.New(logger), h.subject(), 0
 		view := subject.View
 		subject.View = func() View {
@@ -33,10 +33,10 @@ func TestNotifierContinuesAfterPanic(t *testing.T) {
 				return nil
 			})
 		}()
-		if got := count(during(m, contain.Pause/2), "READY=1"); got != 0 {
+		if got := count(advance(m, contain.Pause/2), "READY=1"); got != 0 {
 			t.Errorf("ready %d times during the pause", got)
 		}
-		if got := count(during(m, contain.Pause), "READY=1"); got != 1 {
+		if got := count(advance(m, contain.Pause), "READY=1"); got != 1 {
 			t.Errorf("ready %d times after the pause, want once", got)
 		}
 		cancel()

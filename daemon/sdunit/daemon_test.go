@@ -13,38 +13,38 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// blocking is a backend whose Apply method hangs and ignores its context.
-type blocking struct{ release chan struct{} }
+// blockingBackend is a backend whose Apply method hangs and ignores its context.
+type blockingBackend struct{ release chan struct{} }
 
-func (b *blocking) Apply(context.Context, proxiers.Change) error {
+func (b *blockingBackend) Apply(context.Context, proxiers.Change) error {
 	<-b.release
 	return nil
 }
 
-// never is a HostWatcher for a host that never changes.
-type never struct{}
+// staticHost is a HostWatcher for a host that never changes.
+type staticHost struct{}
 
-func (never) Changed() <-chan struct{} { return nil }
+func (staticHost) Changed() <-chan struct{} { return nil }
 
-// late is a source of snapshots that provides no snapshot until the test calls its serve method.
-type late struct {
+// lateSource is a source of snapshots that provides no snapshot until the test calls its serve method.
+type lateSource struct {
 	changed chan struct{}
 	ready   atomic.Bool
 }
 
-func (l *late) serve() {
+func (l *lateSource) serve() {
 	l.ready.Store(true)
 	l.changed <- struct{}{}
 }
 
-func (l *late) Changed() <-chan struct{}            { return l.changed }
-func (l *late) Snapshot() (*tracker.Snapshot, bool) { return &tracker.Snapshot{}, l.ready.Load() }
+func (l *lateSource) Changed() <-chan struct{}            { return l.changed }
+func (l *lateSource) Snapshot() (*tracker.Snapshot, bool) { return &tracker.Snapshot{}, l.ready.Load() }
 
-func newPipeline(logger *slog.Logger, l *late) *pipeline.Pipeline {
+func newPipeline(logger *slog.Logger, l *lateSource) *pipeline.Pipeline {
 	return pipeline.New(pipeline.Options{
-		Logger: logger, Tracker: l, Node: never{}, Checks: never{}, Parts: contain.New(logger),
-		OnApplied: func(pipeline.Applied) {},
-		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
+		Logger: logger, Tracker: l, Node: staticHost{}, Checks: staticHost{}, Parts: contain.New(logger),
+		OnApplied: func(pipeline.ApplyResult) {},
+		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult) {},
 		Plan: func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault) {
 			return &plan.Plan{Node: &plan.Node{}}, nil
 		},

@@ -27,11 +27,11 @@ func FuzzStatus(f *testing.F) {
 		manager := sdtest.New(t)
 		text := oneLine(message[:min(len(message), 300)])
 		m.send("STATUS=" + text)
-		got := manager.Received()
+		got := manager.Receive()
 		if len(got) != 1 || len(got[0].Lines) != 1 || !got[0].Has("STATUS="+text) {
 			t.Errorf("%q became %+v", text, got)
 		}
-		if bad := hostile.Control(text); bad != "" {
+		if bad := hostile.FindControl(text); bad != "" {
 			t.Errorf("status: %s", bad)
 		}
 	})
@@ -52,7 +52,7 @@ func FuzzNotifySocket(f *testing.F) {
 		t.Setenv("NOTIFY_SOCKET", path)
 		m := NewManager(slog.New(slog.DiscardHandler))
 		sent := m.send("STATUS=x", "X=y")
-		got := manager.Received()
+		got := manager.Receive()
 		if sent != (len(got) == 1) || len(got) == 1 && !slices.Equal(got[0].Lines, []string{"STATUS=x", "X=y"}) {
 			t.Errorf("%q: sent %v, received %+v", path, sent, got)
 		}
@@ -120,14 +120,14 @@ func FuzzPassed(f *testing.F) {
 			}
 		}
 		s := NewSockets(NewManager(logger), files, logger)
-		got := s.Unclaimed()
+		got := s.Unused()
 		if len(got) != want || slices.ContainsFunc(got, func(a netip.AddrPort) bool { return !a.Addr().IsLoopback() }) {
 			t.Errorf("%v adopted of the kinds %v, want %d", got, kinds, want)
 		}
 		for _, addr := range got {
 			s.remove(s.open[addr])
 		}
-		for _, d := range manager.Received() {
+		for _, d := range manager.Receive() {
 			if len(d.Lines) != 2 || d.Lines[0] != "FDSTOREREMOVE=1" || !strings.HasPrefix(d.Lines[1], "FDNAME="+storePrefix) {
 				t.Errorf("the service manager is told %q", d.Lines)
 			}
@@ -153,7 +153,7 @@ func TestPassedIgnoresInvalidCount(t *testing.T) {
 		t.Run(n, func(t *testing.T) {
 			t.Setenv("LISTEN_PID", fmt.Sprint(os.Getpid()))
 			t.Setenv("LISTEN_FDS", n)
-			if files := Passed(); len(files) > 0 {
+			if files := PassedFiles(); len(files) > 0 {
 				t.Errorf("%d files", len(files))
 			}
 			if os.Getenv("LISTEN_PID") != "" {

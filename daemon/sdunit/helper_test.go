@@ -56,9 +56,9 @@ func mustListen(t *testing.T, addr netip.AddrPort) *net.TCPListener {
 	return l
 }
 
-// passed returns a listening socket as systemd would pass it. The returned listener represents systemd's copy of the
-// socket.
-func passed(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPort) {
+// passedSocket returns a listening socket as systemd would pass it. The returned listener represents systemd's copy of
+// the socket.
+func passedSocket(t *testing.T, name string) (*os.File, *net.TCPListener, netip.AddrPort) {
 	t.Helper()
 	l := mustListen(t, netip.MustParseAddrPort("127.0.0.1:0"))
 	t.Cleanup(func() { l.Close() })
@@ -89,8 +89,8 @@ func connect(t *testing.T, addr netip.AddrPort) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// ending reads from a connection until the server closes it, and returns the text and the final error.
-func ending(t *testing.T, conn *net.TCPConn) (string, error) {
+// readToEnd reads from a connection until the server closes it, and returns the text and the final error.
+func readToEnd(t *testing.T, conn *net.TCPConn) (string, error) {
 	t.Helper()
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	var out []byte

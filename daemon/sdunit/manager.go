@@ -41,14 +41,14 @@ func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} 
 // computer, checking the host may take minutes, and systemd would abort the start after TimeoutStartSec=. If the
 // Notifier later requests less time, systemd keeps the longer time (see service_extend_event_source_timeout in
 // systemd's service.c).
-func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extendBy)) }
+func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extraTime)) }
 
 func extension(d time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", d.Microseconds())
 }
 
-// present reports whether the daemon is running under a service manager.
-func (m *Manager) present() bool { return address() != "" }
+// isPresent reports whether the daemon is running under a service manager.
+func (m *Manager) isPresent() bool { return address() != "" }
 
 func address() string { return os.Getenv("NOTIFY_SOCKET") }
 
@@ -68,7 +68,7 @@ func (m *Manager) sendSocket(socket syscall.Conn, assignments ...string) {
 }
 
 func (m *Manager) deliver(rights []byte, assignments []string) bool {
-	if !m.present() {
+	if !m.isPresent() {
 		return false
 	}
 	m.mu.Lock()

@@ -23,7 +23,7 @@ func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 		t.Errorf("no warning: %s", log)
 	}
 	start := time.Now()
-	h.set(synced(1))
+	h.set(withServices(1))
 	run(t, n, h)
 	s := NewSockets(n.manager, nil, logger)
 	for range 100 {
@@ -38,12 +38,12 @@ func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 	}
 	var sent []datagram
 	for deadline := time.Now().Add(10 * time.Second); count(sent, "READY=1") == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		sent = m.Received()
+		sent = m.Receive()
 	}
 	if count(sent, "READY=1") == 0 {
 		t.Error("a manager that reads again is not told that the daemon is ready")
 	}
-	n.Stopping() // NotifyStopping must not block
+	n.NotifyStopping() // NotifyStopping must not block
 }
 
 func TestInvalidNotifySocketWarnsOnce(t *testing.T) {
@@ -55,7 +55,7 @@ func TestInvalidNotifySocketWarnsOnce(t *testing.T) {
 			logger, log := newLog()
 			m := NewManager(logger)
 			n, h := NewNotifier(m, logger), newHost()
-			h.set(synced(1))
+			h.set(withServices(1))
 			run(t, n, h)
 			s := NewSockets(m, nil, logger)
 			if _, err := s.Listen(addr); err != nil {
@@ -76,7 +76,7 @@ func TestNotifierWithoutServiceManager(t *testing.T) {
 	logger, log := newLog()
 	n := NewNotifier(NewManager(logger), logger)
 	n.Run(t.Context(), Subject{}) // Run must return immediately
-	n.Stopping()
+	n.NotifyStopping()
 	if strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "watchdog") {
 		t.Errorf("want a warning about the watchdog alone: %s", log)
 	}
@@ -87,7 +87,7 @@ func TestExtendStart(t *testing.T) {
 	m := sdtest.New(t)
 	logger, _ := newLog()
 	NewManager(logger).ExtendStart(6 * time.Minute)
-	if sent := m.Received(); len(sent) != 1 || !sent[0].Has("EXTEND_TIMEOUT_USEC=390000000") {
+	if sent := m.Receive(); len(sent) != 1 || !sent[0].Has("EXTEND_TIMEOUT_USEC=390000000") {
 		t.Errorf("sent %+v", sent)
 	}
 }

@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// eager and steadyPeriod are the times between two reads of the daemon's state. The Notifier uses startPeriod until
-	// the daemon is ready.
-	eager  = 100 * time.Millisecond
-	steady = time.Second
-	// statusEvery is the minimum time between two status lines, because each status line wakes up systemd and all its
+	// startPeriod and steadyPeriod are the times between two reads of the daemon's state. The Notifier uses startPeriod
+	// until the daemon is ready.
+	startPeriod  = 100 * time.Millisecond
+	steadyPeriod = time.Second
+	// statusPeriod is the minimum time between two status lines, because each status line wakes up systemd and all its
 	// clients.
-	statusEvery = 5 * time.Second
+	statusPeriod = 5 * time.Second
 	// While the daemon is starting and its sync loop is alive, the Notifier requests extraTime from systemd once per
 	// extendPeriod.
-	extendEvery = 10 * time.Second
-	extendBy    = 30 * time.Second
-	// reloadPatience is the maximum time that a reload waits for the new configuration's sources, such as an
+	extendPeriod = 10 * time.Second
+	extraTime    = 30 * time.Second
+	// maxReloadWait is the maximum time that a reload waits for the new configuration's sources, such as an
 	// unreachable API server. The Notifier then reports the reload as done. During the wait, the previous Services keep
 	// working.
-	reloadPatience = 10 * time.Second
+	maxReloadWait = 10 * time.Second
 )
 
 // View is the daemon's state at one point in time.
 type View struct {
 	// Status is the text of STATUS=. The Notifier sends each new text, but at most one per statusPeriod.
 	Status string
-	// Served reports whether the kernel is programmed and every follower has run at least once, even if a follower
+	// Programmed reports whether the kernel is programmed and every follower has run at least once, even if a follower
 	// failed.
-	Served bool
-	// Settled reports whether the configuration is in force or has failed.
-	Settled bool
+	Programmed bool
+	// ReloadDone reports whether the configuration is in force or has failed.
+	ReloadDone bool
 }
 
 // Subject is the part of the daemon that a reload replaces. A Notifier reports the Subject's state to systemd.
@@ -78,14 +78,14 @@ func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 
 // Run reports the state of s until ctx is done.
 func (n *Notifier) Run(ctx context.Context, s Subject) {
-	if !n.manager.present() {
+	if !n.manager.isPresent() {
 		return
 	}
 	n.mu.Lock()
 	reload := reload{under: n.reloading, since: time.Now()}
 	n.mu.Unlock()
 	for ctx.Err() == nil {
-		pause := n.look(s, &reload)
+		pause := n.sendDue(s, &reload)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -98,30 +98,30 @@ type reload struct {
 	since time.Time
 }
 
-// look sends all due notifications in one datagram, and returns the delay before the next call.
-func (n *Notifier) look(s Subject, r *reload) time.Duration {
+// sendDue sends all due notifications in one datagram, and returns the delay before the next call.
+func (n *Notifier) sendDue(s Subject, r *reload) time.Duration {
 	view, beat := s.View(), s.Heartbeat()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.stopping {
-		return steady
+		return steadyPeriod
 	}
 	var lines []string
-	becomesReady := !n.ready && view.Served || r.under && (view.Settled || time.Since(r.since) > reloadPatience)
+	becomesReady := !n.ready && view.Programmed || r.under && (view.ReloadDone || time.Since(r.since) > maxReloadWait)
 	if becomesReady {
 		n.status, n.statusAt = "", time.Time{}
 		lines = append(lines, sd.SdNotifyReady)
 	}
-	if status := oneLine(view.Status); status != n.status && time.Since(n.statusAt) >= statusEvery {
+	if status := oneLine(view.Status); status != n.status && time.Since(n.statusAt) >= statusPeriod {
 		n.status, n.statusAt = status, time.Now()
 		lines = append(lines, "STATUS="+status)
 	}
-	if n.alive(beat) {
-		lines = append(lines, n.aliveLines()...)
+	if n.isAlive(beat) {
+		lines = append(lines, n.liveNotifications()...)
 	}
 	if len(lines) > 0 && !n.manager.send(lines...) {
 		n.status, n.statusAt = "", time.Time{}
-		return steady // the next call sends the datagram again
+		return steadyPeriod // the next call sends the datagram again
 	}
 	if becomesReady {
 		n.ready, n.reloading, r.under = true, false, false
@@ -135,9 +135,9 @@ func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLin
 
 // pause returns a delay that allows several pings within half of the watchdog interval.
 func (n *Notifier) pause(r *reload) time.Duration {
-	pause := steady
+	pause := steadyPeriod
 	if !n.ready || r.under {
-		pause = eager
+		pause = startPeriod
 	}
 	if n.watchdog > 0 {
 		pause = max(time.Millisecond, min(pause, n.watchdog/8))
@@ -145,12 +145,12 @@ func (n *Notifier) pause(r *reload) time.Duration {
 	return pause
 }
 
-// alive reports whether the sync loop is alive. An idle loop counts as alive. A stage may run for half of the watchdog
-// interval without a heartbeat.
-func (n *Notifier) alive(beat time.Time) bool {
+// isAlive reports whether the sync loop is alive. An idle loop counts as alive. A stage may run for half of the
+// watchdog interval without a heartbeat.
+func (n *Notifier) isAlive(beat time.Time) bool {
 	limit := n.watchdog / 2
 	if limit == 0 {
-		limit = extendBy
+		limit = extraTime
 	}
 	alive := time.Since(beat) < limit
 	if !alive && !n.stalled && n.watchdog > 0 {
@@ -161,25 +161,25 @@ func (n *Notifier) alive(beat time.Time) bool {
 	return alive
 }
 
-// aliveLines returns the notifications for a live daemon: a watchdog ping and, during the start, a request for more
-// time. A start takes a long time if the API server does not respond or if the first sync is large.
-func (n *Notifier) aliveLines() []string {
+// liveNotifications returns the notifications for a live daemon: a watchdog ping and, during the start, a request for
+// more time. A start takes a long time if the API server does not respond or if the first sync is large.
+func (n *Notifier) liveNotifications() []string {
 	var lines []string
 	now := time.Now()
 	if n.watchdog > 0 && now.Sub(n.pinged) >= n.watchdog/6 {
 		n.pinged = now
 		lines = append(lines, sd.SdNotifyWatchdog)
 	}
-	if !n.ready && now.Sub(n.extended) >= extendEvery {
+	if !n.ready && now.Sub(n.extended) >= extendPeriod {
 		n.extended = now
-		lines = append(lines, extension(extendBy))
+		lines = append(lines, extension(extraTime))
 	}
 	return lines
 }
 
-// Reloading notifies systemd that the daemon is reloading its configuration. systemd then expects READY=1 from
+// NotifyReloading notifies systemd that the daemon is reloading its configuration. systemd then expects READY=1 from
 // NotifyReloadFailed, or from Run with the new configuration. Before the first READY=1, the call has no effect.
-func (n *Notifier) Reloading() {
+func (n *Notifier) NotifyReloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
@@ -189,8 +189,8 @@ func (n *Notifier) Reloading() {
 	}
 }
 
-// NotReloaded notifies systemd that the previous configuration stays in force.
-func (n *Notifier) NotReloaded() {
+// NotifyReloadFailed notifies systemd that the previous configuration stays in force.
+func (n *Notifier) NotifyReloadFailed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.reloading && !n.stopping {
@@ -199,8 +199,8 @@ func (n *Notifier) NotReloaded() {
 	}
 }
 
-// Stopping notifies systemd that the daemon is stopping. The Notifier sends no notifications afterwards.
-func (n *Notifier) Stopping() {
+// NotifyStopping notifies systemd that the daemon is stopping. The Notifier sends no notifications afterwards.
+func (n *Notifier) NotifyStopping() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.stopping {

@@ -56,9 +56,11 @@ func (h *host) unblock() {
 	h.beat = time.Time{}
 }
 
-// synced returns a change to a View that puts a plan with n Services in force.
-func synced(n int) func(*View) {
-	return func(v *View) { *v = View{Status: fmt.Sprintf("nftables: %d Services", n), Served: true, Settled: true} }
+// withServices returns a change to a View that puts a plan with n Services in force.
+func withServices(n int) func(*View) {
+	return func(v *View) {
+		*v = View{Status: fmt.Sprintf("nftables: %d Services", n), Programmed: true, ReloadDone: true}
+	}
 }
 
 func newHost() *host {
@@ -89,15 +91,15 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// during advances the fake clock and returns the datagrams that the Notifier has sent. The function reads often,
+// advance advances the fake clock and returns the datagrams that the Notifier has sent. The function reads often,
 // because a socket's queue holds only a few datagrams.
-func during(m *serviceManager, d time.Duration) []datagram {
+func advance(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		synctest.Wait()
 		time.Sleep(min(time.Until(end), time.Second))
 		synctest.Wait()
-		out = append(out, m.Received()...)
+		out = append(out, m.Receive()...)
 	}
 	return out
 }
@@ -124,7 +126,7 @@ func statuses(sent []datagram) []string {
 
 func TestReadyAfterFirstSync(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
-		sent := during(m, time.Hour)
+		sent := advance(m, time.Hour)
 		if count(sent, "READY=1") != 0 {
 			t.Error("ready, and nothing is programmed")
 		}
@@ -135,12 +137,12 @@ func TestReadyAfterFirstSync(t *testing.T) {
 			t.Errorf("%d requests for more time in an hour of waiting; systemd would end the start", n)
 		}
 
-		h.set(synced(2))
-		sent = during(m, time.Second)
+		h.set(withServices(2))
+		sent = advance(m, time.Second)
 		if len(sent) != 1 || !sent[0].Has("READY=1") || sent[0].Value("STATUS") != "nftables: 2 Services" {
 			t.Fatalf("the first sync was told as %+v", sent)
 		}
-		if n := count(during(m, time.Hour), "EXTEND_TIMEOUT_USEC=30000000"); n != 0 {
+		if n := count(advance(m, time.Hour), "EXTEND_TIMEOUT_USEC=30000000"); n != 0 {
 			t.Errorf("%d requests for more time after the start", n)
 		}
 	})
@@ -149,18 +151,18 @@ func TestReadyAfterFirstSync(t *testing.T) {
 // The Notifier sends each new text, but at most one per statusPeriod.
 func TestStatusIsSentOnChange(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
-		h.set(synced(1))
-		if texts := statuses(during(m, time.Hour)); len(texts) != 1 {
+		h.set(withServices(1))
+		if texts := statuses(advance(m, time.Hour)); len(texts) != 1 {
 			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
 		}
-		h.set(synced(2))
-		if texts := statuses(during(m, statusEvery+steady)); len(texts) != 1 || texts[0] != "nftables: 2 Services" {
+		h.set(withServices(2))
+		if texts := statuses(advance(m, statusPeriod+steadyPeriod)); len(texts) != 1 || texts[0] != "nftables: 2 Services" {
 			t.Errorf("texts after a change: %q", texts)
 		}
 		sent := 0
 		for i := range 600 {
-			h.set(synced(i % 20))
-			sent += len(statuses(during(m, 100*time.Millisecond)))
+			h.set(withServices(i % 20))
+			sent += len(statuses(advance(m, 100*time.Millisecond)))
 		}
 		if sent < 10 || sent > 13 {
 			t.Errorf("%d texts in a minute of constant change", sent)
@@ -171,8 +173,8 @@ func TestStatusIsSentOnChange(t *testing.T) {
 func TestBlockedStartIsNotExtended(t *testing.T) {
 	notified(t, "", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
 		h.block()
-		during(m, extendBy)
-		if sent := during(m, time.Hour); count(sent, "EXTEND_TIMEOUT_USEC=30000000") != 0 {
+		advance(m, extraTime)
+		if sent := advance(m, time.Hour); count(sent, "EXTEND_TIMEOUT_USEC=30000000") != 0 {
 			t.Error("a start that hangs asks for more time")
 		}
 	})
@@ -181,19 +183,19 @@ func TestBlockedStartIsNotExtended(t *testing.T) {
 func TestWatchdogFollowsSyncLoop(t *testing.T) {
 	const timeout = 20 * time.Second
 	notified(t, "20000000", func(t *testing.T, _ *Notifier, h *host, m *serviceManager) {
-		h.set(synced(1))
+		h.set(withServices(1))
 		for range 100 { // the sync loop is idle
-			if count(during(m, timeout/2), "WATCHDOG=1") == 0 {
+			if count(advance(m, timeout/2), "WATCHDOG=1") == 0 {
 				t.Fatal("no ping in half of the time")
 			}
 		}
 		h.block()
-		during(m, timeout/2)
-		if n := count(during(m, 10*timeout), "WATCHDOG=1"); n != 0 {
+		advance(m, timeout/2)
+		if n := count(advance(m, 10*timeout), "WATCHDOG=1"); n != 0 {
 			t.Errorf("%d pings while a stage is blocked", n)
 		}
 		h.unblock()
-		if count(during(m, timeout/4), "WATCHDOG=1") == 0 {
+		if count(advance(m, timeout/4), "WATCHDOG=1") == 0 {
 			t.Error("no ping after the stage has ended")
 		}
 	})
@@ -202,7 +204,7 @@ func TestWatchdogFollowsSyncLoop(t *testing.T) {
 func TestShortWatchdogInterval(t *testing.T) {
 	notified(t, "100000", func(t *testing.T, _ *Notifier, _ *host, m *serviceManager) {
 		for range 100 {
-			if count(during(m, 50*time.Millisecond), "WATCHDOG=1") == 0 {
+			if count(advance(m, 50*time.Millisecond), "WATCHDOG=1") == 0 {
 				t.Fatal("no ping in half of the time")
 			}
 		}
@@ -216,35 +218,35 @@ func TestBlockedStageStopsWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "60000000")
 	synctest.Test(t, func(t *testing.T) {
 		logger, log := newLog()
-		stage := &blocking{release: make(chan struct{})}
-		objects := &late{changed: make(chan struct{}, 1)}
+		stage := &blockingBackend{release: make(chan struct{})}
+		objects := &lateSource{changed: make(chan struct{}, 1)}
 		p := newPipeline(logger, objects)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = p.Run(ctx, pipeline.Stage{Name: "backend", Applier: stage}) }()
 		n := NewNotifier(NewManager(logger), logger)
 		go n.Run(ctx, Subject{Heartbeat: p.Heartbeat, View: func() View {
 			s := p.State()
-			return View{Status: "backend", Served: s.Synced()}
+			return View{Status: "backend", Programmed: s.Synced()}
 		}})
 
-		if sent := during(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 0 {
+		if sent := advance(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 0 {
 			t.Errorf("before the start of the sync: %+v", sent)
 		}
 		objects.serve()
 		for range 2 {
-			if n := count(during(m, 30*time.Second), "WATCHDOG=1"); n == 0 {
+			if n := count(advance(m, 30*time.Second), "WATCHDOG=1"); n == 0 {
 				t.Error("no ping for half of the watchdog's time, in a sync that is within its own")
 			}
 		}
-		during(m, 30*time.Second)
-		if n := count(during(m, 10*time.Minute), "WATCHDOG=1"); n != 0 {
+		advance(m, 30*time.Second)
+		if n := count(advance(m, 10*time.Minute), "WATCHDOG=1"); n != 0 {
 			t.Errorf("%d pings while the stage is blocked", n)
 		}
 		if strings.Count(log.String(), "watchdog not notified") != 1 {
 			t.Errorf("the log does not say once why:\n%s", log)
 		}
 		close(stage.release)
-		if sent := during(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 1 {
+		if sent := advance(m, time.Minute); count(sent, "WATCHDOG=1") == 0 || count(sent, "READY=1") != 1 {
 			t.Errorf("after the sync: %+v", sent)
 		}
 		cancel()
@@ -258,45 +260,45 @@ func TestReloadNotifications(t *testing.T) {
 		logger, _ := newLog()
 		n, h := NewNotifier(NewManager(logger), logger), newHost()
 		stop := run(t, n, h)
-		n.Reloading()
-		if sent := during(m, time.Minute); count(sent, "RELOADING=1") != 0 {
+		n.NotifyReloading()
+		if sent := advance(m, time.Minute); count(sent, "RELOADING=1") != 0 {
 			t.Error("a daemon that starts cannot be reloading")
 		}
-		h.set(synced(1))
-		during(m, time.Minute)
+		h.set(withServices(1))
+		advance(m, time.Minute)
 
-		n.Reloading()
-		sent := m.Received()
+		n.NotifyReloading()
+		sent := m.Receive()
 		if len(sent) != 1 || !slices.Equal(names(sent[0]), []string{"RELOADING", "MONOTONIC_USEC"}) || sent[0].Value("MONOTONIC_USEC") == "" {
 			t.Fatalf("a reload began with %+v", sent)
 		}
-		if count(during(m, time.Minute), "READY=1") != 0 {
+		if count(advance(m, time.Minute), "READY=1") != 0 {
 			t.Error("ready, and the configuration is still being read")
 		}
-		n.NotReloaded()
-		if sent := m.Received(); len(sent) != 1 || !sent[0].Has("READY=1") {
+		n.NotifyReloadFailed()
+		if sent := m.Receive(); len(sent) != 1 || !sent[0].Has("READY=1") {
 			t.Errorf("a refused configuration: %+v", sent)
 		}
 
-		n.Reloading()
+		n.NotifyReloading()
 		stop()
-		m.Received()
+		m.Receive()
 		next := newHost() // the new pipeline has not synced yet, and the old plan is in force
-		next.set(synced(1))
-		next.set(func(v *View) { v.Settled = false })
+		next.set(withServices(1))
+		next.set(func(v *View) { v.ReloadDone = false })
 		stop = run(t, n, next)
-		if count(during(m, time.Second), "READY=1") != 0 {
+		if count(advance(m, time.Second), "READY=1") != 0 {
 			t.Error("ready, and the new configuration is not in force")
 		}
-		next.set(synced(1))
-		if sent := during(m, time.Second); count(sent, "READY=1") != 1 {
+		next.set(withServices(1))
+		if sent := advance(m, time.Second); count(sent, "READY=1") != 1 {
 			t.Errorf("the new configuration is in force: %+v", sent)
 		}
 		stop()
 
-		n.Reloading()
+		n.NotifyReloading()
 		run(t, n, newHost()) // the new host waits for an unreachable API server
-		if count(during(m, reloadPatience+time.Second), "READY=1") != 1 {
+		if count(advance(m, maxReloadWait+time.Second), "READY=1") != 1 {
 			t.Error("a reload that waits does not end")
 		}
 	})
@@ -313,13 +315,13 @@ func names(d datagram) []string {
 
 func TestNoNotificationAfterStopping(t *testing.T) {
 	notified(t, "1000000", func(t *testing.T, n *Notifier, h *host, m *serviceManager) {
-		h.set(synced(1))
-		during(m, time.Minute)
-		n.Stopping()
-		n.Stopping()
-		n.Reloading()
-		n.NotReloaded()
-		if sent := during(m, time.Minute); len(sent) != 1 || !sent[0].Has("STOPPING=1") {
+		h.set(withServices(1))
+		advance(m, time.Minute)
+		n.NotifyStopping()
+		n.NotifyStopping()
+		n.NotifyReloading()
+		n.NotifyReloadFailed()
+		if sent := advance(m, time.Minute); len(sent) != 1 || !sent[0].Has("STOPPING=1") {
 			t.Errorf("the end was told as %+v", sent)
 		}
 	})

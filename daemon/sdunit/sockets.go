@@ -35,17 +35,17 @@ type Sockets struct {
 type socket struct {
 	addr netip.AddrPort
 	file *os.File
-	// unit is the name of a socket that a socket unit created. storedName is the name of a socket in the fd store.
+	// unitName is the name of a socket that a socket unit created. storedName is the name of a socket in the fd store.
 	// Under systemd, either unitName or storedName is set.
-	unit, stored string
-	claimed      bool // Listen was called
-	released     bool // Release was called, and the socket stays open
+	unitName, storedName string
+	listening            bool // Listen was called
+	released             bool // Release was called, and the socket stays open
 }
 
-// Passed returns the files that the service manager passed, and removes their variables from the environment.
+// PassedFiles returns the files that the service manager passed, and removes their variables from the environment.
 // go-systemd (22.7) allocates memory for as many files as the environment specifies, so a number above the process's
 // limit on open files has no effect.
-func Passed() []*os.File {
+func PassedFiles() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
 	if err != nil || unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil || n > limit.Max {
@@ -70,7 +70,7 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sock := s.open[addr]; sock != nil {
-		sock.claimed, sock.released = true, false
+		sock.listening, sock.released = true, false
 		return sock.file, nil
 	}
 	listener, err := listen(addr)
@@ -81,7 +81,7 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	sock := &socket{addr: addr, file: file, claimed: true}
+	sock := &socket{addr: addr, file: file, listening: true}
 	s.open[addr] = sock
 	s.store(sock, storeName(addr))
 	return file, nil
@@ -96,23 +96,23 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	sock := s.open[addr]
 	switch {
 	case sock == nil:
-	case sock.unit != "":
-		sock.claimed, sock.released = false, true
+	case sock.unitName != "":
+		sock.listening, sock.released = false, true
 		s.logger.Warn("port of a socket unit is not a NodePort", "message_id", messageid.SocketUnitUnused,
-			"address", addr.String(), "socket_unit", sock.unit)
+			"address", addr.String(), "socket_unit", sock.unitName)
 	default:
 		delete(s.open, addr)
 		s.remove(sock)
 	}
 }
 
-// Unclaimed returns the addresses of the passed sockets that no call to Listen or Release has used.
-func (s *Sockets) Unclaimed() []netip.AddrPort {
+// Unused returns the addresses of the passed sockets that no call to Listen or Release has used.
+func (s *Sockets) Unused() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []netip.AddrPort
 	for addr, sock := range s.open {
-		if !sock.claimed && !sock.released {
+		if !sock.listening && !sock.released {
 			out = append(out, addr)
 		}
 	}
@@ -135,17 +135,17 @@ func storeName(addr netip.AddrPort) string {
 
 // store sends a copy of the socket to systemd, which keeps at most FileDescriptorStoreMax= copies.
 func (s *Sockets) store(sock *socket, name string) {
-	sock.stored = name
+	sock.storedName = name
 	s.manager.sendSocket(sock.file, "FDSTORE=1", "FDNAME="+name)
 }
 
 func (s *Sockets) remove(sock *socket) {
 	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. While
 	// only systemd's copy listens, clients hang, and the address cannot be bound again.
-	shut(sock.file)
+	shutDown(sock.file)
 	sock.file.Close()
-	if sock.stored != "" {
-		s.manager.send("FDSTOREREMOVE=1", "FDNAME="+sock.stored)
+	if sock.storedName != "" {
+		s.manager.send("FDSTOREREMOVE=1", "FDNAME="+sock.storedName)
 	}
 }
 
@@ -170,8 +170,8 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isOurs reports whether Edgeway uses this name for a socket in the fd store. The result is false for a name with a
-// line break, which would begin another assignment.
-func isOurs(name string) bool {
+// isStoreName reports whether Edgeway uses this name for a socket in the fd store. The result is false for a name with
+// a line break, which would begin another assignment.
+func isStoreName(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

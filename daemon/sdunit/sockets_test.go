@@ -28,7 +28,7 @@ func TestListenersSurviveRestartInFDStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sent := manager.Received()
+		sent := manager.Receive()
 		if len(sent) != 1 || !sent[0].Has("FDSTORE=1") || len(sent[0].FDs) != 1 {
 			t.Fatalf("%s: the service manager got %+v; log %s", addr, sent, log)
 		}
@@ -43,7 +43,7 @@ func TestListenersSurviveRestartInFDStore(t *testing.T) {
 		listener.Close() // simulates the exit of the process
 		waiting := connect(t, addr)
 		second, log := newSockets(t, os.NewFile(uintptr(dup(t, sent[0].FDs[0])), name))
-		if got := second.Unclaimed(); len(got) != 1 || got[0] != addr {
+		if got := second.Unused(); len(got) != 1 || got[0] != addr {
 			t.Fatalf("%s: unclaimed %v", addr, got)
 		}
 		again, err := second.Listen(addr)
@@ -51,17 +51,17 @@ func TestListenersSurviveRestartInFDStore(t *testing.T) {
 			t.Fatal(err)
 		}
 		serveOne(t, again)
-		if text, err := ending(t, waiting); text != "hello" || !errors.Is(err, io.EOF) {
+		if text, err := readToEnd(t, waiting); text != "hello" || !errors.Is(err, io.EOF) {
 			t.Errorf("%s: a client of the pause got %q, %v", addr, text, err)
 		}
-		if len(second.Unclaimed()) != 0 || log.String() != "" {
-			t.Errorf("%s: unclaimed %v, log %s", addr, second.Unclaimed(), log)
+		if len(second.Unused()) != 0 || log.String() != "" {
+			t.Errorf("%s: unclaimed %v, log %s", addr, second.Unused(), log)
 		}
-		if sent := manager.Received(); len(sent) != 0 {
+		if sent := manager.Receive(); len(sent) != 0 {
 			t.Errorf("%s: what is stored was stored again: %+v", addr, sent)
 		}
 		second.Release(addr)
-		if sent := manager.Received(); len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") || sent[0].Value("FDNAME") != name {
+		if sent := manager.Receive(); len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") || sent[0].Value("FDNAME") != name {
 			t.Errorf("%s: the end of the socket was told as %+v", addr, sent)
 		}
 	}
@@ -91,7 +91,7 @@ func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 			t.Fatalf("dial gave %v, %v", conn, err)
 		}
 	}
-	if n := len(manager.Received()); n != 6 {
+	if n := len(manager.Receive()); n != 6 {
 		t.Errorf("%d messages, want 6", n)
 	}
 }
@@ -136,13 +136,13 @@ func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 // A socket unit's port may not be a NodePort yet, or may no longer be one.
 func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	manager := sdtest.New(t)
-	file, _, addr := passed(t, "edgeway-nodeport@30080.socket")
+	file, _, addr := passedSocket(t, "edgeway-nodeport@30080.socket")
 	s, log := newSockets(t, file)
-	if got := s.Unclaimed(); len(got) != 1 || got[0] != addr {
+	if got := s.Unused(); len(got) != 1 || got[0] != addr {
 		t.Fatalf("unclaimed: %v", got)
 	}
 	s.Release(addr)
-	if len(s.Unclaimed()) != 0 {
+	if len(s.Unused()) != 0 {
 		t.Error("a socket that was released is still unclaimed")
 	}
 	waiting := connect(t, addr)
@@ -151,13 +151,13 @@ func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	serveOne(t, listener)
-	if text, err := ending(t, waiting); text != "hello" || !errors.Is(err, io.EOF) {
+	if text, err := readToEnd(t, waiting); text != "hello" || !errors.Is(err, io.EOF) {
 		t.Errorf("a client that waited got %q, %v", text, err)
 	}
 	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, addr.String()) || !strings.Contains(text, "edgeway-nodeport@30080.socket") {
 		t.Errorf("not one warning with address and unit:\n%s", text)
 	}
-	if sent := manager.Received(); len(sent) != 0 {
+	if sent := manager.Receive(); len(sent) != 0 {
 		t.Errorf("a socket unit's socket was stored or removed: %+v", sent)
 	}
 }
@@ -195,7 +195,7 @@ func TestUnusableDescriptorsAreClosed(t *testing.T) {
 	} {
 		fd := int(file.Fd())
 		s, log := newSockets(t, file)
-		if got := s.Unclaimed(); len(got) != 0 {
+		if got := s.Unused(); len(got) != 0 {
 			t.Errorf("%s: adopted as %v", name, got)
 		}
 		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "fd_name="+name) {
@@ -205,7 +205,7 @@ func TestUnusableDescriptorsAreClosed(t *testing.T) {
 			t.Errorf("%s: descriptor %d is still open", name, fd)
 		}
 	}
-	sent := manager.Received()
+	sent := manager.Receive()
 	if len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") || sent[0].Value("FDNAME") != "nodeport-strange" {
 		t.Errorf("only what is in our part of the store is to be removed: %+v", sent)
 	}
@@ -222,7 +222,7 @@ func TestDuplicateAddressIsKeptOnce(t *testing.T) {
 		l.Close()
 	}
 	s, log := newSockets(t, files...)
-	if got := s.Unclaimed(); len(got) != 1 || got[0] != addr || s.open[addr].unit != "x.socket" {
+	if got := s.Unused(); len(got) != 1 || got[0] != addr || s.open[addr].unitName != "x.socket" {
 		t.Fatalf("unclaimed: %v", got)
 	}
 	if text := log.String(); !strings.Contains(text, addr.String()) || !strings.Contains(text, "nodeport-a") {

@@ -35,15 +35,15 @@ type Object interface {
 	Problems() []fault.Fault
 }
 
-// ObjectFault is the ID of faults in objects. Edgeway ignores the field that the fault names and serves the rest of the
-// object.
-const ObjectFault = "object"
+// ObjectFaultID is the ID of faults in objects. Edgeway ignores the field that the fault names and serves the rest of
+// the object.
+const ObjectFaultID = "object"
 
 // FaultOf returns a fault for an object and formats its message. field is a path such as "spec.ports[0].port", or ""
 // for the whole object.
 func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 	return fault.Fault{
-		ID: ObjectFault, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
+		ID: ObjectFaultID, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
 	}
 }
 
@@ -58,9 +58,9 @@ type Faults struct {
 	more   int
 }
 
-// Room reports whether Add can store another fault, and counts the fault if it cannot. One Service can have 15,000
+// HasRoom reports whether Add can store another fault, and counts the fault if it cannot. One Service can have 15,000
 // invalid addresses, and storing a message for each address would take too much memory.
-func (f *Faults) Room() bool {
+func (f *Faults) HasRoom() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
 	}
@@ -69,7 +69,7 @@ func (f *Faults) Room() bool {
 
 // Addf calls HasRoom and, if the result is true, adds the fault that FaultOf returns.
 func (f *Faults) Addf(field, format string, args ...any) {
-	if f.Room() {
+	if f.HasRoom() {
 		f.Add(FaultOf(f.Object, field, format, args...))
 	}
 }
@@ -93,9 +93,9 @@ type Flaws struct {
 // Problems implements Object.
 func (f *Flaws) Problems() []fault.Fault { return f.Faults }
 
-// Refuse returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
+// NewReplacement returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
 // contains only the object's name and a fault.
-func Refuse(key Key, message string) Object {
+func NewReplacement(key Key, message string) Object {
 	flaws := Flaws{[]fault.Fault{FaultOf(key, "", "%s", message)}}
 	switch key.Kind {
 	case KindService:
@@ -125,8 +125,9 @@ type Service struct {
 	// SourceRanges restricts which clients can reach LoadBalancerIPs, separately for each address family. If a family
 	// has no ranges, any client can connect unless BlockedFamilies lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
-	// NoSources lists the families whose source ranges were all invalid, so no client of these families can connect.
-	NoSources []plan.Family `json:"noSources,omitempty"`
+	// BlockedFamilies lists the families whose source ranges were all invalid, so no client of these families can
+	// connect.
+	BlockedFamilies []plan.Family `json:"noSources,omitempty"`
 
 	Ports               []ServicePort `json:"ports,omitempty"`
 	Affinity            time.Duration `json:"affinity,omitempty"` // 0 means no affinity
@@ -174,9 +175,9 @@ type EndpointSlice struct {
 	Family    plan.Family `json:"family"`
 	Ports     []SlicePort `json:"ports,omitempty"`
 	Endpoints []Endpoint  `json:"endpoints,omitempty"`
-	// Triggered is the time of the change that caused this version of the slice, or zero if the time is unknown.
+	// TriggerTime is the time of the change that caused this version of the slice, or zero if the time is unknown.
 	// Edgeway reads the time from the annotation endpoints.kubernetes.io/last-change-trigger-time.
-	Triggered time.Time `json:"triggered,omitzero"`
+	TriggerTime time.Time `json:"triggered,omitzero"`
 	// Manifest reports whether the slice comes from a file on this host. Only root can write the file, so an endpoint
 	// can have an address of this host.
 	Manifest bool `json:"-"`
@@ -257,19 +258,19 @@ type APIServer struct {
 	// Addrs lists, in sorted order, the proven and the literal addresses of the API server and of the proxy that
 	// Edgeway uses to reach it.
 	Addrs []netip.Addr `json:"trusted"`
-	// Proven lists the addresses that TLS handshakes have proven, latest first.
-	Proven []ServerAddr `json:"proven,omitempty"`
+	// ProvenAddrs lists the addresses that TLS handshakes have proven, latest first.
+	ProvenAddrs []ServerAddr `json:"proven,omitempty"`
 
 	Flaws
 }
 
 // ServerAddr is an address where a TLS handshake with the API server has succeeded.
 type ServerAddr struct {
-	Addr   netip.Addr `json:"addr"`
-	Proved time.Time  `json:"proved"`
-	// Missing is the time when name servers stopped returning the address for the server's host name, or zero while
-	// they return it.
-	Missing time.Time `json:"missing,omitzero"`
+	Addr     netip.Addr `json:"addr"`
+	ProvedAt time.Time  `json:"proved"`
+	// MissingSince is the time when name servers stopped returning the address for the server's host name, or zero
+	// while they return it.
+	MissingSince time.Time `json:"missing,omitzero"`
 }
 
 // Holding describes a port that several Services request, and names the Service that owns the port.

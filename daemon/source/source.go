@@ -47,8 +47,8 @@ type Status struct {
 	Refused bool `json:"refused,omitempty"`
 }
 
-// Faulty reports whether the source has a fault or has not listed all objects yet.
-func (s Status) Faulty() bool { return !s.Synced || s.Fault.Message != "" }
+// IsFaulty reports whether the source has a fault or has not listed all objects yet.
+func (s Status) IsFaulty() bool { return !s.Synced || s.Fault.Message != "" }
 
 // State describes the status in a few words, such as "unreachable".
 func (s Status) State() string {

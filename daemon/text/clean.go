@@ -27,7 +27,7 @@ func Clean(s string) string {
 		case !suspect(r):
 			out.WriteRune(r)
 		case r == utf8.RuneError:
-			invalid(&out, s[i:])
+			writeInvalid(&out, s[i:])
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
 			fmt.Fprintf(&out, `\u%04x\u%04x`, high, low)
@@ -38,8 +38,8 @@ func Clean(s string) string {
 	return out.String()
 }
 
-// invalid writes the replacement character, or escapes an invalid byte.
-func invalid(out *strings.Builder, s string) {
+// writeInvalid writes the replacement character, or escapes an invalid byte.
+func writeInvalid(out *strings.Builder, s string) {
 	if _, size := utf8.DecodeRuneInString(s); size == 1 {
 		fmt.Fprintf(out, `\x%02x`, s[0])
 	} else {

@@ -14,8 +14,8 @@ func Count(n int, thing string) string {
 	return s + " " + thing
 }
 
-// After returns the prefix followed by s, or "" if s is empty.
-func After(prefix, s string) string {
+// WithPrefix returns the prefix followed by s, or "" if s is empty.
+func WithPrefix(prefix, s string) string {
 	if s == "" {
 		return ""
 	}

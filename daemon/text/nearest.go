@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Nearest returns the known word with the smallest Distance to word. near is false if more than three letters, or more
+// Suggest returns the known word with the smallest Distance to word. near is false if more than three letters, or more
 // than a third of the letters, are different.
-func Nearest(word string, known []string) (best string, near bool) {
+func Suggest(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {
 		if max(len(word)-len(k), len(k)-len(word)) >= least {
@@ -20,8 +20,8 @@ func Nearest(word string, known []string) (best string, near bool) {
 	return best, near
 }
 
-// Closest returns the known word with the smallest Distance to word.
-func Closest(word string, known []string) string {
+// ClosestWord returns the known word with the smallest Distance to word.
+func ClosestWord(word string, known []string) string {
 	return slices.MinFunc(known, func(a, b string) int { return cmp.Compare(Distance(word, a), Distance(word, b)) })
 }
 

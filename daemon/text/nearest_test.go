@@ -10,7 +10,7 @@ func TestNearest(t *testing.T) {
 		"EndpointSlices": "EndpointSlice", "Nodes": "Node", "ServiceCidr": "ServiceCIDR",
 		"Pod": "", "Secret": "", "ConfigMap": "", "ServiceAccount": "", "Endpoints": "", "Namespace": "", "Ingress": "", "Event": "", "": "",
 	} {
-		if got, near := Nearest(word, kinds); got != want || near != (want != "") {
+		if got, near := Suggest(word, kinds); got != want || near != (want != "") {
 			t.Errorf("%q: %q %t, want %q", word, got, near, want)
 		}
 	}

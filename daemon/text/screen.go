@@ -29,35 +29,37 @@ func NewScreen(out io.Writer, width int, color bool) *Screen {
 // Err returns the first error of the writer.
 func (s *Screen) Err() error { return s.err }
 
-// Verdict prints a verdict in the color of its severity, followed by a reason.
-func (s *Screen) Verdict(worst fault.Severity, verdict, reason string) {
-	s.block(colors[worst], verdict+" ", reason, 2)
+// PrintVerdict prints a verdict in the color of its severity, followed by a reason.
+func (s *Screen) PrintVerdict(worst fault.Severity, verdict, reason string) {
+	s.printBlock(colors[worst], verdict+" ", reason, 2)
 }
 
-// Line prints formatted text.
-func (s *Screen) Line(format string, args ...any) { s.block("", "", fmt.Sprintf(format, args...), 2) }
+// PrintLine prints formatted text.
+func (s *Screen) PrintLine(format string, args ...any) {
+	s.printBlock("", "", fmt.Sprintf(format, args...), 2)
+}
 
-// Row prints text with a heading. Row omits the heading if the previous row had the same heading.
-func (s *Screen) Row(heading, format string, args ...any) {
+// PrintRow prints text with a heading. Row omits the heading if the previous row had the same heading.
+func (s *Screen) PrintRow(heading, format string, args ...any) {
 	shown := heading
 	if heading == s.heading {
 		shown = ""
 	}
 	s.heading = heading
 	lead := fmt.Sprintf("%-10s ", shown)
-	s.block("", lead, fmt.Sprintf(format, args...), len(lead))
+	s.printBlock("", lead, fmt.Sprintf(format, args...), len(lead))
 }
 
-// Fault prints a fault with its fix. about describes the fault, for example with its message.
-func (s *Screen) Fault(f fault.Fault, about string) {
+// PrintFault prints a fault with its fix. about describes the fault, for example with its message.
+func (s *Screen) PrintFault(f fault.Fault, about string) {
 	s.heading = ""
 	lead := fmt.Sprintf("  %-9s ", f.Severity)
-	s.block(colors[f.Severity], lead, f.ID+": "+about, len(lead))
-	s.Fix(f.Fix)
+	s.printBlock(colors[f.Severity], lead, f.ID+": "+about, len(lead))
+	s.PrintFix(f.Fix)
 }
 
-// Fix prints a fix, unless it is "". Fix never wraps lines, because a command on several lines is hard to copy.
-func (s *Screen) Fix(fix string) {
+// PrintFix prints a fix, unless it is "". Fix never wraps lines, because a command on several lines is hard to copy.
+func (s *Screen) PrintFix(fix string) {
 	if fix != "" {
 		s.print(strings.Repeat(" ", 12) + "fix: " + CleanLine(fix))
 	}
@@ -72,8 +74,8 @@ const (
 	ownIndent = 4
 )
 
-// Table prints rows with aligned columns. Table wraps the text of the last column.
-func (s *Screen) Table(rows [][]string) {
+// PrintTable prints rows with aligned columns. Table wraps the text of the last column.
+func (s *Screen) PrintTable(rows [][]string) {
 	last := len(rows[0]) - 1
 	widths, indent := make([]int, last+1), 0
 	for i := range widths {
@@ -94,10 +96,10 @@ func (s *Screen) Table(rows [][]string) {
 			lead += fmt.Sprintf("%-*s  ", w, CleanLine(row[i]))
 		}
 		if narrow {
-			s.block("", "", strings.TrimRight(lead, " "), indent)
+			s.printBlock("", "", strings.TrimRight(lead, " "), indent)
 			lead = strings.Repeat(" ", indent)
 		}
-		s.block("", lead, row[last], indent)
+		s.printBlock("", lead, row[last], indent)
 	}
 }
 
@@ -106,8 +108,8 @@ var colors = [...]string{
 	fault.OK: "32", fault.Notice: "36", fault.Warning: "33", fault.Problem: "31", fault.Unhealthy: "31",
 }
 
-// block prints text after a colored lead. Lines after the first are indented.
-func (s *Screen) block(color, lead, text string, indent int) {
+// printBlock prints text after a colored lead. Lines after the first are indented.
+func (s *Screen) printBlock(color, lead, text string, indent int) {
 	lead = CleanLine(lead)
 	for _, line := range Wrap(lead, CleanLine(text), s.width, indent) {
 		if words := strings.TrimSpace(lead); s.color && color != "" {

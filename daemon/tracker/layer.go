@@ -14,18 +14,18 @@ type layer struct {
 
 	// Only a fallback uses deletedKeys and retired. deletedKeys holds the keys of the objects that the primary layer
 	// deleted. retired reports whether the primary layer has replaced the fallback.
-	hidden  map[source.Key]struct{}
-	retired bool
+	deletedKeys map[source.Key]struct{}
+	retired     bool
 }
 
 func newLayer(name string) *layer {
-	return &layer{name: name, objects: map[source.Key]source.Object{}, hidden: map[source.Key]struct{}{}}
+	return &layer{name: name, objects: map[source.Key]source.Object{}, deletedKeys: map[source.Key]struct{}{}}
 }
 
 // put stores an object, or removes the object with this key if obj is nil. A fallback ignores an object that the
 // primary layer has deleted or replaced.
 func (l *layer) put(key source.Key, obj source.Object) {
-	_, hidden := l.hidden[key]
+	_, hidden := l.deletedKeys[key]
 	if key.Kind != source.KindDocument {
 		l.changes++
 	}
@@ -43,12 +43,12 @@ func (l *layer) hide(key source.Key) {
 		return
 	}
 	delete(l.objects, key)
-	l.hidden[key] = struct{}{}
+	l.deletedKeys[key] = struct{}{}
 }
 
 // retire removes and returns all objects.
 func (l *layer) retire() (objects map[source.Key]source.Object) {
 	objects, l.objects = l.objects, nil
-	l.hidden, l.retired = nil, true
+	l.deletedKeys, l.retired = nil, true
 	return objects
 }

@@ -11,14 +11,14 @@ import (
 	"edgeway/daemon/source"
 )
 
-// naive implements the tracker's contract with three maps and without incremental updates.
-type naive struct {
+// naiveTracker implements the tracker's contract with three maps and without incremental updates.
+type naiveTracker struct {
 	layers map[string]map[source.Key]source.Object
 	hidden map[source.Key]bool
 	synced bool
 }
 
-func (n *naive) put(layer string, key source.Key, obj source.Object) {
+func (n *naiveTracker) put(layer string, key source.Key, obj source.Object) {
 	switch {
 	case layer == "lastknown" && (n.synced || n.hidden[key]):
 	case obj == nil:
@@ -32,7 +32,7 @@ func (n *naive) put(layer string, key source.Key, obj source.Object) {
 	}
 }
 
-func (n *naive) snapshot() []*Service {
+func (n *naiveTracker) snapshot() []*Service {
 	merged := map[source.Key]source.Object{}
 	for _, layer := range []string{"lastknown", "kube", "file"} {
 		for k, o := range n.layers[layer] {
@@ -70,7 +70,7 @@ func TestRandomEventsAgreeWithRebuild(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		tr, file, kube, known := threeLayers()
 		sinks := map[string]source.Sink{"file": file, "kube": kube, "lastknown": known}
-		model := &naive{layers: map[string]map[source.Key]source.Object{"file": {}, "kube": {}, "lastknown": {}}, hidden: map[source.Key]bool{}}
+		model := &naiveTracker{layers: map[string]map[source.Key]source.Object{"file": {}, "kube": {}, "lastknown": {}}, hidden: map[source.Key]bool{}}
 		randomObject := func() source.Object {
 			if rng.IntN(2) == 0 {
 				return svc(fmt.Sprint("svc", rng.IntN(4)))

@@ -115,7 +115,7 @@ func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 // put stores an object, or removes the object with this key if obj is nil, and updates the view. The caller must hold
 // the lock.
 func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
-	before := t.served(key)
+	before := t.servedObject(key)
 	l.put(key, obj)
 	if obj == nil {
 		for _, fallback := range t.layers {
@@ -127,8 +127,8 @@ func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 	t.update(key, before)
 }
 
-// synced marks the layer as synced and removes the objects of its fallbacks. The caller must hold the lock.
-func (t *Tracker) synced(l *layer) {
+// markSynced marks the layer as synced and removes the objects of its fallbacks. The caller must hold the lock.
+func (t *Tracker) markSynced(l *layer) {
 	if l.synced {
 		return
 	}
@@ -138,12 +138,12 @@ func (t *Tracker) synced(l *layer) {
 			continue
 		}
 		for key, obj := range fallback.retire() {
-			if t.servedAbove(fallback, key) == nil {
+			if t.servedObjectAbove(fallback, key) == nil {
 				t.update(key, obj)
 			}
 		}
 	}
-	opens := !t.open && t.settled()
+	opens := !t.open && t.canSnapshot()
 	if opens {
 		t.open = true
 	}
@@ -158,7 +158,7 @@ func (t *Tracker) complete() bool {
 
 // update updates the view if Edgeway now serves another version of the object, and signals the reader.
 func (t *Tracker) update(key source.Key, before source.Object) {
-	after := t.served(key)
+	after := t.servedObject(key)
 	if before == after {
 		return
 	}
@@ -168,11 +168,11 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 }
 
-// served returns the version in the first layer that contains the key, or nil if no layer does.
-func (t *Tracker) served(key source.Key) source.Object { return t.servedAbove(nil, key) }
+// servedObject returns the version in the first layer that contains the key, or nil if no layer does.
+func (t *Tracker) servedObject(key source.Key) source.Object { return t.servedObjectAbove(nil, key) }
 
-// servedAbove is like served, but considers only the layers that precede below.
-func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
+// servedObjectAbove is like served, but considers only the layers that precede below.
+func (t *Tracker) servedObjectAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {
 			return nil
@@ -184,8 +184,8 @@ func (t *Tracker) servedAbove(below *layer, key source.Key) source.Object {
 	return nil
 }
 
-// settled reports whether the conditions that Snapshot documents hold.
-func (t *Tracker) settled() bool {
+// canSnapshot reports whether the conditions that Snapshot documents hold.
+func (t *Tracker) canSnapshot() bool {
 	known := false
 	for _, l := range t.layers {
 		if l.primary != nil {
@@ -231,5 +231,5 @@ func (s sink) Delete(key source.Key) {
 func (s sink) Synced() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	s.t.synced(s.l)
+	s.t.markSynced(s.l)
 }

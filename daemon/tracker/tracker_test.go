@@ -330,7 +330,7 @@ func TestTriggers(t *testing.T) {
 	now := time.Now().Add(time.Second)
 	triggered := func(name string, at time.Time) *source.EndpointSlice {
 		s := slice(name, "a")
-		s.Triggered = at
+		s.TriggerTime = at
 		return s
 	}
 	kube.Upsert(slice("untimed", "a"))

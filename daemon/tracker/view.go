@@ -21,12 +21,12 @@ type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first snapshot
 
-	// merged maps each name to the Service and its EndpointSlices. Spec is nil if only EndpointSlices exist. The view
-	// replaces a changed Service and never modifies it, because snapshots share Services.
-	merged map[Name]*Service
-	nodes  map[string]*source.Node
-	cidrs  map[string]*source.ServiceCIDR
-	apis   map[string]*source.APIServer
+	// mergedServices maps each name to the Service and its EndpointSlices. Spec is nil if only EndpointSlices exist.
+	// The view replaces a changed Service and never modifies it, because snapshots share Services.
+	mergedServices map[Name]*Service
+	nodes          map[string]*source.Node
+	cidrs          map[string]*source.ServiceCIDR
+	apis           map[string]*source.APIServer
 	// faults maps each object to its problems. A Document may contain another object's problem.
 	faults map[fault.Object][]fault.Fault
 
@@ -41,14 +41,14 @@ type view struct {
 
 func newView(started time.Time) *view {
 	return &view{
-		started:       started,
-		merged:        map[Name]*Service{},
-		nodes:         map[string]*source.Node{},
-		cidrs:         map[string]*source.ServiceCIDR{},
-		apis:          map[string]*source.APIServer{},
-		faults:        map[fault.Object][]fault.Fault{},
-		dirtyServices: map[Name]struct{}{},
-		dirtyFaults:   map[fault.Object]struct{}{},
+		started:        started,
+		mergedServices: map[Name]*Service{},
+		nodes:          map[string]*source.Node{},
+		cidrs:          map[string]*source.ServiceCIDR{},
+		apis:           map[string]*source.APIServer{},
+		faults:         map[fault.Object][]fault.Fault{},
+		dirtyServices:  map[Name]struct{}{},
+		dirtyFaults:    map[fault.Object]struct{}{},
 	}
 }
 
@@ -119,16 +119,16 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 // edit changes the merged Service with this name. The view stores a merged Service while a Spec or a slice exists.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
-	if s, ok := v.merged[name]; ok {
+	if s, ok := v.mergedServices[name]; ok {
 		*next = *s
 	}
 	change(next)
 	v.dirtyServices[name] = struct{}{}
 	if next.Spec == nil && len(next.Slices) == 0 {
-		delete(v.merged, name)
+		delete(v.mergedServices, name)
 		return
 	}
-	v.merged[name] = next
+	v.mergedServices[name] = next
 }
 
 // spliceSlice returns a copy of list in which fresh, which holds at most one slice, replaces the slice with this name.
@@ -152,13 +152,13 @@ func (v *view) count(before, after source.Object) {
 		v.endpoints.add()
 	}
 	slice, ok := after.(*source.EndpointSlice)
-	if !ok || slice.Triggered.Before(v.started) || len(v.triggers) == maxTriggers {
+	if !ok || slice.TriggerTime.Before(v.started) || len(v.triggers) == maxTriggers {
 		return
 	}
-	if old, ok := before.(*source.EndpointSlice); ok && old.Triggered.Equal(slice.Triggered) {
+	if old, ok := before.(*source.EndpointSlice); ok && old.TriggerTime.Equal(slice.TriggerTime) {
 		return
 	}
-	v.triggers = append(v.triggers, slice.Triggered)
+	v.triggers = append(v.triggers, slice.TriggerTime)
 }
 
 func (v *view) snapshot() *Snapshot {
@@ -209,7 +209,7 @@ func (v *view) snapshot() *Snapshot {
 func (v *view) snapshotServices(prev []*Service) (services []*Service, changed []Name) {
 	dirty := slices.SortedFunc(maps.Keys(v.dirtyServices), Name.Compare)
 	services = sorted.Splice(prev, dirty, (*Service).compareName, func(i int, run []*Service) []*Service {
-		s, ok := v.merged[dirty[i]]
+		s, ok := v.mergedServices[dirty[i]]
 		if !ok || s.Spec == nil {
 			if len(run) > 0 {
 				changed = append(changed, dirty[i])

@@ -22,9 +22,9 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 	defer listener.Close()
 	translate(t) // the first rules enable connection tracking
-	early := connecting(t, vip)
+	early := startConnecting(t, vip)
 	translate(t, rule)
-	answered := connecting(t, vip)
+	answered := startConnecting(t, vip)
 	if err := connected(answered, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +39,8 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 }
 
-// connecting starts opening a TCP connection and returns the socket without waiting for the handshake.
-func connecting(t *testing.T, addr string) int {
+// startConnecting starts opening a TCP connection and returns the socket without waiting for the handshake.
+func startConnecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

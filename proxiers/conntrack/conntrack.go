@@ -46,43 +46,43 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// done is the last plan that the follower has deleted all stale entries for. A full sync compares the next plan
+	// lastPlan is the last plan that the follower has deleted all stale entries for. A full sync compares the next plan
 	// with lastPlan to find the removed frontends. After a daemon restart, lastPlan is nil, and the follower cannot
 	// find frontends that were removed earlier.
-	done *plan.Plan
-	// table is a netlink socket that stays open after its first use. Closing a netfilter socket would block until the
+	lastPlan *plan.Plan
+	// socket is a netlink socket that stays open after its first use. Closing a netfilter socket would block until the
 	// kernel (6.18) has freed the objects that nftables transactions deleted, which takes 16 ms after a transaction.
 	// After an incomplete response, the follower closes the socket and sets the field to nil.
-	table *netlink.Conntrack
+	socket *netlink.Conntrack
 }
 
 // Apply deletes stale flows. Apply does not read the kernel's connection-tracking table if no flow can have become
 // stale.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	full := change.Prev == nil
-	if full && f.done != nil {
-		change = proxiers.NewChange(f.done, change.Next)
+	if full && f.lastPlan != nil {
+		change = proxiers.NewChange(f.lastPlan, change.Next)
 	}
-	suspects := suspectsOf(change)
+	suspects := rulesFor(change)
 	if full {
 		suspects.addAll(change.Next)
 	}
 	if err := f.clean(ctx, suspects); err != nil {
 		return fmt.Errorf("clean up connection tracking: %w", err)
 	}
-	f.done = change.Next
+	f.lastPlan = change.Next
 	return nil
 }
 
 func (f *follower) Close() error {
-	if f.table != nil {
-		f.table.Close()
-		f.table = nil
+	if f.socket != nil {
+		f.socket.Close()
+		f.socket = nil
 	}
 	return nil
 }
 
-func (f *follower) clean(ctx context.Context, suspects suspects) error {
+func (f *follower) clean(ctx context.Context, suspects ruleSet) error {
 	if len(suspects) == 0 {
 		return nil
 	}
@@ -90,14 +90,14 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("read connection tracking: %w", err)
 	}
-	if f.table == nil {
+	if f.socket == nil {
 		t, err := netlink.OpenConntrack()
 		if err != nil {
 			return err
 		}
-		f.table = t
+		f.socket = t
 	}
-	release := f.table.During(ctx)
+	release := f.socket.AbortOnDone(ctx)
 	err := f.deleteStale(ctx, suspects)
 	if !release() || err != nil {
 		_ = f.Close()
@@ -105,7 +105,7 @@ func (f *follower) clean(ctx context.Context, suspects suspects) error {
 	return err
 }
 
-func (f *follower) deleteStale(ctx context.Context, suspects suspects) error {
+func (f *follower) deleteStale(ctx context.Context, suspects ruleSet) error {
 	for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
 		start, deleted, looked := time.Now(), 0, false
 		for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP} {
@@ -114,7 +114,7 @@ func (f *follower) deleteStale(ctx context.Context, suspects suspects) error {
 				continue
 			}
 			looked = true
-			n, err := deleteStale(f.table, netlink.Scope{Family: family, Protocol: protocol}, s)
+			n, err := deleteStale(f.socket, netlink.Scope{Family: family, Protocol: protocol}, s)
 			deleted += n
 			if err != nil {
 				return fmt.Errorf("%s %s flows: %w", family, protocol, err)

@@ -19,8 +19,8 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// to applies the plan next and checks how many flows the follower deletes.
-func (s *step) to(next *plan.Plan, deleted int) {
+// applyAndCount applies the plan next and checks how many flows the follower deletes.
+func (s *step) applyAndCount(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
 }
@@ -32,11 +32,11 @@ func (s *step) full(next *plan.Plan, deleted int) {
 
 func (s *step) apply(c proxiers.Change, deleted int) {
 	s.t.Helper()
-	before, _ := s.counted()
+	before, _ := s.readCounts()
 	if err := s.follower.Apply(s.t.Context(), c); err != nil {
 		s.t.Fatal(err)
 	}
-	if after, _ := s.counted(); after-before != deleted {
+	if after, _ := s.readCounts(); after-before != deleted {
 		s.t.Errorf("%d flows deleted, want %d", after-before, deleted)
 	}
 	s.last = c.Next
@@ -86,14 +86,14 @@ func TestClientOfRemovedEndpointMovesToAnother(t *testing.T) {
 	echo(t, second)
 	s := newStep(t)
 	translate(t, toFirst)
-	s.to(planOf(service(udp4, "dns", []string{vip}, first, second)), 0)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, first, second)), 0)
 	moved, other := dial(t, vip), dial(t, vip)
 	moved.wantAnswer(first)
 	translate(t, toSecond)
 	other.wantAnswer(second)
 	moved.wantAnswer(first) // the old entry still applies instead of the new rule
 
-	s.to(planOf(service(udp4, "dns", []string{vip}, second)), 1)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, second)), 1)
 	moved.wantAnswer(second)
 	other.wantAnswer(second)
 }
@@ -106,11 +106,11 @@ func TestIPv6ClientOfRemovedEndpointMovesToAnother(t *testing.T) {
 	rule := "ip6 daddr fd00:96::10 udp dport 53 dnat ip6 to [fd00::%d]:5353"
 	s := newStep(t)
 	translate(t, fmt.Sprintf(rule, 1))
-	s.to(planOf(service(udp6, "dns", []string{vip}, "[fd00::1]:5353")), 0)
+	s.applyAndCount(planOf(service(udp6, "dns", []string{vip}, "[fd00::1]:5353")), 0)
 	c := dial(t, vip)
 	c.wantAnswer("[fd00::1]:5353")
 	translate(t, fmt.Sprintf(rule, 2))
-	s.to(planOf(service(udp6, "dns", []string{vip}, "[fd00::2]:5353")), 1)
+	s.applyAndCount(planOf(service(udp6, "dns", []string{vip}, "[fd00::2]:5353")), 1)
 	c.wantAnswer("[fd00::2]:5353")
 }
 
@@ -119,12 +119,12 @@ func TestFlowsFromBeforeServiceReachIt(t *testing.T) {
 	echo(t, first)
 	s := newStep(t)
 	translate(t)
-	s.to(planOf(), 0)
+	s.applyAndCount(planOf(), 0)
 	early := dial(t, vip)
 	early.wantAnswer("")
 	translate(t, toFirst)
 	early.wantAnswer("") // the untranslated entry still applies
-	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	early.wantAnswer(first)
 }
 
@@ -133,14 +133,14 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	echo(t, first)
 	s := newStep(t)
 	translate(t, toFirst)
-	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 0)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, first)), 0)
 	c := dial(t, vip)
 	c.wantAnswer(first)
 	translate(t)
-	s.to(planOf(service(udp4, "dns", []string{vip})), 1)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip})), 1)
 	c.wantAnswer("") // the rules of this test reject nothing, so the flow leaves the host untranslated
 	translate(t, toFirst)
-	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 1)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, first)), 1)
 	c.wantAnswer(first)
 }
 
@@ -149,13 +149,13 @@ func TestDeletedServiceLosesItsFlows(t *testing.T) {
 	echo(t, first)
 	s := newStep(t)
 	translate(t, toFirst)
-	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 0)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, first)), 0)
 	c := dial(t, vip)
 	c.wantAnswer(first)
 	translate(t)
-	s.to(planOf(), 1)
+	s.applyAndCount(planOf(), 1)
 	c.wantAnswer("")
-	s.to(planOf(service(udp4, "other", []string{"10.96.0.11:53"}, first)), 0)
+	s.applyAndCount(planOf(service(udp4, "other", []string{"10.96.0.11:53"}, first)), 0)
 	if idOf(t, udp4, vip) == 0 {
 		t.Error("an untranslated flow to an address that is no Service's any more was deleted")
 	}
@@ -166,7 +166,7 @@ func TestFullSyncAfterFailureRemovesStaleFlows(t *testing.T) {
 	echo(t, first)
 	s := newStep(t)
 	translate(t, toFirst)
-	s.to(planOf(service(udp4, "dns", []string{vip}, first)), 0)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip}, first)), 0)
 	dial(t, vip).wantAnswer(first)
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -204,7 +204,7 @@ func TestNodePortCleanupKeepsUnrelatedFlows(t *testing.T) {
 	s := newStep(t)
 	const np = "192.0.2.1:30053"
 	translate(t, "ip daddr 192.0.2.1 udp dport 30053 dnat ip to 10.0.0.1:5353")
-	s.to(planOf(service(udp4, "dns", []string{vip, ":30053"}, first)), 0)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip, ":30053"}, first)), 0)
 	c := dial(t, np)
 	c.wantAnswer(first)
 	unrelated := []string{"203.0.113.9:30053", "192.0.2.2:30053", "203.0.113.9:53", "10.96.0.10:54", "10.96.0.11:53"}
@@ -217,7 +217,7 @@ func TestNodePortCleanupKeepsUnrelatedFlows(t *testing.T) {
 		ids = append(ids, idOf(t, udp4, dst))
 	}
 	translate(t, "ip daddr 192.0.2.1 udp dport 30053 dnat ip to 10.0.0.2:5353")
-	s.to(planOf(service(udp4, "dns", []string{vip, ":30053"}, second)), 1)
+	s.applyAndCount(planOf(service(udp4, "dns", []string{vip, ":30053"}, second)), 1)
 	c.wantAnswer(second)
 	for i, dst := range unrelated {
 		if ids[i] == 0 || idOf(t, udp4, dst) != ids[i] {
@@ -233,13 +233,13 @@ func TestNewNodeAddressTakesOverItsFlows(t *testing.T) {
 	s := newStep(t)
 	svc := service(udp4, "dns", []string{":30053"}, first)
 	translate(t)
-	s.to(planOf(svc), 0)
+	s.applyAndCount(planOf(svc), 0)
 	c := dial(t, "192.0.2.2:30053")
 	c.wantAnswer("192.0.2.2:30053")
 	translate(t, "ip daddr 192.0.2.2 udp dport 30053 dnat ip to 10.0.0.1:5353")
 	next := planOf(svc)
 	next.Node = &plan.Node{NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}}
-	s.to(next, 1)
+	s.applyAndCount(next, 1)
 	c.wantAnswer(first)
 }
 
@@ -249,16 +249,16 @@ func TestFrontendMovesToAnotherService(t *testing.T) {
 	echo(t, second)
 	s := newStep(t)
 	translate(t, toFirst)
-	s.to(planOf(service(udp4, "a", []string{vip}, first), service(udp4, "z", []string{"10.96.0.11:53"}, first, second)), 0)
+	s.applyAndCount(planOf(service(udp4, "a", []string{vip}, first), service(udp4, "z", []string{"10.96.0.11:53"}, first, second)), 0)
 	c := dial(t, vip)
 	c.wantAnswer(first)
 	before := idOf(t, udp4, vip)
-	s.to(planOf(service(udp4, "z", []string{vip, "10.96.0.11:53"}, first, second)), 0)
+	s.applyAndCount(planOf(service(udp4, "z", []string{vip, "10.96.0.11:53"}, first, second)), 0)
 	if idOf(t, udp4, vip) != before {
 		t.Error("the flow was cut though its endpoint serves the new owner of the address too")
 	}
 	translate(t, toSecond)
-	s.to(planOf(service(udp4, "b", []string{vip}, second)), 1)
+	s.applyAndCount(planOf(service(udp4, "b", []string{vip}, second)), 1)
 	c.wantAnswer(second)
 }
 
@@ -267,12 +267,12 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	s := newStep(t)
 	const dst = "10.96.0.20:36412"
 	translate(t, "ip daddr 10.96.0.20 sctp dport 36412 dnat ip to 10.0.0.1:36412")
-	s.to(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.1:36412", "10.0.0.2:36412")), 0)
+	s.applyAndCount(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.1:36412", "10.0.0.2:36412")), 0)
 	sendInit(t, netip.MustParseAddrPort(dst))
 	if idOf(t, sctp4, dst) == 0 {
 		t.Fatal("the kernel does not track the association")
 	}
-	s.to(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.2:36412")), 1)
+	s.applyAndCount(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.2:36412")), 1)
 	if idOf(t, sctp4, dst) != 0 {
 		t.Error("the association to the endpoint that is gone is still there")
 	}
@@ -312,11 +312,11 @@ func TestManyDestinationsInOneSync(t *testing.T) {
 				before = append(before, service(udp4, name, []string{dst}, first))
 				after = append(after, service(udp4, name, []string{dst}))
 			}
-			s.to(planOf(before...), 0)
+			s.applyAndCount(planOf(before...), 0)
 			for _, svc := range before {
 				dial(t, netip.AddrPortFrom(svc.Frontends[0].Addr, svc.Frontends[0].Port).String()).wantAnswer(first)
 			}
-			s.to(planOf(after...), 3)
+			s.applyAndCount(planOf(after...), 3)
 			if got := len(flows(t, udp4)); got < others {
 				t.Errorf("%d flows are left of at least %d others", got, others)
 			}
@@ -350,16 +350,16 @@ func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
 	one, other := planOf(service(udp4, "dns", []string{vip}, first)), planOf(service(udp4, "dns", []string{vip}, second))
-	s.to(one, 0)
-	kept := s.follower.table
-	if s.to(other, 0); kept == nil || s.follower.table != kept {
+	s.applyAndCount(one, 0)
+	kept := s.follower.socket
+	if s.applyAndCount(other, 0); kept == nil || s.follower.socket != kept {
 		t.Error("another socket is used")
 	}
 	kept.Close()
-	if err := s.follower.Apply(t.Context(), proxiers.NewChange(other, one)); err == nil || s.follower.table != nil {
+	if err := s.follower.Apply(t.Context(), proxiers.NewChange(other, one)); err == nil || s.follower.socket != nil {
 		t.Errorf("error %v by a socket that is closed", err)
 	}
-	s.to(one, 0)
+	s.applyAndCount(one, 0)
 }
 
 // With a cancelled context, every attempt to read the kernel's connection-tracking table fails, so a nil error proves
@@ -378,7 +378,7 @@ func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStep(t)
 			err := s.follower.Apply(over, proxiers.NewChange(planOf(base...), planOf(next...)))
-			if _, looks := s.counted(); err != nil || looks != 0 {
+			if _, looks := s.readCounts(); err != nil || looks != 0 {
 				t.Errorf("looked at the table %d times: %v", looks, err)
 			}
 		})

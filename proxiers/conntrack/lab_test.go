@@ -235,8 +235,8 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// counted reads the follower's metrics for deleted flows and for connection-tracking checks.
-func (s *step) counted() (deleted, looks int) {
+// readCounts reads the follower's metrics for deleted flows and for connection-tracking checks.
+func (s *step) readCounts() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)
 	families, err := registry.Gather()

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleaned lists the protocols that the follower deletes stale flows for after a change. The package comment
+// cleanedProtocols lists the protocols that the follower deletes stale flows for after a change. The package comment
 // explains why TCP is missing.
-var cleaned = [...]plan.Protocol{plan.UDP, plan.SCTP}
+var cleanedProtocols = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
@@ -25,7 +25,7 @@ type rule struct {
 }
 
 func (r rule) stale(f *netlink.Flow) bool {
-	if r.unanswered && f.Answered() {
+	if r.unanswered && f.HasReply() {
 		return false
 	}
 	_, known := plan.FindEndpoint(r.endpoints, f.Reply.Src)
@@ -35,18 +35,18 @@ func (r rule) stale(f *netlink.Flow) bool {
 	return known && f.Reply.Src != f.Orig.Dst
 }
 
-// suspects holds, for each destination with flows to check, the rule that decides which flows are stale.
-type suspects map[netlink.Scope]map[netip.AddrPort]rule
+// ruleSet holds, for each destination with flows to check, the rule that decides which flows are stale.
+type ruleSet map[netlink.Scope]map[netip.AddrPort]rule
 
-// disown adds a rule for a removed frontend, unless the destination already has a rule, because the destination may
+// addRemoved adds a rule for a removed frontend, unless the destination already has a rule, because the destination may
 // now belong to another ServicePort.
-func (s suspects) disown(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
+func (s ruleSet) addRemoved(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
 	}
 }
 
-func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
+func (s ruleSet) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	if s[sc] == nil {
 		s[sc] = map[netip.AddrPort]rule{}
 	}
@@ -55,7 +55,7 @@ func (s suspects) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 
 // addAll adds every frontend in p. A TCP connection can be stale only if it is unanswered, because the client opened it
 // while the kernel had no rules.
-func (s suspects) addAll(p *plan.Plan) {
+func (s ruleSet) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
 		tcp := svc.Name.Protocol == plan.TCP
 		for dst := range svc.Destinations(p.Node) {
@@ -65,11 +65,11 @@ func (s suspects) addAll(p *plan.Plan) {
 	}
 }
 
-// suspectsOf returns rules for the destinations that may have stale flows after a change: new frontends, removed
+// rulesFor returns rules for the destinations that may have stale flows after a change: new frontends, removed
 // frontends, and all frontends of a ServicePort that lost an endpoint or gained its first endpoint. If c.Prev is nil,
-// suspectsOf returns no rules.
-func suspectsOf(c proxiers.Change) suspects {
-	s := suspects{}
+// rulesFor returns no rules.
+func rulesFor(c proxiers.Change) ruleSet {
+	s := ruleSet{}
 	if c.Prev == nil {
 		return s
 	}
@@ -78,27 +78,27 @@ func suspectsOf(c proxiers.Change) suspects {
 		changed = c.Next.Services
 	}
 	for _, svc := range changed {
-		s.compare(c.Prev.Find(svc.Name, svc.Family), svc, c.Prev.Node, c.Next.Node)
+		s.addServicePort(c.Prev.Find(svc.Name, svc.Family), svc, c.Prev.Node, c.Next.Node)
 	}
 	for _, svc := range c.Removed {
-		s.compare(svc, nil, c.Prev.Node, c.Next.Node)
+		s.addServicePort(svc, nil, c.Prev.Node, c.Next.Node)
 	}
 	return s
 }
 
-// compare adds rules for the destinations of one ServicePort that may have stale flows. before is nil if the
+// addServicePort adds rules for the destinations of one ServicePort that may have stale flows. before is nil if the
 // ServicePort is new, and after is nil if the ServicePort was removed.
-func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
+func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
 		svc = before
 	}
-	if !slices.Contains(cleaned[:], svc.Name.Protocol) {
+	if !slices.Contains(cleanedProtocols[:], svc.Name.Protocol) {
 		return
 	}
 	sc := netlink.Scope{Family: svc.Family, Protocol: svc.Name.Protocol}
 	was, is := destinations(before, nodeBefore), destinations(after, nodeAfter)
-	all := before != nil && after != nil && lost(before.Serving, after.Serving)
+	all := before != nil && after != nil && mayLeaveStaleFlows(before.Serving, after.Serving)
 	for dst := range is {
 		if all || !was[dst] {
 			s.set(sc, dst, rule{owned: true, endpoints: after.Serving})
@@ -106,14 +106,14 @@ func (s suspects) compare(before, after *plan.ServicePort, nodeBefore, nodeAfter
 	}
 	for dst := range was {
 		if !is[dst] {
-			s.disown(sc, dst, before.Serving)
+			s.addRemoved(sc, dst, before.Serving)
 		}
 	}
 }
 
-// lost reports whether an endpoint was removed or the ServicePort gained its first endpoint. While a
+// mayLeaveStaleFlows reports whether an endpoint was removed or the ServicePort gained its first endpoint. While a
 // ServicePort has no endpoint, a backend may accept flows without translation.
-func lost(before, after []plan.Endpoint) bool {
+func mayLeaveStaleFlows(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0
 	}

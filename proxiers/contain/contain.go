@@ -24,10 +24,10 @@ const (
 	// Pause is the delay before Parts restarts a part that panicked.
 	Pause = 10 * time.Second
 	// If a part panics panicLimit times within window, the daemon exits and systemd restarts it in a known state.
-	limit  = 3
-	window = 10 * time.Minute
-	// maxTimes is the maximum number of panics recorded for each part.
-	maxTimes = 100
+	panicLimit = 3
+	window     = 10 * time.Minute
+	// maxPanics is the maximum number of panics recorded for each part.
+	maxPanics = 100
 	// maxStack limits the size of a logged stack trace, because journald (systemd 252) truncates fields at 48 kB.
 	maxStack = 16 << 10
 )
@@ -44,8 +44,8 @@ func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicked returns the source line of the first stack frame below panic that is outside package runtime.
-func panicked(stack string) string {
+// panicLine returns the source line of the first stack frame below panic that is outside package runtime.
+func panicLine(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
 	for i := 2; i+1 < len(lines); i += 2 {
@@ -66,7 +66,7 @@ func Call(f func() error) (err error) {
 				return
 			}
 			stack := string(debug.Stack())
-			err = &Panic{Value: value, at: panicked(stack), Stack: stack[:min(len(stack), maxStack)]}
+			err = &Panic{Value: value, at: panicLine(stack), Stack: stack[:min(len(stack), maxStack)]}
 		}
 	}()
 	return f()
@@ -88,8 +88,8 @@ func Stack(err error) string {
 	return ""
 }
 
-// Is reports whether err wraps a panic.
-func Is(err error) bool {
+// IsPanic reports whether err wraps a panic.
+func IsPanic(err error) bool {
 	_, ok := errors.AsType[*Panic](err)
 	return ok
 }
@@ -117,7 +117,7 @@ func New(logger *slog.Logger) *Parts {
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	for {
 		err := Call(func() error { return run(ctx) })
-		if !Is(err) {
+		if !IsPanic(err) {
 			return err
 		}
 		if err := p.Note(part, err); err != nil {
@@ -148,7 +148,7 @@ func (p *Parts) Loop(part string, run, again func()) {
 // Note logs and counts a panic, and returns an error if the daemon must exit.
 func (p *Parts) Note(part string, err error) error {
 	times := p.Record(part, err)
-	if times < limit {
+	if times < panicLimit {
 		return nil
 	}
 	err = fmt.Errorf("part %q panicked %d times within %s: %w", part, times, window, err)
@@ -165,7 +165,7 @@ func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()
 	recent := append(since(p.panics[part], now.Add(-window)), now)
-	recent = recent[max(0, len(recent)-maxTimes):]
+	recent = recent[max(0, len(recent)-maxPanics):]
 	p.panics[part], p.last[part] = recent, err
 	p.mu.Unlock()
 	p.logger.Error("part panicked", "part", part, "times", len(recent), "error", err, "stack", Stack(err))
@@ -190,7 +190,7 @@ func (p *Parts) Faults() (out []fault.Fault) {
 				"a bug in Edgeway stopped this part %d times within ten minutes, and the daemon restarted it: %s",
 				len(times), p.last[part])
 			f.Since = times[0]
-			out = append(out, f.Of(part))
+			out = append(out, f.WithName(part))
 		}
 	}
 	slices.SortFunc(out, func(a, b fault.Fault) int { return a.Object.Compare(b.Object) })

@@ -16,7 +16,7 @@ func testParts(t *testing.T) *Parts {
 
 func TestCall(t *testing.T) {
 	other := errors.New("other")
-	if err := Call(func() error { return other }); !errors.Is(err, other) || Is(err) {
+	if err := Call(func() error { return other }); !errors.Is(err, other) || IsPanic(err) {
 		t.Errorf("error %v, want the function's own", err)
 	}
 	err := Call(func() error {
@@ -27,7 +27,7 @@ func TestCall(t *testing.T) {
 	if !strings.HasPrefix(err.Error(), "panic at contain_test.go:") {
 		t.Errorf("the error does not name the line: %v", err)
 	}
-	if !Is(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(Stack(err), "TestCall") {
+	if !IsPanic(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(Stack(err), "TestCall") {
 		t.Errorf("error %v with stack %q", err, Stack(err))
 	}
 	if err := Call(func() error { panic("one\ntwo " + strings.Repeat("x", 1000)) }); strings.Contains(err.Error(), "\n") || len(err.Error()) > 400 {
@@ -42,12 +42,12 @@ func TestRun(t *testing.T) {
 			runs++
 			panic("always")
 		})
-		if runs != limit || time.Since(start) != (limit-1)*Pause || !Is(err) {
+		if runs != panicLimit || time.Since(start) != (panicLimit-1)*Pause || !IsPanic(err) {
 			t.Errorf("%d runs in %s, error %v", runs, time.Since(start), err)
 		}
 		select {
 		case failed := <-p.Failed():
-			if !Is(failed) {
+			if !IsPanic(failed) {
 				t.Errorf("failed with %v", failed)
 			}
 		default:

@@ -25,7 +25,7 @@ func ComponentIn(dir string) proxiers.Component {
 			"connections",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
-			return lacking(dir, tcOf(settings), served)
+			return missingFeatures(dir, tcOf(settings), served)
 		},
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(dir, env)

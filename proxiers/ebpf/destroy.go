@@ -82,35 +82,35 @@ type retry struct {
 	after time.Duration
 }
 
-// again schedules the next attempt and doubles the delay each time.
-func (r *retry) again() {
-	r.after = min(max(2*r.after, retryFirst), retryMost)
+// schedule schedules the next attempt and doubles the delay each time.
+func (r *retry) schedule() {
+	r.after = min(max(2*r.after, minRetryDelay), maxRetryDelay)
 	r.at = time.Now().Add(r.after)
 }
 
-// orphans destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket
+// orphanDestroyer destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket
 // would receive no response, and UDP has no message that reports this to the application.
-type orphans struct {
+type orphanDestroyer struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlisted holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted
+	// unlistedCookies holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted
 	// socket, either connect has not returned yet or the socket was closed while the release program was detached.
-	unlisted map[uint64]bool
+	unlistedCookies map[uint64]bool
 }
 
-// end destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
+// destroyOrphans destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
 // the map until its socket is destroyed, so a later call retries after a failure.
-func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (n int, err error) {
+func (o *orphanDestroyer) destroyOrphans(t *planMaps, connections typedMap[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
-		if err != nil || len(o.unlisted) > 0 {
-			o.again()
+		if err != nil || len(o.unlistedCookies) > 0 {
+			o.schedule()
 		} else {
 			o.retry = retry{}
 		}
 	}()
 	found, err := t.orphans(connections)
 	if err != nil || len(found) == 0 {
-		o.unlisted = nil
+		o.unlistedCookies = nil
 		return 0, err
 	}
 	sockets, err := listUDP()
@@ -143,20 +143,20 @@ func (o *orphans) end(t *tables, connections table[uint64, socketsConnection]) (
 
 // forgetUnlisted removes the connections of sockets that were missing from the kernel's list in two consecutive
 // attempts.
-func (o *orphans) forgetUnlisted(connections table[uint64, socketsConnection], found map[uint64]socketsConnection,
+func (o *orphanDestroyer) forgetUnlisted(connections typedMap[uint64, socketsConnection], found map[uint64]socketsConnection,
 	unlisted map[uint64]bool,
 ) {
 	for cookie := range unlisted {
-		if o.unlisted[cookie] {
+		if o.unlistedCookies[cookie] {
 			forget(connections, cookie, found[cookie])
 			delete(unlisted, cookie)
 		}
 	}
-	o.unlisted = unlisted
+	o.unlistedCookies = unlisted
 }
 
 // forget removes a connection from the map unless the socket now has a different endpoint.
-func forget(connections table[uint64, socketsConnection], cookie uint64, was socketsConnection) {
+func forget(connections typedMap[uint64, socketsConnection], cookie uint64, was socketsConnection) {
 	var now socketsConnection
 	if connections.Lookup(&cookie, &now) == nil && now == was {
 		_ = connections.Delete(&cookie) // the entry may be gone because the socket was closed
@@ -168,7 +168,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 }
 
 // orphans returns, by socket cookie, the connections to endpoints that are no longer members of the Service.
-func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
+func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
 	err := connections.each(func(cookie uint64, c socketsConnection) {
@@ -188,9 +188,9 @@ func (t *tables) orphans(connections table[uint64, socketsConnection]) (map[uint
 	return out, errors.Join(err, lookup)
 }
 
-// endOrphans destroys orphaned UDP sockets. The caller must hold mu.
-func (s *shortcuts) endOrphans() {
-	n, err := s.orphans.end(&s.tables, table[uint64, socketsConnection]{s.objects.Connections})
+// destroyOrphans destroys orphaned UDP sockets. The caller must hold mu.
+func (s *shortcuts) destroyOrphans() {
+	n, err := s.orphans.destroyOrphans(&s.tables, typedMap[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {
 		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err, "retry_after", s.orphans.after)
 	}

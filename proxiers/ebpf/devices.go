@@ -33,7 +33,7 @@ func attachLink(index int, p *ebpf.Program) (attachment, error) {
 	return &deviceLink{l, uint32(index)}, nil
 }
 
-func (l *deviceLink) there(program ebpf.ProgramID) bool {
+func (l *deviceLink) isAttached(program ebpf.ProgramID) bool {
 	info, err := l.Info()
 	return err == nil && info.TCX() != nil && info.TCX().Ifindex == l.device && info.Program == program
 }
@@ -66,7 +66,7 @@ func ourFilter(index, fd int) *netlink.BpfFilter {
 	}
 }
 
-func (f *deviceFilter) there(program ebpf.ProgramID) bool {
+func (f *deviceFilter) isAttached(program ebpf.ProgramID) bool {
 	have, err := filtersAt(f.device)
 	return err == nil && len(have) == 1 && have[0].Id == int(program)
 }

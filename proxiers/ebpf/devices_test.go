@@ -24,8 +24,8 @@ func TestPacketsFollowDevices(t *testing.T) {
 		}
 		w.proxier.shortcuts.mu.Lock()
 		defer w.proxier.shortcuts.mu.Unlock()
-		a := w.proxier.shortcuts.packets.at[l.Attrs().Index]
-		return a != nil && a.there(w.proxier.shortcuts.packets.id)
+		a := w.proxier.shortcuts.attacher.attachments[l.Attrs().Index]
+		return a != nil && a.isAttached(w.proxier.shortcuts.attacher.id)
 	}
 	wants := func(name string, want bool) {
 		t.Helper()
@@ -62,20 +62,20 @@ func TestPacketsAttachmentIsRetried(t *testing.T) {
 	w.needsPackets()
 	s := w.proxier.shortcuts
 	s.mu.Lock()
-	s.config.Packets, s.packets.node = 0, nil
+	s.config.Packets, s.attacher.node = 0, nil
 	err := s.configure(s.config)
-	s.doWithout(errors.New("a failure"))
+	s.setTCErr(errors.New("a failure"))
 	s.mu.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.without == nil }
+	again := func() bool { s.mu.Lock(); defer s.mu.Unlock(); return s.tcErr == nil }
 	for deadline := time.Now().Add(patience); !again(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("nobody tried again")
 		}
 	}
-	w.wantPackets(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+	w.wantTCConnections(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 }
 
 // removeFromDevice detaches the tc program from a device, as another program might.
@@ -87,7 +87,7 @@ func (w *world) removeFromDevice(name string) {
 	}
 	w.proxier.shortcuts.mu.Lock()
 	defer w.proxier.shortcuts.mu.Unlock()
-	switch a := w.proxier.shortcuts.packets.at[l.Attrs().Index].(type) {
+	switch a := w.proxier.shortcuts.attacher.attachments[l.Attrs().Index].(type) {
 	case *deviceLink:
 		err = a.Detach()
 	case *deviceFilter:

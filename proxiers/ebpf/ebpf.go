@@ -10,22 +10,22 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// glance is the interval between two checks of the programs and maps. The kernel sends no event when another
+// checkInterval is the interval between two checks of the programs and maps. The kernel sends no event when another
 // program removes a BPF program or map. A check needs about a dozen system calls.
-const glance = time.Second
+const checkInterval = time.Second
 
 type proxier struct {
 	*nfttable.Table
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// devices wakes the method watch when network devices have been added or changed.
-	devices chan struct{}
-	wait    sync.WaitGroup
+	// deviceEvents wakes the method watch when network devices have been added or changed.
+	deviceEvents chan struct{}
+	wait         sync.WaitGroup
 }
 
 func newProxier(dir string, env proxiers.Env) (*proxier, error) {
-	p := &proxier{env: env, done: make(chan struct{}), devices: make(chan struct{}, 1)}
+	p := &proxier{env: env, done: make(chan struct{}), deviceEvents: make(chan struct{}, 1)}
 	var err error
 	if p.shortcuts, err = newShortcuts(dir, env, p.devicesChanged); err != nil {
 		return nil, err
@@ -34,27 +34,27 @@ func newProxier(dir string, env proxiers.Env) (*proxier, error) {
 		p.shortcuts.close()
 		return nil, err
 	}
-	env.Contain.Go(&p.wait, "watch over programs", p.look)
+	env.Contain.Go(&p.wait, "watch over programs", p.watch)
 	return p, nil
 }
 
 func (p *proxier) devicesChanged() {
 	select {
-	case p.devices <- struct{}{}:
+	case p.deviceEvents <- struct{}{}:
 	default: // a signal is already pending
 	}
 }
 
-// look reports damage and attaches the tc program to new network devices.
-func (p *proxier) look() {
-	tick := time.NewTicker(glance)
+// watch reports damage and attaches the tc program to new network devices.
+func (p *proxier) watch() {
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-p.done:
 			return
-		case <-p.devices:
-			p.shortcuts.follow()
+		case <-p.deviceEvents:
+			p.shortcuts.attachToNewDevices()
 			continue
 		case <-tick.C:
 		}
@@ -67,7 +67,7 @@ func (p *proxier) look() {
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	st := p.shortcuts.begin(change)
 	if err := p.table(ctx, change); err != nil {
-		p.shortcuts.unsure()
+		p.shortcuts.markUnknown()
 		return err
 	}
 	p.shortcuts.finish(st, change.Next)
@@ -78,11 +78,11 @@ func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, nftables.Learned(change, p.env.Families))
+	return p.Prune(ctx, nftables.StaleClientMaps(change, p.env.Families))
 }
 
 func (p *proxier) Due() time.Time {
-	table, maps := p.Table.Due(), p.shortcuts.due()
+	table, maps := p.Table.Due(), p.shortcuts.dueTime()
 	if maps.IsZero() || !table.IsZero() && table.Before(maps) {
 		return table
 	}
@@ -90,7 +90,7 @@ func (p *proxier) Due() time.Time {
 }
 
 func (p *proxier) Maintain(ctx context.Context) error {
-	if err := p.shortcuts.tend(ctx); err != nil {
+	if err := p.shortcuts.maintain(ctx); err != nil {
 		return err
 	}
 	return p.Table.Maintain(ctx)

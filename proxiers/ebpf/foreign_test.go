@@ -16,9 +16,9 @@ import (
 // programs are removed.
 func TestForeignPrograms(t *testing.T) {
 	w := newWorld(t)
-	first := foreignProgram(t)
+	first := attachForeignProgram(t)
 	w.apply(w.service(1, w.endpoints...))
-	second := foreignProgram(t)
+	second := attachForeignProgram(t)
 	w.wantSent(1, "beside others", func() { w.ask("tcp", vip(plan.IPv4, 1)) })
 	if a, b := first(), second(); a == 0 || b == 0 {
 		t.Errorf("the foreign programs ran %d and %d times", a, b)
@@ -66,8 +66,8 @@ func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, re
 	}, p
 }
 
-// foreignProgram attaches a BPF program that counts calls to connect(2).
-func foreignProgram(t *testing.T) (runs func() uint64) {
+// attachForeignProgram attaches a BPF program that counts calls to connect(2).
+func attachForeignProgram(t *testing.T) (runs func() uint64) {
 	t.Helper()
 	runs, p := countingProgram(t, ebpf.CGroupSockAddr, ebpf.AttachCGroupInet4Connect, 1)
 	root, err := findRoot("/proc/self/mountinfo")

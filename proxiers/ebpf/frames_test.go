@@ -27,7 +27,7 @@ func TestPacketsEqualDecide(t *testing.T) {
 		}
 	}
 	w := newWorld(t)
-	list := w.framesServices()
+	list := w.frameServices()
 	node := *plantest.Node()
 	node.HostAddrs, node.NodePortAddrs = w.lab.Node.Addrs, []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}
 	node.PodSources = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParsePrefix("fd00:10:244:9::/64")}
@@ -63,11 +63,11 @@ func TestPacketsEqualDecide(t *testing.T) {
 			tracked[tuple] = true
 			taken++
 		}
-		before := w.packetsCounted()
-		if result, err := w.proxier.shortcuts.packets.program.Run(&ebpf.RunOptions{Data: frame, Context: device}); err != nil || result != 1<<32-1 {
+		before := w.tcConnections()
+		if result, err := w.proxier.shortcuts.attacher.program.Run(&ebpf.RunOptions{Data: frame, Context: device}); err != nil || result != 1<<32-1 {
 			t.Fatalf("frame %x: %d, %v", frame, int32(result), err)
 		}
-		if got := w.packetsCounted() > before; got != want {
+		if got := w.tcConnections() > before; got != want {
 			t.Fatalf("seed %d: taken %v, and the plan says %v: %+v\n%x", seed, got, want, p, frame)
 		}
 	}
@@ -77,9 +77,9 @@ func TestPacketsEqualDecide(t *testing.T) {
 	}
 }
 
-// framesServices returns Services with and without a NodePort, with session affinity, with source ranges, and with a
+// frameServices returns Services with and without a NodePort, with session affinity, with source ranges, and with a
 // Drop verdict.
-func (w *world) framesServices() (list []*plan.ServicePort) {
+func (w *world) frameServices() (list []*plan.ServicePort) {
 	for n := 1; n <= 4; n++ {
 		for _, svc := range w.service(n, w.endpoints...) {
 			switch n {
@@ -90,7 +90,7 @@ func (w *world) framesServices() (list []*plan.ServicePort) {
 			case 4:
 				svc.Frontends[0].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
 			default:
-				svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: plantest.ToPods})
+				svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: plantest.ClusterIPRoutes})
 			}
 			list = append(list, svc)
 		}

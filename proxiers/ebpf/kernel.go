@@ -19,28 +19,28 @@ import (
 // This file detects missing kernel features and kernel bugs. packets.go and devices.go work around differences between
 // versions.
 
-// lacking returns a fault for each feature that the shortcuts need but the host lacks.
-func lacking(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
+// missingFeatures returns a fault for each feature that the shortcuts need but the host lacks.
+func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
-		out = lackingForTC(dir)
+		out = missingTCFeatures(dir)
 	}
-	if slices.Contains(served, plan.IPv6) && mixesUp() {
+	if slices.Contains(served, plan.IPv6) && mayMisdeliver() {
 		out = append(out, fault.Fault{
-			ID: downFault, Severity: fault.Warning, Message: mixedUp, Fix: "sysctl -w " + earlyDemux + "=0",
+			ID: shortcutFault, Severity: fault.Warning, Message: mixedUp, Fix: "sysctl -w " + earlyDemux + "=0",
 		})
 	}
 	return out
 }
 
-// lackingForTC returns a fault for each feature that the tc program needs but the host lacks.
-func lackingForTC(dir string) []fault.Fault {
+// missingTCFeatures returns a fault for each feature that the tc program needs but the host lacks.
+func missingTCFeatures(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},
 		{"nf_nat", "bpf_ct_set_nat_info"},
 	} {
-		if err := lacksFunction(f.module, f.name); err != nil {
+		if err := requireFunction(f.module, f.name); err != nil {
 			return []fault.Fault{{
-				ID: downFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
+				ID: shortcutFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
 				Message: fmt.Sprintf("the tc program does not serve connections from other hosts: %s: %v", noFunctions, err),
 			}}
 		}
@@ -50,19 +50,19 @@ func lackingForTC(dir string) []fault.Fault {
 		return nil
 	}
 	defer o.close()
-	if o.packets != nil {
+	if o.tcProgram != nil {
 		return nil
 	}
 	return []fault.Fault{{
-		ID: downFault, Severity: fault.Warning, Fix: tcFix,
+		ID: shortcutFault, Severity: fault.Warning, Fix: tcFix,
 		Message: "the tc program does not serve connections from other hosts: edgeway-bpf.service has not loaded " +
 			"it (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
 
-// lacksFunction returns an error unless the kernel offers the function to BPF programs. A module's functions are
+// requireFunction returns an error unless the kernel offers the function to BPF programs. A module's functions are
 // available only while the module is loaded.
-func lacksFunction(module, function string) error {
+func requireFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
 	if errors.Is(err, fs.ErrNotExist) {
 		spec, err = btf.LoadKernelSpec() // the module may be built into the kernel
@@ -86,11 +86,11 @@ const (
 		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
 )
 
-// mixesUp reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
+// mayMisdeliver reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
 // socket before NAT has fully reversed the translation. For IPv4, and for IPv6 since Linux 6.12, NAT repeats the lookup
-// ("undo erroneous tcp edemux lookup after port clash"). mixesUp returns false if it cannot read the sysctls or
+// ("undo erroneous tcp edemux lookup after port clash"). mayMisdeliver returns false if it cannot read the sysctls or
 // the kernel's symbols.
-func mixesUp() bool {
+func mayMisdeliver() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, _ := sysctl.Int("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); on == 0 {
 			return false

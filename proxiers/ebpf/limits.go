@@ -14,9 +14,9 @@ import (
 // 24,000 such entries per CPU. nftables forwards connections above the limit.
 const tcRate = 200
 
-// limitPackets updates the tc program's flags. After an error, limitPackets stops the tc program, and a later call to
+// updateTCFlags updates the tc program's flags. After an error, updateTCFlags stops the tc program, and a later call to
 // damage starts it again.
-func (s *shortcuts) limitPackets() {
+func (s *shortcuts) updateTCFlags() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {
 		return
@@ -24,7 +24,7 @@ func (s *shortcuts) limitPackets() {
 	if s.config.Flags = flags; err != nil {
 		s.config.Packets = 0
 	}
-	s.doWithout(errors.Join(err, s.configure(s.config)))
+	s.setTCErr(errors.Join(err, s.configure(s.config)))
 }
 
 // tcFlags returns the tc program's flags that depend on the host's state.

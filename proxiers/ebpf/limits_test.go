@@ -29,10 +29,10 @@ func (w *world) on(h *netlab.Host, line string) {
 	}
 }
 
-// secondPath adds the first endpoint's addresses to the second endpoint's host. The main routing table routes the
-// first endpoint's addresses to the first host, and routing table 77 routes them to the second host. secondPath
+// addSecondPath adds the first endpoint's addresses to the second endpoint's host. The main routing table routes the
+// first endpoint's addresses to the first host, and routing table 77 routes them to the second host. addSecondPath
 // returns the addresses that the node masquerades with on each device.
-func (w *world) secondPath() map[string][]netip.Addr {
+func (w *world) addSecondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{
 		"one": {plantest.Addr("192.0.2.101"), plantest.Addr("2001:db8:77::101")}, "two": {plantest.Addr("192.0.2.102"), plantest.Addr("2001:db8:77::102")},
@@ -55,9 +55,9 @@ func (w *world) secondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// rule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or
+// addRoutingRule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or
 // calls the returned function.
-func (w *world) rule(match string) (remove func()) {
+func (w *world) addRoutingRule(match string) (remove func()) {
 	w.Helper()
 	there := true
 	remove = func() {
@@ -96,8 +96,8 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masquerading returns the first Service with one endpoint and masquerading for all clients.
-func (w *world) masquerading() []*plan.ServicePort {
+// masqueradedService returns the first Service with one endpoint and masquerading for all clients.
+func (w *world) masqueradedService() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
 		svc.Frontends[0].Routes[plan.FromOutside].SNAT = true
@@ -109,13 +109,13 @@ func (w *world) masquerading() []*plan.ServicePort {
 // this type of service.
 func TestMasqueradeByTypeOfService(t *testing.T) {
 	w := newWorld(t)
-	sources := w.secondPath()
-	w.rule("tos 0x10")
-	w.apply(w.masquerading())
+	sources := w.addSecondPath()
+	w.addRoutingRule("tos 0x10")
+	w.apply(w.masqueradedService())
 	w.needsPackets()
 	for i, f := range both {
 		for class, want := range map[int]string{0: "one", lowDelay: "two"} {
-			w.wantPackets(1, want, func() {
+			w.wantTCConnections(1, want, func() {
 				if server, seen := w.askWithClass(class, vip(f, 1)); server != want || seen != sources[want][i].String() {
 					t.Errorf("%s, class %#x: %s answered, and saw %s; the route leads to %s from %s", f, class, server, seen, want, sources[want][i])
 				}
@@ -128,10 +128,10 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 // set the mark after the tc program has run.
 func TestMasqueradeByPacketMark(t *testing.T) {
 	w := newWorld(t)
-	sources := w.secondPath()
+	sources := w.addSecondPath()
 	w.nft("add table inet marks; add chain inet marks prerouting { type filter hook prerouting priority -150; }; add rule inet marks prerouting tcp dport 80 meta mark set meta mark or 0x77")
 	t.Cleanup(func() { w.nft("delete table inet marks") })
-	w.apply(w.masquerading())
+	w.apply(w.masqueradedService())
 	w.needsPackets()
 	wants := func(packets uint64, server string) {
 		t.Helper()
@@ -143,19 +143,19 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 			}
 		}
 		for i, f := range both {
-			w.wantPackets(packets, server, func() {
+			w.wantTCConnections(packets, server, func() {
 				if got, seen := w.askFrom(w.other, "tcp", vip(f, 1)); got != server || seen != sources[server][i].String() {
 					t.Errorf("%s: %s answered, and saw %s; the route leads to %s from %s", f, got, seen, server, sources[server][i])
 				}
 			})
 		}
 		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1), InInterface: w.other.Name})
-		if way := w.proxier.shortcut(d, false); strings.Contains(way, "by tc") != (packets > 0) {
+		if way := w.proxier.explainPath(d, false); strings.Contains(way, "by tc") != (packets > 0) {
 			t.Errorf("%q", way)
 		}
 	}
 	wants(1, "one")
-	remove := w.rule("fwmark 0x77/0x77")
+	remove := w.addRoutingRule("fwmark 0x77/0x77")
 	wants(0, "two")
 	remove()
 	wants(1, "one")
@@ -176,7 +176,7 @@ func TestHalfFullTracking(t *testing.T) {
 		is := func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.config.Flags == flags && (s.config.Packets > 0) == packets && (s.without == nil) == packets
+			return s.config.Flags == flags && (s.config.Packets > 0) == packets && (s.tcErr == nil) == packets
 		}
 		for deadline := time.Now().Add(patience); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -186,7 +186,7 @@ func TestHalfFullTracking(t *testing.T) {
 	}
 	ask := func(n uint64, what string) {
 		t.Helper()
-		w.wantPackets(n, what, func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+		w.wantTCConnections(n, what, func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 	}
 	before := w.counted(leftRate)
 	set(func() (bool, error) { return true, nil }, trackingIsFull, true)

@@ -43,18 +43,18 @@ type socketLinks struct {
 	dir  string
 	root string
 
-	mu   sync.Mutex
-	held map[string]heldLink
+	mu    sync.Mutex
+	links map[string]attachedLink
 }
 
-type heldLink struct {
+type attachedLink struct {
 	link.Link
 	program ebpf.ProgramID
 }
 
 // attach attaches every program. If a link exists, attach replaces its program without interrupting connections.
 func (l *socketLinks) attach(o *objects) error {
-	group, err := groupID(l.root)
+	group, err := cgroupID(l.root)
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (l *socketLinks) attach(o *objects) error {
 			k.Close()
 			return err
 		}
-		l.held[h.program] = heldLink{k, id}
+		l.links[h.program] = attachedLink{k, id}
 	}
 	return nil
 }
@@ -83,7 +83,7 @@ func (l *socketLinks) path(name string) string { return filepath.Join(l.dir, lay
 func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Link, error) {
 	path := l.path(h.program)
 	if k, err := link.LoadPinnedLink(path, nil); err == nil {
-		if attachedTo(k) == group && k.Update(p) == nil {
+		if cgroupOf(k) == group && k.Update(p) == nil {
 			return k, nil
 		}
 		_ = k.Close()
@@ -107,8 +107,8 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	return link.LoadPinnedLink(path, nil) // a link of this type reports its cgroup
 }
 
-// attachedTo returns a link's cgroup ID, or 0 if it is detached.
-func attachedTo(k link.Link) uint64 {
+// cgroupOf returns a link's cgroup ID, or 0 if it is detached.
+func cgroupOf(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {
 		return 0
@@ -116,20 +116,20 @@ func attachedTo(k link.Link) uint64 {
 	return info.Cgroup().CgroupId
 }
 
-// damaged describes a link that another program has changed since attach, or returns "" if all links are intact.
-func (l *socketLinks) damaged() string {
-	group, err := groupID(l.root)
+// describeDamage describes a link that another program has changed since attach, or returns "" if all links are intact.
+func (l *socketLinks) describeDamage() string {
+	group, err := cgroupID(l.root)
 	if err != nil {
 		return err.Error()
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for name, k := range l.held {
+	for name, k := range l.links {
 		info, err := k.Info()
 		switch {
 		case err != nil:
 			return fmt.Sprintf("cannot query the BPF link of %s: %v", name, err)
-		case attachedTo(k) != group:
+		case cgroupOf(k) != group:
 			return "the program " + name + " was detached"
 		case info.Program != k.program:
 			return "the program " + name + " was replaced"
@@ -143,10 +143,10 @@ func (l *socketLinks) damaged() string {
 
 // closeAll closes the descriptors. Pinned links stay attached.
 func (l *socketLinks) closeAll() {
-	for _, k := range l.held {
+	for _, k := range l.links {
 		_ = k.Close()
 	}
-	l.held = map[string]heldLink{}
+	l.links = map[string]attachedLink{}
 }
 
 func (l *socketLinks) close() {
@@ -155,8 +155,8 @@ func (l *socketLinks) close() {
 	l.closeAll()
 }
 
-// groupID returns a cgroup's ID, which is the inode number of its directory.
-func groupID(root string) (uint64, error) {
+// cgroupID returns a cgroup's ID, which is the inode number of its directory.
+func cgroupID(root string) (uint64, error) {
 	info, err := os.Stat(root)
 	if err != nil {
 		return 0, fmt.Errorf("cgroup root: %w", err)

@@ -56,8 +56,8 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// leastConnections returns the value of the environment variable EBPF_CONNECTIONS, or n if it is not set.
-func (w *world) leastConnections(n int64) int64 {
+// minConnections returns the value of the environment variable EBPF_CONNECTIONS, or n if it is not set.
+func (w *world) minConnections(n int64) int64 {
 	w.Helper()
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
 		if _, err := fmt.Sscan(v, &n); err != nil {
@@ -92,7 +92,7 @@ func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) e
 // applyFix applies the fix that the doctor recommends for kernels that deliver responses to the wrong socket.
 func (w *world) applyFix() {
 	w.Helper()
-	if !mixesUp() {
+	if !mayMisdeliver() {
 		return
 	}
 	w.Log(earlyDemux, "is 0, as the doctor says for this kernel: without, some connections over IPv6 fail")
@@ -113,18 +113,18 @@ func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.applyFix()
 	w.apply(w.service(1, w.endpoints...))
-	least, rounds := w.leastConnections(4000), 40
+	least, rounds := w.minConnections(4000), 40
 	l := w.traffic()
 	var bySocket, byPacket uint64
 	for i := 0; i < rounds || l.done.Load() < least; i++ {
-		n, _ := w.sent()
-		bySocket, byPacket = bySocket+n, byPacket+w.packetsCounted()
+		n, _ := w.connectionCounts()
+		bySocket, byPacket = bySocket+n, byPacket+w.tcConnections()
 		if err := unpinAll(w.dir); err != nil {
 			t.Fatal(err)
 		}
 		w.proxier.shortcuts.links.close()
 		w.proxier.shortcuts.mu.Lock()
-		w.proxier.shortcuts.packets.leave()
+		w.proxier.shortcuts.attacher.detachAll()
 		w.proxier.shortcuts.mu.Unlock()
 		time.Sleep(20 * time.Millisecond)
 		w.sync(proxiers.NewChange(nil, w.plan))
@@ -146,12 +146,12 @@ func TestRestartUnderLoad(t *testing.T) {
 		services = 10_000
 	}
 	// The removed Service has the first Service's address.
-	beside := slices.Delete(plantest.Many(services, 5), 1, 2)
+	beside := slices.Delete(plantest.ManyServices(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()
-	least, rounds := w.leastConnections(2000), 4
-	sent, _ := w.sent()
-	packets := w.packetsCounted()
+	least, rounds := w.minConnections(2000), 4
+	sent, _ := w.connectionCounts()
+	packets := w.tcConnections()
 	l := w.traffic()
 	for i := 0; i < rounds || l.done.Load() < least; i++ {
 		next := w.plan
@@ -168,8 +168,8 @@ func TestRestartUnderLoad(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	l.end()
-	now, _ := w.sent()
-	sent, packets = now-sent, w.packetsCounted()-packets
+	now, _ := w.connectionCounts()
+	sent, packets = now-sent, w.tcConnections()-packets
 	t.Logf("%d connections beside %d Services, %d by socket, %d by packet, %d failed", l.done.Load(), services, sent, packets, l.failed.Load())
 	if l.failed.Load() > 0 || sent == 0 || packets == 0 {
 		t.Error("not as it should be")

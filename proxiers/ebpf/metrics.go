@@ -41,7 +41,7 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 	s := p.shortcuts
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.objects == nil || s.book == nil {
+	if s.objects == nil || s.mapState == nil {
 		return nil
 	}
 	taken := map[uint32]uint64{}
@@ -49,7 +49,7 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 		return fmt.Errorf("read the programs' counters: %w", err)
 	}
 	for _, svc := range from.Services {
-		number := s.book.records[keyOf(svc)].service
+		number := s.mapState.records[keyOf(svc)].service
 		for kind := range plan.NodePort + 1 {
 			if n := taken[takenKey(number, kind)]; n > 0 {
 				add(svc, kind, n)
@@ -77,14 +77,14 @@ func upDesc() *prometheus.Desc {
 }
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
-	nftables.Rejected{Table: p.Table}.Describe(out)
+	nftables.RejectCollector{Table: p.Table}.Describe(out)
 	out <- socketsDesc()
 	out <- leftDesc()
 	out <- upDesc()
 }
 
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
-	nftables.Rejected{Table: p.Table}.Collect(out)
+	nftables.RejectCollector{Table: p.Table}.Collect(out)
 	up := 0.0
 	if p.shortcuts.isUp() {
 		up = 1

@@ -50,8 +50,8 @@ func tcOf(settings map[string]any) bool {
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// packets is the tc program. The program and its maps are nil if the program is not loaded.
-	packets               *ebpf.Program
+	// tcProgram is the tc program. The program and its maps are nil if the program is not loaded.
+	tcProgram             *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
 }
@@ -63,9 +63,9 @@ func (o *objects) close() {
 }
 
 func (o *objects) closePackets() {
-	_ = o.packets.Close() // the program and the maps may be nil
-	o.packets = nil
-	for _, m := range o.packetsMaps() {
+	_ = o.tcProgram.Close() // the program and the maps may be nil
+	o.tcProgram = nil
+	for _, m := range o.tcMaps() {
 		_ = (*m).Close()
 		*m = nil
 	}
@@ -87,8 +87,8 @@ func (o *objects) programs() map[string]**ebpf.Program {
 	}
 }
 
-// packetsMaps returns the maps that only the tc program uses.
-func (o *objects) packetsMaps() map[string]**ebpf.Map {
+// tcMaps returns the maps that only the tc program uses.
+func (o *objects) tcMaps() map[string]**ebpf.Map {
 	return map[string]**ebpf.Map{
 		packetsMapPodRanges: &o.podRanges, packetsMapPodDevices: &o.podDevices,
 		packetsMapSources: &o.sources,
@@ -126,29 +126,29 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 		return nil, fmt.Errorf("pinned maps have a different size: %w", fs.ErrNotExist)
 	}
 	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
-	if err = together(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
+	if err = requireMaps(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
 		return nil, err
 	}
 	if !tc || o.openPackets(dir) != nil ||
-		together(o.packets, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
+		requireMaps(o.tcProgram, append(shared, o.podRanges, o.podDevices, o.sources)) != nil {
 		o.closePackets()
 	}
 	return o, nil
 }
 
 func (o *objects) openPackets(dir string) (err error) {
-	for name, m := range o.packetsMaps() {
+	for name, m := range o.tcMaps() {
 		if *m, err = ebpf.LoadPinnedMap(filepath.Join(dir, layout, name), nil); err != nil {
 			return err
 		}
 	}
-	o.packets, err = ebpf.LoadPinnedProgram(filepath.Join(programsDir(dir), packetsProgPackets), nil)
+	o.tcProgram, err = ebpf.LoadPinnedProgram(filepath.Join(programsDir(dir), packetsProgPackets), nil)
 	return err
 }
 
-// together returns an error unless a program uses all maps in with. The program uses other maps if a map's pin was
+// requireMaps returns an error unless a program uses all maps in with. The program uses other maps if a map's pin was
 // removed and the map was created again.
-func together(p *ebpf.Program, with []*ebpf.Map) error {
+func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
 		if err != nil {
@@ -185,20 +185,20 @@ func load(dir string, want size, tc bool) (without, err error) {
 		}
 	} else {
 		defer o.close()
-		if o.packets != nil {
+		if o.tcProgram != nil {
 			return nil, nil
 		}
 	}
 	if !tc {
-		return nil, unpinPackets(dir)
+		return nil, unpinTC(dir)
 	}
-	return explainPackets(pinPackets(dir)), nil
+	return explainTCError(pinPackets(dir)), nil
 }
 
-// unpinPackets unpins the tc program and the maps that only it uses.
-func unpinPackets(dir string) error {
+// unpinTC unpins the tc program and the maps that only it uses.
+func unpinTC(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
-	for name := range (&objects{}).packetsMaps() {
+	for name := range (&objects{}).tcMaps() {
 		paths = append(paths, filepath.Join(dir, layout, name))
 	}
 	for _, path := range paths {
@@ -242,7 +242,7 @@ func pinSockets(dir string, want size) error {
 		socketsMapFrontends: want.frontends, socketsMapSlots: want.slots, socketsMapMembers: want.members, socketsMapTaken: want.services(),
 	} {
 		spec.Maps[name].MaxEntries = n
-		if err := unpinOther(filepath.Join(at, name), n); err != nil {
+		if err := unpinUnlessSize(filepath.Join(at, name), n); err != nil {
 			return err
 		}
 	}
@@ -292,9 +292,9 @@ func pinAnew(p *ebpf.Program, path string) error {
 	return nil
 }
 
-// unpinOther unpins a map unless its size is n. Attached programs use the unpinned map until new programs replace
+// unpinUnlessSize unpins a map unless its size is n. Attached programs use the unpinned map until new programs replace
 // them.
-func unpinOther(path string, n uint32) error {
+func unpinUnlessSize(path string, n uint32) error {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

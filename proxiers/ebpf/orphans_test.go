@@ -39,7 +39,7 @@ func (w *world) wantAborted(c net.Conn) {
 
 func (w *world) connections() (n int) {
 	w.Helper()
-	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
+	m := typedMap[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	if err := m.each(func(uint64, socketsConnection) { n++ }); err != nil {
 		w.Fatal(err)
 	}
@@ -109,11 +109,11 @@ func TestSocketsThatConnectElsewhere(t *testing.T) {
 func TestFullConnectionsMap(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
-	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
+	m := typedMap[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	var fill elements[uint64, socketsConnection]
-	e := probeEndpoint(plan.IPv4) // an endpoint of the self-test, so that no entry is an orphan
+	e := selfTestEndpoint(plan.IPv4) // an endpoint of the self-test, so that no entry is an orphan
 	for i := range m.MaxEntries() {
-		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: probeSet(plan.IPv4), Port: networkOrder(e.Port())})
+		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: selfTestSet(plan.IPv4), Port: networkOrder(e.Port())})
 	}
 	if err := m.put(fill); err != nil {
 		t.Fatal(err)

@@ -19,68 +19,68 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// packets keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
+// deviceAttacher keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
 // members and VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the
 // program would also look up the wrong routes.
-type packets struct {
+type deviceAttacher struct {
 	logger *slog.Logger
 	links  *links.Links
 
 	program *ebpf.Program
 	id      ebpf.ProgramID
-	ranges  table[packetsPodRange, uint8]
-	pods    table[uint32, uint8]
-	sources table[uint32, uint8]
+	ranges  typedMap[packetsPodRange, uint8]
+	pods    typedMap[uint32, uint8]
+	sources typedMap[uint32, uint8]
 	node    *plan.Node
-	// at holds the attachment for each device. rejections holds the error for each device that rejects the
+	// attachments holds the attachment for each device. rejections holds the error for each device that rejects the
 	// program.
-	at      map[int]attachment
-	refused map[int]string
-	// filters is set on kernels before Linux 6.6, which need filters instead of links.
-	filters bool
-	wait    sync.WaitGroup
+	attachments map[int]attachment
+	rejections  map[int]string
+	// useFilters is set on kernels before Linux 6.6, which need filters instead of links.
+	useFilters bool
+	wait       sync.WaitGroup
 }
 
 type attachment interface {
-	// there reports whether the program with the given ID is still attached.
-	there(ebpf.ProgramID) bool
+	// isAttached reports whether the program with the given ID is still attached.
+	isAttached(ebpf.ProgramID) bool
 	detach() error
 }
 
-func (p *packets) use(o *objects) (err error) {
-	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.packets, o.podRanges, o.podDevices, o.sources
+func (p *deviceAttacher) use(o *objects) (err error) {
+	p.program, p.ranges.Map, p.pods.Map, p.sources.Map = o.tcProgram, o.podRanges, o.podDevices, o.sources
 	if p.program != nil {
 		p.id, err = programID(p.program)
 	}
 	return err
 }
 
-// raise writes the facts about the host to the maps, attaches the program, and returns the address for the source
+// start writes the facts about the host to the maps, attaches the program, and returns the address for the source
 // setting.
-func (p *packets) raise(n *plan.Node) (source uint32, err error) {
+func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
 	}
 	p.links.Forget()
 	p.node = nil
-	if err := p.tellPods(n); err != nil {
+	if err := p.writePods(n); err != nil {
 		return 0, err
 	}
-	if source, err = p.tellSources(); err != nil {
+	if source, err = p.writeSources(); err != nil {
 		return 0, err
 	}
 	p.node = n
-	return source, p.follow()
+	return source, p.updateDevices()
 }
 
-// knows reports whether the maps contain n's addresses and pods.
-func (p *packets) knows(n *plan.Node) bool {
+// isCurrent reports whether the maps contain n's addresses and pods.
+func (p *deviceAttacher) isCurrent(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
 }
 
-// tellPods writes the pods' address ranges to a map. The caller must stop the program first.
-func (p *packets) tellPods(n *plan.Node) error {
+// writePods writes the pods' address ranges to a map. The caller must stop the program first.
+func (p *deviceAttacher) writePods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
 		want[rangeOf(r)] = 0
@@ -105,10 +105,10 @@ func (p *packets) tellPods(n *plan.Node) error {
 	return nil
 }
 
-// tellSources writes the addresses that the kernel masquerades with to a map: the first address of each subnet, except
-// link-local addresses. tellSources returns the address that the kernel uses for a device without an address
+// writeSources writes the addresses that the kernel masquerades with to a map: the first address of each subnet, except
+// link-local addresses. writeSources returns the address that the kernel uses for a device without an address
 // (inet_select_addr in Linux 6.1 to 7.2).
-func (p *packets) tellSources() (source uint32, err error) {
+func (p *deviceAttacher) writeSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
 		return 0, fmt.Errorf("list addresses: %w", err)
@@ -129,12 +129,12 @@ func (p *packets) tellSources() (source uint32, err error) {
 }
 
 // replace changes a map to hold exactly the elements in want.
-func replace[K comparable](t table[K, uint8], want map[K]uint8) error {
+func replace[K comparable](t typedMap[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
 		return err
 	}
-	return errors.Join(t.remove(without(have, want).keys), t.put(without(want, have)))
+	return errors.Join(t.remove(difference(have, want).keys), t.put(difference(want, have)))
 }
 
 func rangeOf(r netip.Prefix) packetsPodRange {
@@ -146,32 +146,32 @@ func rangeOf(r netip.Prefix) packetsPodRange {
 	return out
 }
 
-func (p *packets) follow() error {
+func (p *deviceAttacher) updateDevices() error {
 	devices, err := p.links.List()
 	if err != nil {
 		return err
 	}
 	maps.DeleteFunc(devices, func(_ int, d links.Device) bool { return d.Master != 0 })
-	for index, a := range p.at {
+	for index, a := range p.attachments {
 		if _, stays := devices[index]; !stays {
 			_ = a.detach() // the device and its program may no longer exist
-			delete(p.at, index)
+			delete(p.attachments, index)
 		}
 	}
-	if err := p.tellDevices(devices); err != nil {
+	if err := p.writeDevices(devices); err != nil {
 		return err
 	}
-	maps.DeleteFunc(p.refused, func(index int, _ string) bool { _, there := devices[index]; return !there })
+	maps.DeleteFunc(p.rejections, func(index int, _ string) bool { _, there := devices[index]; return !there })
 	for index, d := range devices {
-		if p.at[index] == nil || !p.at[index].there(p.id) {
+		if p.attachments[index] == nil || !p.attachments[index].isAttached(p.id) {
 			p.attach(index, d.Name)
 		}
 	}
 	return nil
 }
 
-// tellDevices writes the pods' devices to a map, before updateDevices attaches the program to the devices.
-func (p *packets) tellDevices(devices map[int]links.Device) error {
+// writeDevices writes the pods' devices to a map, before updateDevices attaches the program to the devices.
+func (p *deviceAttacher) writeDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
 		if slices.ContainsFunc(p.node.PodInterfaces,
@@ -187,24 +187,24 @@ func (p *packets) tellDevices(devices map[int]links.Device) error {
 
 // attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
 // forwards the device's connections.
-func (p *packets) attach(index int, name string) {
-	before := p.at[index]
+func (p *deviceAttacher) attach(index int, name string) {
+	before := p.attachments[index]
 	if before != nil {
 		_ = before.detach() // free the resources of the old attachment
-		delete(p.at, index)
+		delete(p.attachments, index)
 	}
 	a, err := p.attachment(index)
 	switch {
 	case errors.Is(err, unix.ENODEV): // the device was just removed
 	case err != nil:
-		if p.refused[index] != err.Error() {
+		if p.rejections[index] != err.Error() {
 			p.logger.Warn("network device rejects the BPF program, using nftables", "device",
 				name, "error", err)
 		}
-		p.refused[index] = err.Error()
+		p.rejections[index] = err.Error()
 	default:
-		p.at[index] = a
-		delete(p.refused, index)
+		p.attachments[index] = a
+		delete(p.rejections, index)
 		if before != nil {
 			p.logger.Warn("another program removed the BPF program, reattached it",
 				"device", name)
@@ -212,52 +212,52 @@ func (p *packets) attach(index int, name string) {
 	}
 }
 
-func (p *packets) attachment(index int) (attachment, error) {
-	if !p.filters {
+func (p *deviceAttacher) attachment(index int) (attachment, error) {
+	if !p.useFilters {
 		a, err := attachLink(index, p.program)
 		if !errors.Is(err, ebpf.ErrNotSupported) {
 			return a, err
 		}
-		p.filters = true
+		p.useFilters = true
 	}
 	return attachFilter(index, p.program)
 }
 
 // damaged reports whether another program has detached the tc program from a device.
-func (p *packets) damaged() bool {
-	for _, a := range p.at {
-		if !a.there(p.id) {
+func (p *deviceAttacher) damaged() bool {
+	for _, a := range p.attachments {
+		if !a.isAttached(p.id) {
 			return true
 		}
 	}
 	return false
 }
 
-// leave detaches the program from all devices. Connections that the program started continue, because connection
+// detachAll detaches the program from all devices. Connections that the program started continue, because connection
 // tracking translates their packets.
-func (p *packets) leave() {
-	for index, a := range p.at {
+func (p *deviceAttacher) detachAll() {
+	for index, a := range p.attachments {
 		if err := a.detach(); err != nil {
 			p.logger.Warn("cannot remove the BPF program from a device", "index", index, "error", err)
 		}
 	}
-	clear(p.at)
-	clear(p.refused)
+	clear(p.attachments)
+	clear(p.rejections)
 }
 
 // close detaches the program from the devices. When the process exits, the kernel removes links, but not the filters
 // that kernels before Linux 6.6 need.
-func (p *packets) close() {
+func (p *deviceAttacher) close() {
 	p.links.Close()
 	p.wait.Wait()
-	p.leave()
+	p.detachAll()
 }
 
-// newPackets returns a deviceAttacher that watches the calling thread's network namespace.
-func newPackets(env proxiers.Env, changed func()) (*packets, error) {
+// newDeviceAttacher returns a deviceAttacher that watches the calling thread's network namespace.
+func newDeviceAttacher(env proxiers.Env, changed func()) (*deviceAttacher, error) {
 	l, err := links.Open(env, changed)
 	if err != nil {
 		return nil, err
 	}
-	return &packets{logger: env.Logger, links: l, at: map[int]attachment{}, refused: map[int]string{}}, nil
+	return &deviceAttacher{logger: env.Logger, links: l, attachments: map[int]attachment{}, rejections: map[int]string{}}, nil
 }

@@ -16,8 +16,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// packetsCounted returns the number of connections that the tc program has started so far.
-func (w *world) packetsCounted() uint64 {
+// tcConnections returns the number of connections that the tc program has started so far.
+func (w *world) tcConnections() uint64 {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
 	if err != nil {
@@ -26,22 +26,22 @@ func (w *world) packetsCounted() uint64 {
 	return counts[packetsTCP]
 }
 
-// ofTCP returns n for TCP, and 0 for UDP, because the tc program ignores UDP.
-func ofTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
+// countForTCP returns n for TCP, and 0 for UDP, because the tc program ignores UDP.
+func countForTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
 
-// wantPackets fails the test unless the tc program starts n connections while do runs.
-func (w *world) wantPackets(n uint64, what string, do func()) {
+// wantTCConnections fails the test unless the tc program starts n connections while do runs.
+func (w *world) wantTCConnections(n uint64, what string, do func()) {
 	w.Helper()
-	before := w.packetsCounted()
+	before := w.tcConnections()
 	do()
-	if now := w.packetsCounted(); now-before != n {
+	if now := w.tcConnections(); now-before != n {
 		w.Errorf("%s: %d connections of other hosts took the shortcut, not %d", what, now-before, n)
 	}
 }
 
 func (w *world) needsPackets() {
 	w.Helper()
-	if err := w.proxier.shortcuts.without; err != nil {
+	if err := w.proxier.shortcuts.tcErr; err != nil {
 		w.Fatalf("no tc program: %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestPacketsFromOtherHosts(t *testing.T) {
 			t.Run(fmt.Sprint(f, " ", network), func(t *testing.T) {
 				const n = 20
 				servers := map[string]int{}
-				w.wantPackets(ofTCP(network, n), network, func() {
+				w.wantTCConnections(countForTCP(network, n), network, func() {
 					for range n {
 						server, seen := w.askFrom(w.other, network, vip(f, 1))
 						servers[server]++
@@ -115,7 +115,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 	for _, f := range both {
 		for _, network := range []string{"tcp", "udp"} {
 			for _, h := range []*netlab.Host{w.other, w.endpoints[0]} {
-				w.wantPackets(ofTCP(network, 1), h.Name, func() {
+				w.wantTCConnections(countForTCP(network, 1), h.Name, func() {
 					_, seen := w.askFrom(h, network, vip(f, 1))
 					// Like nftables, the tc program uses the host's address, because the device's own address is
 					// link-local.
@@ -136,7 +136,7 @@ func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	for _, f := range both {
 		for _, network := range []string{"tcp", "udp"} {
 			for port := 20000; port < 20030; port++ {
-				w.wantPackets(ofTCP(network, 2), "one port", func() {
+				w.wantTCConnections(countForTCP(network, 2), "one port", func() {
 					for n := 1; n <= 2; n++ {
 						c, err := dialFrom(w.other, network, port, vip(f, n))
 						if err == nil {
@@ -161,7 +161,7 @@ func TestPacketsWithReusedClientPort(t *testing.T) {
 	for _, f := range both {
 		for _, reset := range []bool{true, false} {
 			const n = 10
-			w.wantPackets(n, "a port used again", func() {
+			w.wantTCConnections(n, "a port used again", func() {
 				for range n {
 					c, err := dialFrom(w.other, "tcp", 21000, vip(f, 1))
 					if err == nil {
@@ -190,13 +190,13 @@ func TestPacketsLeftToNftables(t *testing.T) {
 	w.apply(list)
 	w.needsPackets()
 	for _, f := range both {
-		w.wantPackets(0, "affinity", func() {
+		w.wantTCConnections(0, "affinity", func() {
 			if server, _ := w.askFrom(w.other, "tcp", vip(f, 1)); server != "one" {
 				t.Errorf("%q answered", server)
 			}
 		})
 	}
-	if _, left := w.sent(); left != 2 {
+	if _, left := w.connectionCounts(); left != 2 {
 		t.Errorf("%d connections were left, not 2", left)
 	}
 }
@@ -220,7 +220,7 @@ func TestPacketsFromPods(t *testing.T) {
 			where(w, &node)
 			w.syncNode(&node, list)
 			for range 10 {
-				w.wantPackets(1, "pod", func() {
+				w.wantTCConnections(1, "pod", func() {
 					if server, _ := w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)); server != "one" {
 						t.Errorf("%q answered a pod", server)
 					}
@@ -240,7 +240,7 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, f := range both {
-		w.wantPackets(1, "without dispatch", func() { w.askFrom(w.other, "tcp", vip(f, 1)) })
+		w.wantTCConnections(1, "without dispatch", func() { w.askFrom(w.other, "tcp", vip(f, 1)) })
 	}
 }
 
@@ -249,8 +249,8 @@ func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()
-	runs := w.foreignFilter(w.other.Name)
-	w.wantPackets(1, "beside a filter", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+	runs := w.attachForeignFilter(w.other.Name)
+	w.wantTCConnections(1, "beside a filter", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 	if runs() == 0 {
 		t.Error("the foreign filter saw nothing")
 	}
@@ -264,8 +264,8 @@ func TestPacketsReachOtherFilters(t *testing.T) {
 	w.apply(w.service(1, w.endpoints...))
 }
 
-// foreignFilter attaches a filter to the clsact qdisc, as most other programs do.
-func (w *world) foreignFilter(device string) (runs func() uint64) {
+// attachForeignFilter attaches a filter to the clsact qdisc, as most other programs do.
+func (w *world) attachForeignFilter(device string) (runs func() uint64) {
 	w.Helper()
 	m, p := countingProgram(w.T, ebpf.SchedCLS, ebpf.AttachNone, -1) // -1 is TC_ACT_UNSPEC
 	l, err := netlink.LinkByName(device)

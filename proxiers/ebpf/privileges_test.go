@@ -15,10 +15,10 @@ import (
 )
 
 // The environment variable named by halfVariable selects the half of the test that an unprivileged process runs. The
-// environment variable named by folderVariable holds the path of the BPF file system.
+// environment variable named by dirVariable holds the path of the BPF file system.
 const (
-	halfVariable   = "EBPF_TEST_HALF"
-	folderVariable = "EBPF_TEST_FOLDER"
+	halfVariable = "EBPF_TEST_HALF"
+	dirVariable  = "EBPF_TEST_FOLDER"
 	// nobody is the user ID of an unprivileged user.
 	nobody = "65534"
 )
@@ -37,20 +37,20 @@ func TestPrivileges(t *testing.T) {
 	if err := os.Chown(w.dir, 65534, 65534); err != nil {
 		t.Fatal(err)
 	}
-	asNobody(t, w.dir, "none", "")
-	asNobody(t, w.dir, "sockets", "+bpf,+perfmon,+net_admin")
-	asNobody(t, w.dir, "serve-sockets", "+net_admin")
-	asNobody(t, w.dir, "serve-without-tc", "+net_admin")
-	asNobody(t, w.dir, "refused", "+bpf,+perfmon,+net_admin")
-	asNobody(t, w.dir, "load", "+bpf,+perfmon,+net_admin,+sys_admin")
-	asNobody(t, w.dir, "serve", "+net_admin")
+	runAsNobody(t, w.dir, "none", "")
+	runAsNobody(t, w.dir, "sockets", "+bpf,+perfmon,+net_admin")
+	runAsNobody(t, w.dir, "serve-sockets", "+net_admin")
+	runAsNobody(t, w.dir, "serve-without-tc", "+net_admin")
+	runAsNobody(t, w.dir, "refused", "+bpf,+perfmon,+net_admin")
+	runAsNobody(t, w.dir, "load", "+bpf,+perfmon,+net_admin,+sys_admin")
+	runAsNobody(t, w.dir, "serve", "+net_admin")
 	w.apply(w.service(1, w.endpoints...))
 	w.wantSent(1, "what the daemon attached", func() { w.ask("tcp4", vip(both[0], 1)) })
-	w.wantPackets(1, "from elsewhere", func() { w.askFrom(w.other, "tcp", vip(both[0], 1)) })
+	w.wantTCConnections(1, "from elsewhere", func() { w.askFrom(w.other, "tcp", vip(both[0], 1)) })
 }
 
-// asNobody runs the current test again as an unprivileged user, in the current network namespace.
-func asNobody(t *testing.T, dir, half, capabilities string) {
+// runAsNobody runs the current test again as an unprivileged user, in the current network namespace.
+func runAsNobody(t *testing.T, dir, half, capabilities string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -72,7 +72,7 @@ func asNobody(t *testing.T, dir, half, capabilities string) {
 		args = append(args, "--inh-caps=-all,"+capabilities, "--ambient-caps=-all,"+capabilities)
 	}
 	cmd := exec.CommandContext(t.Context(), "setpriv", append(args, program, "-test.run=^TestPrivileges$", "-test.v")...)
-	cmd.Env = append(os.Environ(), halfVariable+"="+half, folderVariable+"="+dir)
+	cmd.Env = append(os.Environ(), halfVariable+"="+half, dirVariable+"="+dir)
 	cmd.Dir = "/"
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: TestPrivileges") {
@@ -81,10 +81,10 @@ func asNobody(t *testing.T, dir, half, capabilities string) {
 }
 
 func runHalf(t *testing.T, half string) {
-	dir := os.Getenv(folderVariable)
+	dir := os.Getenv(dirVariable)
 	switch half {
 	case "none":
-		if err := loadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+		if err := requireLoadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the probe says %v", err)
 		}
 		if _, err := load(dir, sizes()["normal"], true); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
@@ -113,7 +113,7 @@ func runHalf(t *testing.T, half string) {
 		if len(down) != 1 || !strings.Contains(down[0].Message, "systemctl restart edgeway") {
 			t.Errorf("status says %v", down)
 		}
-		if lacks := lacking(dir, true, both[:1]); len(lacks) != 1 || lacks[0].Fix != tcFix {
+		if lacks := missingFeatures(dir, true, both[:1]); len(lacks) != 1 || lacks[0].Fix != tcFix {
 			t.Errorf("the doctor says %v", lacks)
 		}
 	case "refused":
@@ -146,13 +146,13 @@ func runHalf(t *testing.T, half string) {
 		if err := w.proxier.shortcuts.raise(); err != nil { // a second time, while the programs are attached
 			t.Error(err)
 		}
-		if err := w.proxier.shortcuts.without; err != nil || len(w.proxier.shortcuts.packets.at) == 0 {
-			t.Errorf("the tc program is at %d devices: %v", len(w.proxier.shortcuts.packets.at), err)
+		if err := w.proxier.shortcuts.tcErr; err != nil || len(w.proxier.shortcuts.attacher.attachments) == 0 {
+			t.Errorf("the tc program is at %d devices: %v", len(w.proxier.shortcuts.attacher.attachments), err)
 		}
 		if _, err := w.proxier.shortcuts.counts(); err != nil {
 			t.Error(err)
 		}
-		w.proxier.shortcuts.endOrphans()
+		w.proxier.shortcuts.destroyOrphans()
 		if err := unpinLinks(filepath.Join(dir, layout)); err != nil {
 			t.Error(err)
 		}

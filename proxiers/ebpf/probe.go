@@ -18,7 +18,7 @@ import (
 // probeHost returns an error unless the host supports the programs, and the programs are loaded or this process can
 // load them.
 func probeHost(ctx context.Context, dir string) error {
-	if err := kernelHas(); err != nil {
+	if err := requireBPF(); err != nil {
 		return err
 	}
 	if _, err := findRoot("/proc/self/mountinfo"); err != nil {
@@ -27,14 +27,14 @@ func probeHost(ctx context.Context, dir string) error {
 	if _, err := netnsCookie(); err != nil {
 		return err
 	}
-	if err := loadable(dir); err != nil {
+	if err := requireLoadable(dir); err != nil {
 		return err
 	}
 	return nfttable.Probe(ctx, schema(false), nftables.Sample())
 }
 
-// kernelHas returns an error if the kernel lacks BPF. kernelHas uses a system call that changes nothing.
-func kernelHas() error {
+// requireBPF returns an error if the kernel lacks BPF. requireBPF uses a system call that changes nothing.
+func requireBPF() error {
 	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // a kernel with BPF returns EPERM, EINVAL or similar
 	if errors.Is(err, unix.ENOSYS) {
 		return fmt.Errorf("%w: this kernel has no BPF (CONFIG_BPF_SYSCALL)", proxiers.ErrUnsupported)
@@ -42,8 +42,8 @@ func kernelHas() error {
 	return nil
 }
 
-// loadable returns an error unless the programs are pinned or this process may load them.
-func loadable(dir string) error {
+// requireLoadable returns an error unless the programs are pinned or this process may load them.
+func requireLoadable(dir string) error {
 	o, err := openPinned(dir, size{}, false)
 	if err == nil {
 		o.close()
@@ -62,14 +62,14 @@ func loadable(dir string) error {
 		}
 	}
 	return fmt.Errorf("%w: the BPF programs are not loaded, and this process may not load them: %s",
-		proxiers.ErrUnsupported, remedy)
+		proxiers.ErrUnsupported, loadFix)
 }
 
 // tcFix is the command that grants the loader the privileges to load the tc program.
 const tcFix = "mkdir -p /etc/systemd/system/edgeway-bpf.service.d && ln -s /usr/share/edgeway/ebpf-tc.conf /etc/systemd/system/edgeway-bpf.service.d/ && systemctl daemon-reload && systemctl restart edgeway"
 
-// remedy explains to the administrator how to load the programs.
-const remedy = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
+// loadFix explains to the administrator how to load the programs.
+const loadFix = `link /usr/share/edgeway/ebpf.conf as a drop-in of the service, or run "systemctl start edgeway-bpf.service", then "edgeway reload"`
 
 func lacks(capability int) (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -88,15 +88,15 @@ func explain(err error) error {
 		return fmt.Errorf("%w: this kernel lacks a feature that the BPF programs need (Linux 6.1 and "+
 			"newer have all of them): %w", proxiers.ErrUnsupported, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		return fmt.Errorf("%w (%s)", err, remedy)
+		return fmt.Errorf("%w (%s)", err, loadFix)
 	}
 	return err
 }
 
-// explainPackets adds the fix to an error from loading the tc program. The tc program calls kernel functions that are
+// explainTCError adds the fix to an error from loading the tc program. The tc program calls kernel functions that are
 // usually in modules. Only a process with CAP_SYS_ADMIN may look up a module's types (Linux 6.1, 7.2). Without
 // CAP_SYS_ADMIN, cilium/ebpf v0.22.0 therefore reports the kernel functions as missing.
-func explainPackets(err error) error {
+func explainTCError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -16,11 +16,11 @@ import (
 func TestPacketsMissingFeatures(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
-	lacks := lacking(w.dir, true, []plan.Family{plan.IPv4})
-	if without := w.proxier.shortcuts.without; (len(lacks) == 0) != (without == nil) {
+	lacks := missingFeatures(w.dir, true, []plan.Family{plan.IPv4})
+	if without := w.proxier.shortcuts.tcErr; (len(lacks) == 0) != (without == nil) {
 		t.Errorf("the probe says %v, and the load %v", lacks, without)
 	}
-	if err := lacksFunction("nf_no_such", "bpf_no_such"); err == nil || !strings.Contains(err.Error(), "nf_no_such") {
+	if err := requireFunction("nf_no_such", "bpf_no_such"); err == nil || !strings.Contains(err.Error(), "nf_no_such") {
 		t.Errorf("a function that no kernel has: %v", err)
 	}
 }
@@ -37,7 +37,7 @@ func TestIPv6EarlyDemuxFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := func() bool {
-		return slices.ContainsFunc(lacking(w.dir, true, both),
+		return slices.ContainsFunc(missingFeatures(w.dir, true, both),
 			func(f fault.Fault) bool { return strings.Contains(f.Fix, earlyDemux) })
 	}
 	if old := major < 6 || major == 6 && minor < 7; told() != old {

@@ -32,11 +32,11 @@ type record struct {
 	sets [2]uint32
 	// endpointsOverflow is set if the maps are too small for the endpoints. frontendsOverflow is set if the maps are
 	// too small for the frontends.
-	noRoom, absent bool
+	endpointsOverflow, frontendsOverflow bool
 }
 
-// full reports whether a ServicePort does not fit into the maps.
-func (r record) full() bool { return r.noRoom || r.absent }
+// overflows reports whether a ServicePort does not fit into the maps.
+func (r record) overflows() bool { return r.endpointsOverflow || r.frontendsOverflow }
 
 type portKey struct {
 	name   plan.ServicePortName
@@ -67,9 +67,9 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// whyLeft returns the counter for the reason that the programs leave a frontend to nftables, or false if they
+// bypassReason returns the counter for the reason that the programs leave a frontend to nftables, or false if they
 // serve it.
-func whyLeft(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
+func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
 	case f.AllowFrom != nil:
@@ -89,7 +89,7 @@ func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	}
 	for i := range svc.Frontends {
 		for _, from := range origins() {
-			if _, isLeft := whyLeft(svc, &svc.Frontends[i], from); !isLeft {
+			if _, isLeft := bypassReason(svc, &svc.Frontends[i], from); !isLeft {
 				used[svc.Frontends[i].Routes[from].Pool] = true
 			}
 		}
@@ -111,10 +111,10 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// frontends calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables,
+// eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables,
 // because the programs would otherwise look up a NodePort at the same address and port.
-func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
-	if svc == nil || svc.Name.Protocol == plan.SCTP || r.absent {
+func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
+	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
 	}
 	for i := range svc.Frontends {
@@ -127,11 +127,11 @@ func (r record) frontends(svc *plan.ServicePort, add func(socketsFrontendKey, so
 
 func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) socketsFrontend {
 	v := socketsFrontend{Service: r.service, Flags: uint32(f.Kind) << kindShift}
-	why, isLeft := whyLeft(svc, f, from)
+	why, isLeft := bypassReason(svc, f, from)
 	switch route := f.Routes[from]; {
 	case isLeft:
 		v.Flags |= left | uint32(why)<<8
-	case r.noRoom:
+	case r.endpointsOverflow:
 		v.Flags |= left | uint32(leftRoom)<<8
 	default:
 		v.Set, v.Count = r.sets[route.Pool], uint32(len(svc.Pools[route.Pool]))
@@ -161,10 +161,10 @@ func endpoints(pool []plan.Endpoint) []socketsEndpoint {
 	return out
 }
 
-// members calls add for the endpoints that UDP sockets may stay connected to, including endpoints that receive no
+// eachMember calls add for the endpoints that UDP sockets may stay connected to, including endpoints that receive no
 // new connections.
-func (r record) members(svc *plan.ServicePort, add func(socketsMemberKey)) {
-	if svc == nil || svc.Name.Protocol != plan.UDP || r.full() || usedPools(svc) == [2]bool{} {
+func (r record) eachMember(svc *plan.ServicePort, add func(socketsMemberKey)) {
+	if svc == nil || svc.Name.Protocol != plan.UDP || r.overflows() || usedPools(svc) == [2]bool{} {
 		return
 	}
 	for _, e := range svc.Serving {
@@ -176,8 +176,8 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addresses returns, for each host address, the purposes that the programs may use the address for.
-func addresses(n *plan.Node) map[socketsAddress]uint8 {
+// addressPurposes returns, for each host address, the purposes that the programs may use the address for.
+func addressPurposes(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {
 		return out

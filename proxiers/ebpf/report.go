@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// downFault is the ID of faults that disable the shortcut.
-const downFault = "shortcut"
+// shortcutFault is the ID of faults that disable the shortcut.
+const shortcutFault = "shortcut"
 
 func (p *proxier) Faults() []fault.Fault {
 	_, err := p.shortcuts.counts()
@@ -20,13 +20,13 @@ func (p *proxier) Faults() []fault.Fault {
 	case s.problem != nil:
 		err = s.problem
 	case err != nil:
-	case s.without != nil:
-		err = fmt.Errorf("connections from other hosts: %w", s.without)
+	case s.tcErr != nil:
+		err = fmt.Errorf("connections from other hosts: %w", s.tcErr)
 	default:
 		return nil
 	}
 	return []fault.Fault{{
-		ID: downFault, Severity: fault.Warning,
+		ID: shortcutFault, Severity: fault.Warning,
 		Message: "Connections use the nftables rules instead of the BPF programs: " + err.Error(),
 	}}
 }
@@ -51,24 +51,24 @@ func (p *proxier) Summary() (lines []string) {
 	lines = slices.Insert(lines, 0, fmt.Sprintf("taken by %s of the connections to Services", share))
 	p.shortcuts.mu.Lock()
 	defer p.shortcuts.mu.Unlock()
-	if b := p.shortcuts.book; b != nil && b.left > 0 {
-		lines = append(lines, fmt.Sprintf("%d ServicePorts do not fit into the BPF maps", b.left))
+	if b := p.shortcuts.mapState; b != nil && b.overflow > 0 {
+		lines = append(lines, fmt.Sprintf("%d ServicePorts do not fit into the BPF maps", b.overflow))
 	}
 	return lines
 }
 
 func (p *proxier) Explain(d plan.Decision, bound bool) (proxiers.Path, error) {
-	return proxiers.Path{Shortcut: p.shortcut(d, bound)}, nil
+	return proxiers.Path{Shortcut: p.explainPath(d, bound)}, nil
 }
 
-// shortcut explains whether nftables or a BPF program translates a connection, and why.
-func (p *proxier) shortcut(d plan.Decision, bound bool) string {
+// explainPath explains whether nftables or a BPF program translates a connection, and why.
+func (p *proxier) explainPath(d plan.Decision, bound bool) string {
 	const byRules = "by nftables, because "
 	svc := d.Service
 	if svc.Name.Protocol == plan.SCTP {
 		return byRules + "the BPF programs do not serve SCTP"
 	}
-	if why, isLeft := whyLeft(svc, d.Frontend, d.Origin); isLeft {
+	if why, isLeft := bypassReason(svc, d.Frontend, d.Origin); isLeft {
 		return byRules + map[counter]string{
 			leftRanges: "the Service has source ranges", leftAffinity: "the Service has session affinity",
 			leftVerdict: "the Service has no usable endpoint",
@@ -80,23 +80,23 @@ func (p *proxier) shortcut(d plan.Decision, bound bool) string {
 	switch {
 	case s.problem != nil:
 		return byRules + "the BPF programs are not in use: " + s.problem.Error()
-	case s.book != nil && s.book.records[keyOf(svc)].full():
+	case s.mapState != nil && s.mapState.records[keyOf(svc)].overflows():
 		return byRules + "the BPF maps are too small (ebpf.size)"
 	case d.Origin != plan.FromHost:
-		if why := s.whyNotByTC(d); why != "" {
+		if why := s.tcBypassReason(d); why != "" {
 			return byRules + why
 		}
-		return "by tc: the program at the network device writes the endpoint into connection tracking" + s.soFar(svc)
+		return "by tc: the program at the network device writes the endpoint into connection tracking" + s.describeCount(svc)
 	case bound && d.SNAT:
 		return "by socket, or by nftables if the socket is bound to its address, because its packets " +
 			"need masquerading" +
-			s.soFar(svc)
+			s.describeCount(svc)
 	}
-	return "by socket: connect replaces the Service's address with the endpoint's address" + s.soFar(svc)
+	return "by socket: connect replaces the Service's address with the endpoint's address" + s.describeCount(svc)
 }
 
-// whyNotByTC explains why the tc program does not translate a connection, or returns "" if it does.
-func (s *shortcuts) whyNotByTC(d plan.Decision) string {
+// tcBypassReason explains why the tc program does not translate a connection, or returns "" if it does.
+func (s *shortcuts) tcBypassReason(d plan.Decision) string {
 	switch {
 	case !s.tc:
 		return "ebpf.tc is false"
@@ -105,19 +105,19 @@ func (s *shortcuts) whyNotByTC(d plan.Decision) string {
 	case d.SNAT && s.config.Flags&markRules != 0:
 		return "a routing rule matches a packet mark, so the tc program cannot determine the address " +
 			"for masquerading"
-	case s.without != nil:
-		return "the tc program is not in use: " + s.without.Error()
+	case s.tcErr != nil:
+		return "the tc program is not in use: " + s.tcErr.Error()
 	}
 	return ""
 }
 
-// soFar returns the number of a ServicePort's connections that used the shortcut, or "" if the number is
+// describeCount returns the number of a ServicePort's connections that used the shortcut, or "" if the number is
 // unknown.
-func (s *shortcuts) soFar(svc *plan.ServicePort) string {
-	if s.book == nil || s.objects == nil {
+func (s *shortcuts) describeCount(svc *plan.ServicePort) string {
+	if s.mapState == nil || s.objects == nil {
 		return ""
 	}
-	number, sum := s.book.records[keyOf(svc)].service, uint64(0)
+	number, sum := s.mapState.records[keyOf(svc)].service, uint64(0)
 	err := s.tables.eachTaken(func(key uint32, n uint64) {
 		if takenService(key) == number {
 			sum += n
@@ -129,16 +129,16 @@ func (s *shortcuts) soFar(svc *plan.ServicePort) string {
 	return fmt.Sprintf("; %d connections to this port of the Service so far", sum)
 }
 
-// tellNoRoom logs the ServicePorts that the maps have no space for.
-func (s *shortcuts) tellNoRoom(st *step) {
+// logOverflow logs the ServicePorts that the maps have no space for.
+func (s *shortcuts) logOverflow(st *step) {
 	const named = 10
-	if len(st.noRoom) == 0 {
+	if len(st.overflow) == 0 {
 		return
 	}
 	var names []string
-	for _, svc := range st.noRoom[:min(named, len(st.noRoom))] {
+	for _, svc := range st.overflow[:min(named, len(st.overflow))] {
 		names = append(names, svc.Name.String())
 	}
-	s.logger.Warn("BPF maps full, nftables serves the rest", "fix", "ebpf.size = \"large\"", "services", len(st.noRoom),
+	s.logger.Warn("BPF maps full, nftables serves the rest", "fix", "ebpf.size = \"large\"", "services", len(st.overflow),
 		"first", names)
 }

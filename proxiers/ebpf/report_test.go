@@ -18,7 +18,7 @@ func TestServiceConnectionCounter(t *testing.T) {
 	wants := func(n int, counted string) {
 		t.Helper()
 		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: netlab.NodeAddr4, Dst: vip(plan.IPv4, n)})
-		if got := w.proxier.shortcut(d, false); !strings.HasSuffix(got, counted) {
+		if got := w.proxier.explainPath(d, false); !strings.HasSuffix(got, counted) {
 			t.Errorf("Service %d: %q, not %q", n, got, counted)
 		}
 	}

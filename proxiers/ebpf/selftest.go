@@ -10,48 +10,48 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lastSet is the highest number that a set or a ServicePort may have. The self-test uses higher numbers.
-const lastSet = 1<<32 - 16
+// maxNumber is the highest number that a set or a ServicePort may have. The self-test uses higher numbers.
+const maxNumber = 1<<32 - 16
 
-const probePort = 237
+const selfTestPort = 237
 
-// probes is the number of elements that the self-test adds to each map.
-const probes = 2
+// selfTestElements is the number of elements that the self-test adds to each map.
+const selfTestElements = 2
 
-// probeAddr returns an address that no host uses (RFC 1112, RFC 6666) for the self-test's frontend. The self-test's
+// selfTestAddr returns an address that no host uses (RFC 1112, RFC 6666) for the self-test's frontend. The self-test's
 // endpoint is a loopback address. Connecting a datagram socket sends no packet.
-func probeAddr(f plan.Family) netip.Addr {
+func selfTestAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")
 	}
 	return netip.AddrFrom4([4]byte{240, 0, 237, 110})
 }
 
-func probeEndpoint(f plan.Family) netip.AddrPort {
+func selfTestEndpoint(f plan.Family) netip.AddrPort {
 	if f == plan.IPv6 {
-		return netip.AddrPortFrom(netip.IPv6Loopback(), probePort)
+		return netip.AddrPortFrom(netip.IPv6Loopback(), selfTestPort)
 	}
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), probePort)
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), selfTestPort)
 }
 
-func probeSet(f plan.Family) uint32 {
+func selfTestSet(f plan.Family) uint32 {
 	if f == plan.IPv6 {
-		return lastSet + 2
+		return maxNumber + 2
 	}
-	return lastSet + 1
+	return maxNumber + 1
 }
 
-// probe adds the self-test's elements to each map. If another program empties a map, selfTest or requireSelfTest
+// addSelfTest adds the self-test's elements to each map. If another program empties a map, selfTest or requireSelfTest
 // reports the missing elements.
-func probe(st *step) {
+func addSelfTest(st *step) {
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		svc := &plan.ServicePort{Name: plan.ServicePortName{Protocol: plan.UDP}, Family: f}
-		set, e := probeSet(f), probeEndpoint(f)
-		k := frontendKey(svc, &plan.Frontend{Addr: probeAddr(f), Port: probePort}, plan.FromHost)
-		st.next[k] = socketsFrontend{Service: set, Set: set, Count: 1, Flags: probing}
-		st.fresh.add(socketsSlotKey{Set: set}, endpoints([]plan.Endpoint{{Addr: e}})[0])
+		set, e := selfTestSet(f), selfTestEndpoint(f)
+		k := frontendKey(svc, &plan.Frontend{Addr: selfTestAddr(f), Port: selfTestPort}, plan.FromHost)
+		st.nextFrontends[k] = socketsFrontend{Service: set, Set: set, Count: 1, Flags: probing}
+		st.newSlots.add(socketsSlotKey{Set: set}, endpoints([]plan.Endpoint{{Addr: e}})[0])
 		st.members[memberKey(set, e)] = 0
-		st.addresses[addressOf(probeAddr(f))] = 0
+		st.addresses[addressOf(selfTestAddr(f))] = 0
 	}
 }
 
@@ -66,7 +66,7 @@ func selfTest(f plan.Family) (err error) {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	want := netip.AddrPortFrom(probeAddr(f), probePort)
+	want := netip.AddrPortFrom(selfTestAddr(f), selfTestPort)
 	if err := unix.Connect(fd, sockaddr(want)); err != nil {
 		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint: %w", f, err)
 	}
@@ -104,10 +104,10 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// present returns an error if a map that selfTest does not use lacks the self-test's elements.
-func (t *tables) present(families []plan.Family) error {
+// requireSelfTest returns an error if a map that selfTest does not use lacks the self-test's elements.
+func (t *planMaps) requireSelfTest(families []plan.Family) error {
 	for _, f := range families {
-		m, a, v := memberKey(probeSet(f), probeEndpoint(f)), addressOf(probeAddr(f)), uint8(0)
+		m, a, v := memberKey(selfTestSet(f), selfTestEndpoint(f)), addressOf(selfTestAddr(f)), uint8(0)
 		if err := errors.Join(t.members.Lookup(&m, &v), t.addresses.Lookup(&a, &v)); err != nil {
 			return fmt.Errorf("a map element is missing: %w", err)
 		}

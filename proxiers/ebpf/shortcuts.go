@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// staleFor is the delay before a set that no frontend uses any more is deleted. A program that has just read a
+	// deleteDelay is the delay before a set that no frontend uses any more is deleted. A program that has just read a
 	// frontend still needs its old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes per second
 	// (Linux 6.18).
-	staleFor = time.Second
-	// retryFirst and retryMost are the shortest and longest delays between a failure and the next attempt.
-	retryFirst, retryMost = time.Second, time.Minute
+	deleteDelay = time.Second
+	// minRetryDelay and maxRetryDelay are the shortest and longest delays between a failure and the next attempt.
+	minRetryDelay, maxRetryDelay = time.Second, time.Minute
 )
 
 // shortcuts manages the programs and their maps. If the programs fail, nftables forwards all connections until a retry
@@ -39,26 +39,26 @@ type shortcuts struct {
 	config       socketsSettings
 	dir          string
 
-	book *book
+	mapState *mapState
 	// plan is the plan that the nft tables implement.
 	plan *plan.Plan
 	// known reports whether the maps contain the same plan as the nft tables.
 	known   bool
 	stale   []staleSlots
 	retry   retry
-	orphans orphans
+	orphans orphanDestroyer
 
 	// mu guards the fields below, which proxier.watch reads on another goroutine.
-	mu      sync.Mutex
-	objects *objects
-	tables  tables
-	links   *socketLinks
-	packets *packets
+	mu       sync.Mutex
+	objects  *objects
+	tables   planMaps
+	links    *socketLinks
+	attacher *deviceAttacher
 	// up reports whether the socket programs are attached and passed the last self-test.
 	up      bool
 	problem error
-	// without is the error that keeps the tc program inactive although tc is set, or nil if there is no error.
-	without error
+	// tcErr is the error that keeps the tc program inactive although tc is set, or nil if there is no error.
+	tcErr error
 }
 
 type staleSlots struct {
@@ -71,12 +71,12 @@ func newShortcuts(dir string, env proxiers.Env, changed func()) (*shortcuts, err
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPackets(env, changed)
+	p, err := newDeviceAttacher(env, changed)
 	if err != nil {
 		return nil, err
 	}
 	return &shortcuts{
-		packets: p, orphans: orphans{destroy: destroySocket},
+		attacher: p, orphans: orphanDestroyer{destroy: destroySocket},
 		logger: env.Logger, families: env.Families, size: sizeOf(env.Settings), tc: tcOf(env.Settings), tcRate: tcRate,
 		trackingFull: halfFull, dir: dir,
 		config: socketsSettings{Netns: cookie, OwnMark: proxiers.OwnMark(env.MasqueradeBit)},
@@ -106,7 +106,7 @@ func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.known = false
 	st, err := s.prepare(change, known)
 	if err == nil {
-		err = s.pausePackets(change.Next.Node)
+		err = s.pauseTC(change.Next.Node)
 	}
 	if err == nil {
 		err = st.write(&s.tables)
@@ -120,9 +120,9 @@ func (s *shortcuts) begin(change proxiers.Change) *step {
 
 func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	if known {
-		return s.book.partial(change), nil
+		return s.mapState.partialStep(change), nil
 	}
-	s.up, s.packets.node = false, nil
+	s.up, s.attacher.node = false, nil
 	if err := s.open(); err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ func (s *shortcuts) prepare(change proxiers.Change, known bool) (*step, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.book, s.stale = newBook(s.size), nil
-	return s.book.full(have, change.Next), nil
+	s.mapState, s.stale = newMapState(s.size), nil
+	return s.mapState.fullStep(have, change.Next), nil
 }
 
 // open opens the pinned maps and programs, and loads missing objects if the daemon has the necessary privileges.
@@ -141,10 +141,10 @@ func (s *shortcuts) open() error {
 		if err != nil {
 			return err
 		}
-		s.links = &socketLinks{dir: s.dir, root: root, held: map[string]heldLink{}}
+		s.links = &socketLinks{dir: s.dir, root: root, links: map[string]attachedLink{}}
 	}
 	o, err := openPinned(s.dir, s.size, s.tc)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && s.tc && o.packets == nil && s.without == nil {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.tc && o.tcProgram == nil && s.tcErr == nil {
 		o, err = s.load(o)
 	}
 	if err != nil {
@@ -153,8 +153,8 @@ func (s *shortcuts) open() error {
 	if s.objects != nil {
 		s.objects.close()
 	}
-	s.objects, s.tables = o, tablesOf(o)
-	return s.packets.use(o)
+	s.objects, s.tables = o, planMapsOf(o)
+	return s.attacher.use(o)
 }
 
 // load closes o, which may be nil, and then loads and opens the maps and programs.
@@ -166,7 +166,7 @@ func (s *shortcuts) load(o *objects) (*objects, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.doWithout(without)
+	s.setTCErr(without)
 	return openPinned(s.dir, s.size, s.tc)
 }
 
@@ -178,7 +178,7 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 	if st == nil {
 		return
 	}
-	err := st.lead(&s.tables)
+	err := st.switchSets(&s.tables)
 	if err == nil && !s.up {
 		err = s.raise()
 	}
@@ -186,15 +186,15 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 		s.fail(err)
 		return
 	}
-	s.raisePackets(next.Node)
+	s.startTC(next.Node)
 	s.known, s.up, s.problem = true, true, nil
 	s.retry = retry{}
-	if len(st.stale) > 0 {
-		s.stale = append(s.stale, staleSlots{time.Now().Add(staleFor), st.stale})
+	if len(st.staleSlots) > 0 {
+		s.stale = append(s.stale, staleSlots{time.Now().Add(deleteDelay), st.staleSlots})
 	}
-	s.tellNoRoom(st)
+	s.logOverflow(st)
 	if st.losesMembers() {
-		s.endOrphans()
+		s.destroyOrphans()
 	}
 }
 
@@ -214,18 +214,18 @@ func (s *shortcuts) raise() error {
 		s.logger.Warn("cannot remove an earlier version's pinned objects", "error", err)
 	}
 	if !s.tc {
-		if err := errors.Join(removeAllFilters(), unpinPackets(s.dir)); err != nil {
+		if err := errors.Join(removeAllFilters(), unpinTC(s.dir)); err != nil {
 			s.logger.Warn("cannot remove an earlier tc program", "error", err)
 		}
 	}
-	s.endOrphans()
+	s.destroyOrphans()
 	return nil
 }
 
-// pausePackets stops the tc program, because raisePackets must not change the pod ranges while the tc program is
+// pauseTC stops the tc program, because startTC must not change the pod ranges while the tc program is
 // running. The other programs keep running.
-func (s *shortcuts) pausePackets(n *plan.Node) error {
-	if !s.tc || s.packets.knows(n) {
+func (s *shortcuts) pauseTC(n *plan.Node) error {
+	if !s.tc || s.attacher.isCurrent(n) {
 		return nil
 	}
 	s.config.Packets = 0
@@ -240,12 +240,12 @@ func (s *shortcuts) pausePackets(n *plan.Node) error {
 	return s.configure(now)
 }
 
-// raisePackets attaches the tc program if it is loaded. The socket programs work without the tc program.
-func (s *shortcuts) raisePackets(n *plan.Node) {
-	if !s.tc || s.packets.program == nil || s.config.Packets != 0 {
+// startTC attaches the tc program if it is loaded. The socket programs work without the tc program.
+func (s *shortcuts) startTC(n *plan.Node) {
+	if !s.tc || s.attacher.program == nil || s.config.Packets != 0 {
 		return
 	}
-	source, err := s.packets.raise(n)
+	source, err := s.attacher.start(n)
 	if err == nil {
 		s.config.Flags, err = tcFlags(s.trackingFull)
 	}
@@ -256,28 +256,28 @@ func (s *shortcuts) raisePackets(n *plan.Node) {
 	if err != nil {
 		s.config.Packets = 0
 	}
-	s.doWithout(err)
+	s.setTCErr(err)
 }
 
-func (s *shortcuts) doWithout(err error) {
-	if err != nil && (s.without == nil || s.without.Error() != err.Error()) {
+func (s *shortcuts) setTCErr(err error) {
+	if err != nil && (s.tcErr == nil || s.tcErr.Error() != err.Error()) {
 		s.logger.Warn("tc program not in use, nftables serves", "error", err)
 	}
-	s.without = err
+	s.tcErr = err
 }
 
-// follow attaches the tc program to new devices if the tc program is active.
-func (s *shortcuts) follow() {
+// attachToNewDevices attaches the tc program to new devices if the tc program is active.
+func (s *shortcuts) attachToNewDevices() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.config.Packets != 0 {
-		s.followDevices()
+		s.attachToNewDevicesLocked()
 	}
 }
 
-// followDevices attaches the tc program to new devices. The caller must hold mu.
-func (s *shortcuts) followDevices() {
-	if err := s.packets.follow(); err != nil {
+// attachToNewDevicesLocked attaches the tc program to new devices. The caller must hold mu.
+func (s *shortcuts) attachToNewDevicesLocked() {
+	if err := s.attacher.updateDevices(); err != nil {
 		s.logger.Warn("cannot attach the tc program to new devices", "error", err)
 	}
 }
@@ -300,19 +300,19 @@ func (s *shortcuts) fail(err error) {
 			s.logger.Error("cannot turn off the BPF programs", "error", err)
 		}
 	}
-	s.retry.again()
+	s.retry.schedule()
 }
 
-// unsure records that the contents of the nft tables are unknown, so the next step must be a full step.
-func (s *shortcuts) unsure() {
+// markUnknown records that the contents of the nft tables are unknown, so the next step must be a full step.
+func (s *shortcuts) markUnknown() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known = false
 }
 
-// due returns the time when the method maintain has work to do, or the zero time if no work is left. While the
+// dueTime returns the time when the method maintain has work to do, or the zero time if no work is left. While the
 // maps' contents are unknown, maintain leaves stale sets and orphans to the next full step.
-func (s *shortcuts) due() (at time.Time) {
+func (s *shortcuts) dueTime() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.plan != nil && !s.retry.at.IsZero() {
@@ -328,8 +328,8 @@ func (s *shortcuts) due() (at time.Time) {
 	return at
 }
 
-// tend deletes stale sets and retries failed steps.
-func (s *shortcuts) tend(context.Context) error {
+// maintain deletes stale sets and retries failed steps.
+func (s *shortcuts) maintain(context.Context) error {
 	now := time.Now()
 	if s.plan != nil && !s.retry.at.IsZero() && !now.Before(s.retry.at) {
 		s.finish(s.begin(proxiers.NewChange(nil, s.plan)), s.plan)
@@ -342,11 +342,11 @@ func (s *shortcuts) tend(context.Context) error {
 			s.fail(err)
 			return nil
 		}
-		s.book.slots -= len(s.stale[0].keys)
+		s.mapState.slots -= len(s.stale[0].keys)
 		s.stale = slices.Delete(s.stale, 0, 1)
 	}
 	if at := s.orphans.at; s.known && !at.IsZero() && !now.Before(at) {
-		s.endOrphans()
+		s.destroyOrphans()
 	}
 	return nil
 }
@@ -360,7 +360,7 @@ func (s *shortcuts) damage() (what string) {
 		return ""
 	}
 	defer func() { s.up, s.known = what == "", s.known && what == "" }()
-	if what := s.links.damaged(); what != "" {
+	if what := s.links.describeDamage(); what != "" {
 		return what
 	}
 	for _, f := range s.families {
@@ -368,24 +368,24 @@ func (s *shortcuts) damage() (what string) {
 			return err.Error()
 		}
 	}
-	if err := s.tables.present(s.families); err != nil {
+	if err := s.tables.requireSelfTest(s.families); err != nil {
 		return err.Error()
 	}
 	switch {
 	case s.config.Packets == 0 && s.known: // the tc program failed, or is not loaded
-		s.raisePackets(s.plan.Node)
+		s.startTC(s.plan.Node)
 	case s.config.Packets != 0:
-		if s.packets.damaged() {
-			s.followDevices()
+		if s.attacher.damaged() {
+			s.attachToNewDevicesLocked()
 		}
-		s.limitPackets()
+		s.updateTCFlags()
 	}
 	return ""
 }
 
 // close closes the descriptors. Pinned programs and links stay active.
 func (s *shortcuts) close() {
-	s.packets.close()
+	s.attacher.close()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.up, s.known = false, false

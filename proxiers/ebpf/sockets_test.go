@@ -194,7 +194,7 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 		for _, f := range both {
 			for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 				to := vip(f, 1)
-				if o := w.other.Connect(netlab.Flow{Protocol: p, From: w.other.Addr(to.Addr()), To: to, Wait: patience}); o.Answer != netlab.Served {
+				if o := w.other.Connect(netlab.Flow{Protocol: p, From: w.other.Addr(to.Addr()), To: to, Wait: patience}); o.Result != netlab.Served {
 					t.Errorf("%s to %s: %s", p, to, o)
 				}
 			}
@@ -236,7 +236,7 @@ func TestSocketsLeftToNftables(t *testing.T) {
 			return unix.SetsockoptString(fd, unix.SOL_SOCKET, unix.SO_BINDTODEVICE, "eth0")
 		}), Timeout: time.Second},
 	} {
-		before, wasLeft := w.sent()
+		before, wasLeft := w.connectionCounts()
 		c, err := d.Dial("tcp4", vip(plan.IPv4, 1).String())
 		if err == nil {
 			_, err = answer(c)
@@ -245,7 +245,7 @@ func TestSocketsLeftToNftables(t *testing.T) {
 		if err != nil && name == "bound" {
 			t.Errorf("%s: %v", name, err)
 		}
-		if now, left := w.sent(); now != before || left != wasLeft+1 {
+		if now, left := w.connectionCounts(); now != before || left != wasLeft+1 {
 			t.Errorf("%s: it was not left to nftables", name)
 		}
 	}
@@ -293,7 +293,7 @@ func TestPathExplanation(t *testing.T) {
 	}{1: {1, "by socket"}, 2: {0, "session affinity"}, 3: {0, "source ranges"}} {
 		w.wantSent(c.sent, c.way, func() { w.ask("tcp", vip(plan.IPv4, n)) })
 		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: netlab.NodeAddr4, Dst: vip(plan.IPv4, n)})
-		if got := w.proxier.shortcut(d, false); !strings.Contains(got, c.way) {
+		if got := w.proxier.explainPath(d, false); !strings.Contains(got, c.way) {
 			t.Errorf("Service %d: %q", n, got)
 		}
 	}

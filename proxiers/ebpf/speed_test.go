@@ -17,7 +17,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-type way struct {
+type speedPath struct {
 	name string
 	to   netip.AddrPort
 	// The test writes settings to the programs' map before a measurement.
@@ -45,7 +45,7 @@ func TestConnectionSpeed(t *testing.T) {
 		{"two programs", endpointPort, askProgram},
 		{"one thread", 9090, func(to netip.AddrPort) (time.Duration, error) { return askThrough(to, listening) }},
 	}
-	list := plantest.Many(services, 5)
+	list := plantest.ManyServices(services, 5)
 	to := map[measurementKey]netip.AddrPort{}
 	for i, m := range measurements {
 		for _, svc := range w.service(200+i, w.endpoints[0]) {
@@ -70,7 +70,7 @@ func TestConnectionSpeed(t *testing.T) {
 			service := to[measurementKey{f, m.name}]
 			direct := netip.AddrPortFrom(w.endpoints[0].Addr(service.Addr()), m.port)
 			for _, from := range []*netlab.Host{w.lab.Node, w.other} {
-				medians := w.measure(from, n, m, []way{{"direct", direct, on}, {"BPF", service, on}, {"nftables", service, off}})
+				medians := w.measure(from, n, m, []speedPath{{"direct", direct, on}, {"BPF", service, on}, {"nftables", service, off}})
 				bpf, nft := ratio(medians[1], medians[0]), ratio(medians[1], medians[2])
 				t.Logf("%s from %s, %s: direct %v, BPF %v, nftables %v: BPF is %.3f of direct, %.3f of nftables", f, from.Name, m.name, medians[0], medians[1], medians[2], bpf, nft)
 				switch {
@@ -92,7 +92,7 @@ type measurementKey struct {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-func (w *world) measure(from *netlab.Host, n int, m measurement, ways []way) (medians []time.Duration) {
+func (w *world) measure(from *netlab.Host, n int, m measurement, ways []speedPath) (medians []time.Duration) {
 	w.Helper()
 	took := make([][]time.Duration, len(ways))
 	if err := from.Do(func() error {

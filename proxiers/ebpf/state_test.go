@@ -17,7 +17,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-func (w *world) read() *held {
+func (w *world) read() *mapContents {
 	w.Helper()
 	h, err := w.proxier.shortcuts.tables.read()
 	if err != nil {
@@ -26,7 +26,7 @@ func (w *world) read() *held {
 	return h
 }
 
-func equal(a, b *held) bool {
+func equal(a, b *mapContents) bool {
 	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
 }
 
@@ -34,11 +34,11 @@ func equal(a, b *held) bool {
 // busy loop.
 func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
-	if s.due().IsZero() {
+	if s.dueTime().IsZero() {
 		t.Error("a stale set is never deleted")
 	}
-	s.unsure()
-	if at := s.due(); !at.IsZero() {
+	s.markUnknown()
+	if at := s.dueTime(); !at.IsZero() {
 		t.Errorf("after a failed sync there is work at %s", at)
 	}
 }
@@ -139,15 +139,15 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if counts, err := w.proxier.shortcuts.counts(); err != nil || counts[leftRace] > 0 {
 		t.Errorf("%d connections met a set that was gone: %v", counts[leftRace], err)
 	}
-	time.Sleep(staleFor)
+	time.Sleep(deleteDelay)
 	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	// The maps contain one endpoint for each family and protocol, and the self-test's two endpoints.
-	if n := len(w.read().slots); n != 4+probes {
+	if n := len(w.read().slots); n != 4+selfTestElements {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
-	if b := w.proxier.shortcuts.book; b.slots != 4+probes || b.frontends != 3*4+probes || b.members != 2+probes {
+	if b := w.proxier.shortcuts.mapState; b.slots != 4+selfTestElements || b.frontends != 3*4+selfTestElements || b.members != 2+selfTestElements {
 		t.Errorf("the books say %d endpoints, %d frontends, %d members", b.slots, b.frontends, b.members)
 	}
 }
@@ -207,17 +207,17 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range w.proxier.shortcuts.book.records {
-		if r.noRoom || r.absent {
+	for _, r := range w.proxier.shortcuts.mapState.records {
+		if r.endpointsOverflow || r.frontendsOverflow {
 			noRoom++
 		}
 	}
-	if left := w.proxier.shortcuts.book.left; noRoom == 0 || noRoom == 16 || left != noRoom {
+	if left := w.proxier.shortcuts.mapState.overflow; noRoom == 0 || noRoom == 16 || left != noRoom {
 		t.Errorf("%d of 16 ServicePorts do not fit, %d were counted", noRoom, left)
 	}
 	// After Maintain has deleted stale sets, the maps have space for all Services.
 	w.apply(w.service(4, w.endpoints...))
-	time.Sleep(staleFor)
+	time.Sleep(deleteDelay)
 	if err := w.proxier.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -229,7 +229,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()
-	list := plantest.Many(10_000, 5)
+	list := plantest.ManyServices(10_000, 5)
 	for _, svc := range list {
 		svc.Serving = svc.Pools[0]
 	}
@@ -255,8 +255,8 @@ func TestManyServices(t *testing.T) {
 	next := plantest.WithEndpoints(first, 5000, plantest.Endpoint("10.1.2.3:8080"))
 	st := step(proxiers.NewChange(first, next))
 	t.Logf("one change: %v before nftables, %v after", begun, finished)
-	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.next) != n || len(st.fresh.keys) != 1 || len(st.stale) != 5 {
-		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.next), len(st.fresh.keys), len(st.stale))
+	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.nextFrontends) != n || len(st.newSlots.keys) != 1 || len(st.staleSlots) != 5 {
+		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.nextFrontends), len(st.newSlots.keys), len(st.staleSlots))
 	}
 }
 

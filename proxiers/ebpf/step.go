@@ -9,46 +9,46 @@ import (
 
 // step holds the map changes for one plan change.
 type step struct {
-	// old holds the frontends in the maps that may change. nextFrontends holds their replacements.
-	old, next map[socketsFrontendKey]socketsFrontend
-	// fresh holds the slots of new sets. staleSlots holds the slots of sets that no frontend refers to any more.
-	fresh                   elements[socketsSlotKey, socketsEndpoint]
-	stale                   []socketsSlotKey
+	// oldFrontends holds the frontends in the maps that may change. nextFrontends holds their replacements.
+	oldFrontends, nextFrontends map[socketsFrontendKey]socketsFrontend
+	// newSlots holds the slots of new sets. staleSlots holds the slots of sets that no frontend refers to any more.
+	newSlots                elements[socketsSlotKey, socketsEndpoint]
+	staleSlots              []socketsSlotKey
 	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
-	// ended holds the keys of removed ServicePorts in the map taken.
-	ended []uint32
+	// removedKeys holds the keys of removed ServicePorts in the map taken.
+	removedKeys []uint32
 	// overflow holds the ServicePorts that the maps have no space for.
-	noRoom []*plan.ServicePort
+	overflow []*plan.ServicePort
 }
 
 func newStep(n int) *step {
 	return &step{
-		old: map[socketsFrontendKey]socketsFrontend{}, next: make(map[socketsFrontendKey]socketsFrontend,
+		oldFrontends: map[socketsFrontendKey]socketsFrontend{}, nextFrontends: make(map[socketsFrontendKey]socketsFrontend,
 			len(origins())*n),
 		oldMembers: map[socketsMemberKey]uint8{}, members: map[socketsMemberKey]uint8{},
 	}
 }
 
-// book records the maps' contents so that a partial step need not read them.
-type book struct {
+// mapState records the maps' contents so that a partial step need not read them.
+type mapState struct {
 	size    size
 	records map[portKey]record
 	// service and set are the last assigned numbers.
 	service, set uint32
 	// frontends, slots and members count elements, including elements that maintain has yet to delete.
 	frontends, slots, members int
-	// left counts the ServicePorts that the maps have no space for.
-	left int
+	// overflow counts the ServicePorts that the maps have no space for.
+	overflow int
 }
 
-// newBook returns a mapState that already counts the self-test's elements.
-func newBook(s size) *book {
-	return &book{size: s, records: map[portKey]record{}, frontends: probes, slots: probes, members: probes}
+// newMapState returns a mapState that already counts the self-test's elements.
+func newMapState(s size) *mapState {
+	return &mapState{size: s, records: map[portKey]record{}, frontends: selfTestElements, slots: selfTestElements, members: selfTestElements}
 }
 
-// partial returns the step for a change, at a cost that depends only on the size of the change.
-func (b *book) partial(change proxiers.Change) *step {
+// partialStep returns the step for a change, at a cost that depends only on the size of the change.
+func (b *mapState) partialStep(change proxiers.Change) *step {
 	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {
 		b.replace(st, change.Prev.Find(svc.Name, svc.Family), svc)
@@ -57,30 +57,30 @@ func (b *book) partial(change proxiers.Change) *step {
 		b.replace(st, svc, nil)
 	}
 	if change.Prev.Node != change.Next.Node {
-		st.oldAddresses, st.addresses = addresses(change.Prev.Node), addresses(change.Next.Node)
+		st.oldAddresses, st.addresses = addressPurposes(change.Prev.Node), addressPurposes(change.Next.Node)
 	}
 	return st
 }
 
 // replace replaces the ServicePort old with next, which has the same name. Either ServicePort may be nil.
-func (b *book) replace(st *step, old, next *plan.ServicePort) {
+func (b *mapState) replace(st *step, old, next *plan.ServicePort) {
 	var was record
 	if old != nil {
 		was = b.records[keyOf(old)]
-		was.frontends(old, func(k socketsFrontendKey, v socketsFrontend) { st.old[k] = v; b.frontends-- })
-		was.members(old, func(k socketsMemberKey) { st.oldMembers[k] = 0; b.members-- })
+		was.eachFrontend(old, func(k socketsFrontendKey, v socketsFrontend) { st.oldFrontends[k] = v; b.frontends-- })
+		was.eachMember(old, func(k socketsMemberKey) { st.oldMembers[k] = 0; b.members-- })
 		delete(b.records, keyOf(old))
-		if was.full() {
-			b.left--
+		if was.overflows() {
+			b.overflow--
 		}
 	}
 	var now record
 	if next != nil && next.Name.Protocol != plan.SCTP {
-		now = b.enter(st, next, record{service: was.service, sets: kept(was, old, next)})
+		now = b.addServicePort(st, next, record{service: was.service, sets: unchangedSets(was, old, next)})
 	}
 	if now.service == 0 && was.service != 0 {
 		for _, f := range old.Frontends {
-			st.ended = append(st.ended, takenKey(was.service, f.Kind))
+			st.removedKeys = append(st.removedKeys, takenKey(was.service, f.Kind))
 		}
 	}
 	for pool, set := range was.sets {
@@ -88,13 +88,13 @@ func (b *book) replace(st *step, old, next *plan.ServicePort) {
 			continue
 		}
 		for i := range old.Pools[pool] {
-			st.stale = append(st.stale, socketsSlotKey{Set: set, Slot: uint32(i)})
+			st.staleSlots = append(st.staleSlots, socketsSlotKey{Set: set, Slot: uint32(i)})
 		}
 	}
 }
 
-// kept returns the sets of unchanged pools.
-func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
+// unchangedSets returns the sets of unchanged pools.
+func unchangedSets(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	for pool := range sets {
 		if old != nil && slices.Equal(old.Pools[pool], next.Pools[pool]) {
 			sets[pool] = was.sets[pool]
@@ -103,9 +103,9 @@ func kept(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// enter adds a ServicePort's elements to the step, assigns new sets to pools without a set, and completes the
+// addServicePort adds a ServicePort's elements to the step, assigns new sets to pools without a set, and completes the
 // record.
-func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
+func (b *mapState) addServicePort(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
 		r.service = b.service
@@ -118,22 +118,22 @@ func (b *book) enter(st *step, svc *plan.ServicePort, r record) record {
 			needed += len(svc.Pools[pool])
 		}
 	}
-	r.absent = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.noRoom = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs twice the space
-	if r.full() {
+	r.frontendsOverflow = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
+	r.endpointsOverflow = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs twice the space
+	if r.overflows() {
 		r.sets = [2]uint32{}
-		st.noRoom = append(st.noRoom, svc)
-		b.left++
+		st.overflow = append(st.overflow, svc)
+		b.overflow++
 	} else {
 		b.addSets(st, svc, &r, used)
 	}
-	r.frontends(svc, func(k socketsFrontendKey, v socketsFrontend) { st.next[k] = v; b.frontends++ })
-	r.members(svc, func(k socketsMemberKey) { st.members[k] = 0; b.members++ })
+	r.eachFrontend(svc, func(k socketsFrontendKey, v socketsFrontend) { st.nextFrontends[k] = v; b.frontends++ })
+	r.eachMember(svc, func(k socketsMemberKey) { st.members[k] = 0; b.members++ })
 	b.records[keyOf(svc)] = r
 	return r
 }
 
-func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool) {
+func (b *mapState) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool) {
 	for pool := range used {
 		if !used[pool] || r.sets[pool] != 0 {
 			continue
@@ -142,20 +142,20 @@ func (b *book) addSets(st *step, svc *plan.ServicePort, r *record, used [2]bool)
 		r.sets[pool] = b.set
 		b.slots += len(svc.Pools[pool])
 		for i, e := range endpoints(svc.Pools[pool]) {
-			st.fresh.add(socketsSlotKey{Set: b.set, Slot: uint32(i)}, e)
+			st.newSlots.add(socketsSlotKey{Set: b.set, Slot: uint32(i)}, e)
 		}
 	}
 }
 
-// full returns the step from the maps' current contents to the plan. An earlier process may have written the
+// fullStep returns the step from the maps' current contents to the plan. An earlier process may have written the
 // current contents.
-func (b *book) full(have *held, next *plan.Plan) *step {
+func (b *mapState) fullStep(have *mapContents, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
-	st.old, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
-		addresses(next.Node)
+	st.oldFrontends, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
+		addressPurposes(next.Node)
 	sets := setsOf(have.slots)
-	b.resume(have, sets)
-	adopted, services := map[uint32]bool{probeSet(plan.IPv4): true, probeSet(plan.IPv6): true}, map[uint32]bool{}
+	b.restoreNumbers(have, sets)
+	adopted, services := map[uint32]bool{selfTestSet(plan.IPv4): true, selfTestSet(plan.IPv6): true}, map[uint32]bool{}
 	found := make([]record, len(next.Services))
 	for i, svc := range next.Services {
 		if svc.Name.Protocol != plan.SCTP {
@@ -163,34 +163,34 @@ func (b *book) full(have *held, next *plan.Plan) *step {
 		}
 	}
 	for k := range have.slots { // stale slots occupy space until they are deleted
-		if k.Set <= lastSet {
+		if k.Set <= maxNumber {
 			b.slots++
 		}
 	}
 	for i, svc := range next.Services {
 		if svc.Name.Protocol != plan.SCTP {
-			b.enter(st, svc, found[i])
+			b.addServicePort(st, svc, found[i])
 		}
 	}
-	probe(st)
-	st.ended = slices.DeleteFunc(have.taken, func(key uint32) bool { return services[takenService(key)] })
+	addSelfTest(st)
+	st.removedKeys = slices.DeleteFunc(have.taken, func(key uint32) bool { return services[takenService(key)] })
 	for k := range have.slots {
 		if !adopted[k.Set] {
-			st.stale = append(st.stale, k)
+			st.staleSlots = append(st.staleSlots, k)
 		}
 	}
 	return st
 }
 
-// resume sets the last assigned numbers to the highest numbers in the maps.
-func (b *book) resume(have *held, sets map[uint32][]socketsEndpoint) {
+// restoreNumbers sets the last assigned numbers to the highest numbers in the maps.
+func (b *mapState) restoreNumbers(have *mapContents, sets map[uint32][]socketsEndpoint) {
 	for set := range sets {
-		if set <= lastSet {
+		if set <= maxNumber {
 			b.set = max(b.set, set)
 		}
 	}
 	for _, f := range have.frontends {
-		if f.Service <= lastSet {
+		if f.Service <= maxNumber {
 			b.service = max(b.service, f.Service)
 		}
 	}
@@ -228,7 +228,7 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	for i := range svc.Frontends {
 		for _, from := range origins() {
 			f, there := have[frontendKey(svc, &svc.Frontends[i], from)]
-			if !there || !r.own(f.Service, services) {
+			if !there || !r.adoptNumber(f.Service, services) {
 				continue
 			}
 			pool := svc.Frontends[i].Routes[from].Pool
@@ -242,10 +242,10 @@ func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, s
 	return r
 }
 
-// own reports whether number belongs to the ServicePort. The ServicePort adopts the first number that no other
+// adoptNumber reports whether number belongs to the ServicePort. The ServicePort adopts the first number that no other
 // ServicePort has.
-func (r *record) own(number uint32, taken map[uint32]bool) bool {
-	if number == 0 || number > lastSet || taken[number] && r.service != number {
+func (r *record) adoptNumber(number uint32, taken map[uint32]bool) bool {
+	if number == 0 || number > maxNumber || taken[number] && r.service != number {
 		return false
 	}
 	if r.service == 0 {
@@ -256,17 +256,17 @@ func (r *record) own(number uint32, taken map[uint32]bool) bool {
 
 // write applies the changes that are safe while nftables still implements the old plan. write adds elements that no
 // frontend refers to yet, removes frontends, and marks frontends that the programs must leave to nftables.
-func (st *step) write(t *tables) error {
-	if err := t.slots.put(st.fresh); err != nil {
+func (st *step) write(t *planMaps) error {
+	if err := t.slots.put(st.newSlots); err != nil {
 		return err
 	}
-	if err := t.members.put(without(st.members, st.oldMembers)); err != nil {
+	if err := t.members.put(difference(st.members, st.oldMembers)); err != nil {
 		return err
 	}
 	var gone []socketsFrontendKey
 	var leaving elements[socketsFrontendKey, socketsFrontend]
-	for k, v := range st.old {
-		now, stays := st.next[k]
+	for k, v := range st.oldFrontends {
+		now, stays := st.nextFrontends[k]
 		switch {
 		case !stays:
 			gone = append(gone, k)
@@ -295,13 +295,13 @@ func (st *step) write(t *tables) error {
 	return nil
 }
 
-// lead switches frontends to their new sets. The nft tables must already implement the plan.
-func (st *step) lead(t *tables) error {
+// switchSets switches frontends to their new sets. The nft tables must already implement the plan.
+func (st *step) switchSets(t *planMaps) error {
 	for _, err := range []error{
-		t.addresses.put(without(st.addresses, st.oldAddresses)),
-		t.frontends.put(without(st.next, st.old)),
-		t.members.remove(without(st.oldMembers, st.members).keys),
-		t.taken.remove(st.ended),
+		t.addresses.put(difference(st.addresses, st.oldAddresses)),
+		t.frontends.put(difference(st.nextFrontends, st.oldFrontends)),
+		t.members.remove(difference(st.oldMembers, st.members).keys),
+		t.taken.remove(st.removedKeys),
 	} {
 		if err != nil {
 			return err
@@ -311,10 +311,10 @@ func (st *step) lead(t *tables) error {
 }
 
 // losesMembers reports whether sockets may be connected to an endpoint that the step removes.
-func (st *step) losesMembers() bool { return len(without(st.oldMembers, st.members).keys) > 0 }
+func (st *step) losesMembers() bool { return len(difference(st.oldMembers, st.members).keys) > 0 }
 
-// without returns the elements of m that are missing from other or have a different value there.
-func without[K, V comparable](m, other map[K]V) (out elements[K, V]) {
+// difference returns the elements of m that are missing from other or have a different value there.
+func difference[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {
 			out.add(k, v)

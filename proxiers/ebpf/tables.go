@@ -7,15 +7,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// perBatch is the number of map elements that one system call reads or writes.
-const perBatch = 4096
+// batchSize is the number of map elements that one system call reads or writes.
+const batchSize = 4096
 
-type table[K comparable, V any] struct{ *ebpf.Map }
+type typedMap[K comparable, V any] struct{ *ebpf.Map }
 
 // each visits every element, but may miss or repeat an element that is written during the call. Only the daemon writes
 // to the maps that implement the plan.
-func (t table[K, V]) each(visit func(K, V)) error {
-	keys, values := make([]K, perBatch), make([]V, perBatch)
+func (t typedMap[K, V]) each(visit func(K, V)) error {
+	keys, values := make([]K, batchSize), make([]V, batchSize)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := t.BatchLookup(&cursor, keys, values, nil)
@@ -40,9 +40,9 @@ type elements[K, V any] struct {
 func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
 
 // put writes elements, overwriting existing ones.
-func (t table[K, V]) put(e elements[K, V]) error {
-	for i := 0; i < len(e.keys); i += perBatch {
-		end := min(i+perBatch, len(e.keys))
+func (t typedMap[K, V]) put(e elements[K, V]) error {
+	for i := 0; i < len(e.keys); i += batchSize {
+		end := min(i+batchSize, len(e.keys))
 		if _, err := t.BatchUpdate(e.keys[i:end], e.values[i:end], nil); err != nil {
 			return fmt.Errorf("write to the map: %w", err)
 		}
@@ -52,7 +52,7 @@ func (t table[K, V]) put(e elements[K, V]) error {
 
 // remove deletes elements one by one and ignores missing ones, because a batch deletion would stop at the first missing
 // element.
-func (t table[K, V]) remove(keys []K) error {
+func (t typedMap[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return fmt.Errorf("delete from the map: %w", err)
@@ -61,27 +61,27 @@ func (t table[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// tables holds the maps with contents that the plan determines.
-type tables struct {
-	frontends table[socketsFrontendKey, socketsFrontend]
-	slots     table[socketsSlotKey, socketsEndpoint]
-	members   table[socketsMemberKey, uint8]
-	addresses table[socketsAddress, uint8]
-	taken     table[uint32, []uint64]
+// planMaps holds the maps with contents that the plan determines.
+type planMaps struct {
+	frontends typedMap[socketsFrontendKey, socketsFrontend]
+	slots     typedMap[socketsSlotKey, socketsEndpoint]
+	members   typedMap[socketsMemberKey, uint8]
+	addresses typedMap[socketsAddress, uint8]
+	taken     typedMap[uint32, []uint64]
 }
 
-func tablesOf(o *objects) tables {
-	return tables{
-		table[socketsFrontendKey, socketsFrontend]{o.Frontends},
-		table[socketsSlotKey, socketsEndpoint]{o.Slots},
-		table[socketsMemberKey, uint8]{o.Members},
-		table[socketsAddress, uint8]{o.Addresses},
-		table[uint32, []uint64]{o.Taken},
+func planMapsOf(o *objects) planMaps {
+	return planMaps{
+		typedMap[socketsFrontendKey, socketsFrontend]{o.Frontends},
+		typedMap[socketsSlotKey, socketsEndpoint]{o.Slots},
+		typedMap[socketsMemberKey, uint8]{o.Members},
+		typedMap[socketsAddress, uint8]{o.Addresses},
+		typedMap[uint32, []uint64]{o.Taken},
 	}
 }
 
-// held holds the contents of the maps in planMaps.
-type held struct {
+// mapContents holds the contents of the maps in planMaps.
+type mapContents struct {
 	frontends map[socketsFrontendKey]socketsFrontend
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
@@ -90,8 +90,8 @@ type held struct {
 	taken []uint32
 }
 
-func newHeld() *held {
-	return &held{
+func newMapContents() *mapContents {
+	return &mapContents{
 		map[socketsFrontendKey]socketsFrontend{},
 		map[socketsSlotKey]socketsEndpoint{},
 		map[socketsMemberKey]uint8{},
@@ -100,8 +100,8 @@ func newHeld() *held {
 	}
 }
 
-func (t *tables) read() (*held, error) {
-	h := newHeld()
+func (t *planMaps) read() (*mapContents, error) {
+	h := newMapContents()
 	return h, errors.Join(
 		t.eachTaken(func(key uint32, _ uint64) { h.taken = append(h.taken, key) }),
 		t.frontends.each(func(k socketsFrontendKey, v socketsFrontend) { h.frontends[k] = v }),
@@ -112,7 +112,7 @@ func (t *tables) read() (*held, error) {
 }
 
 // eachTaken visits the numbers of connections that used the shortcut.
-func (t *tables) eachTaken(visit func(key uint32, n uint64)) error {
+func (t *planMaps) eachTaken(visit func(key uint32, n uint64)) error {
 	var key uint32
 	var perCPU []uint64
 	list := t.taken.Iterate()

@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// set restarts the backend with a new value for the tc setting, like a configuration reload.
-func (w *world) set(tc bool) {
+// restartWithTC restarts the backend with a new value for the tc setting, like a configuration reload.
+func (w *world) restartWithTC(tc bool) {
 	w.Helper()
 	next := w.plan
 	w.stop()
@@ -27,8 +27,8 @@ func (w *world) set(tc bool) {
 	w.sync(proxiers.NewChange(nil, next))
 }
 
-// atDevices counts the devices that the backend's tc program is attached to.
-func (w *world) atDevices() (n int) {
+// countDevices counts the devices that the backend's tc program is attached to.
+func (w *world) countDevices() (n int) {
 	w.Helper()
 	devices, err := netlink.LinkList()
 	if err != nil {
@@ -56,20 +56,20 @@ func TestSwitchTC(t *testing.T) {
 	w.needsPackets()
 	outside := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1), InInterface: w.other.Name})
 	for _, tc := range []bool{true, false, true} {
-		w.set(tc)
+		w.restartWithTC(tc)
 		taken, way := map[bool]uint64{true: 1}[tc], map[bool]string{true: "by tc", false: "ebpf.tc is false"}[tc]
-		w.wantPackets(taken, way, func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+		w.wantTCConnections(taken, way, func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 		w.wantSent(1, way, func() { w.ask("tcp", vip(plan.IPv4, 1)) })
-		if got := w.proxier.shortcut(outside, false); !strings.Contains(got, way) {
+		if got := w.proxier.explainPath(outside, false); !strings.Contains(got, way) {
 			t.Errorf("tc = %v: a connection from elsewhere goes %q", tc, got)
 		}
 		if down := w.proxier.Faults(); down != nil {
 			t.Errorf("tc = %v: %v", tc, down)
 		}
-		if n := w.atDevices(); (n > 0) != tc {
+		if n := w.countDevices(); (n > 0) != tc {
 			t.Errorf("tc = %v: %d programs are at the devices", tc, n)
 		}
-		if lacks := lacking(w.dir, tc, []plan.Family{plan.IPv4}); len(lacks) > 0 {
+		if lacks := missingFeatures(w.dir, tc, []plan.Family{plan.IPv4}); len(lacks) > 0 {
 			t.Errorf("tc = %v: the host lacks %v", tc, lacks)
 		}
 		for _, path := range []string{filepath.Join(programsDir(w.dir), packetsProgPackets), filepath.Join(w.dir, layout, packetsMapPodRanges)} {
@@ -90,7 +90,7 @@ func TestFiltersOfKilledDaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := w.proxier.shortcuts.packets.program.Clone()
+	program, err := w.proxier.shortcuts.attacher.program.Clone()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,8 +103,8 @@ func TestFiltersOfKilledDaemon(t *testing.T) {
 	w.env.Settings = nil
 	w.start()
 	w.sync(proxiers.NewChange(nil, next))
-	if n := w.atDevices(); n != 0 {
+	if n := w.countDevices(); n != 0 {
 		t.Errorf("%d programs are at the devices", n)
 	}
-	w.wantPackets(0, "tc is off", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
+	w.wantTCConnections(0, "tc is off", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 }

@@ -127,7 +127,7 @@ func vip(f plan.Family, n int) netip.AddrPort {
 func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServicePort) {
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
-			svc := plantest.Service(fmt.Sprint("s", n), []plan.Frontend{{Kind: plan.ClusterIP, Addr: vip(f, n).Addr(), Port: servicePort, Routes: plantest.ToPods}})
+			svc := plantest.Service(fmt.Sprint("s", n), []plan.Frontend{{Kind: plan.ClusterIP, Addr: vip(f, n).Addr(), Port: servicePort, Routes: plantest.ClusterIPRoutes}})
 			svc.Name.Protocol, svc.Family = p, f
 			for _, h := range endpoints {
 				svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(h.Addr(vip(f, n).Addr()), endpointPort)})
@@ -173,9 +173,9 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// sent returns the number of the host's connections that have used the shortcut so far, and the number that
+// connectionCounts returns the number of the host's connections that have used the shortcut so far, and the number that
 // nftables has forwarded.
-func (w *world) sent() (sent, left uint64) {
+func (w *world) connectionCounts() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
 	if err != nil {
@@ -196,9 +196,9 @@ func (w *world) sent() (sent, left uint64) {
 // wantSent fails the test unless n connections from the host use the shortcut while do runs.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
-	before, _ := w.sent()
+	before, _ := w.connectionCounts()
 	do()
-	if now, _ := w.sent(); now-before != n {
+	if now, _ := w.connectionCounts(); now-before != n {
 		w.Errorf("%s: %d connections took the shortcut, not %d", what, now-before, n)
 	}
 }

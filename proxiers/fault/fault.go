@@ -57,8 +57,8 @@ type Fault struct {
 	// Field is the path of the affected field in the object, such as "spec.ports[0].port", or "" if the fault concerns
 	// the whole object.
 	Field string `json:"field,omitempty"`
-	// At is the "file:line" of the object in a manifest, or "" if the object is not from a manifest.
-	At string `json:"at,omitempty"`
+	// Position is the "file:line" of the object in a manifest, or "" if the object is not from a manifest.
+	Position string `json:"at,omitempty"`
 	// Scope selects the connections that the fault concerns, for edgeway explain.
 	Scope Scope `json:"-"`
 	// Message describes the fault in one sentence, without advice.
@@ -71,8 +71,8 @@ type Fault struct {
 
 // String joins Position, Object, Field and Message in one line.
 func (f Fault) String() string {
-	parts := []string{f.At, f.Object.String(), f.Field, f.Message}
-	if f.Object.Name == f.At {
+	parts := []string{f.Position, f.Object.String(), f.Field, f.Message}
+	if f.Object.Name == f.Position {
 		parts[1] = ""
 	}
 	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
@@ -87,14 +87,14 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// Of returns a copy of the fault with an Object that has only a name.
-func (f Fault) Of(name string) Fault {
+// WithName returns a copy of the fault with an Object that has only a name.
+func (f Fault) WithName(name string) Fault {
 	f.Object = Object{Name: name}
 	return f
 }
 
-// For returns a copy of the fault with the scope s.
-func (f Fault) For(s Scope) Fault {
+// WithScope returns a copy of the fault with the scope s.
+func (f Fault) WithScope(s Scope) Fault {
 	f.Scope = s
 	return f
 }
@@ -103,8 +103,8 @@ func (f Fault) For(s Scope) Fault {
 // ignored.
 func (f Fault) Ignored(ids []string) bool { return f.Severity == Notice && slices.Contains(ids, f.ID) }
 
-// Worst returns the highest severity, or OK if there are no faults.
-func Worst(faults []Fault) Severity {
+// WorstSeverity returns the highest severity, or OK if there are no faults.
+func WorstSeverity(faults []Fault) Severity {
 	worst := OK
 	for _, f := range faults {
 		worst = max(worst, f.Severity)

@@ -31,13 +31,13 @@ func TestScopes(t *testing.T) {
 		"nobody's":           {fault.Scope{Clients: fault.Nobody}, false, false, false},
 		"of another family":  {fault.Scope{To: netip.MustParsePrefix("::/0")}, false, false, false},
 	} {
-		if got := c.scope.Has(outside); got != c.outside {
+		if got := c.scope.Selects(outside); got != c.outside {
 			t.Errorf("%s: from outside %t", name, got)
 		}
-		if got := c.scope.Has(host); got != c.host {
+		if got := c.scope.Selects(host); got != c.host {
 			t.Errorf("%s: from the host %t", name, got)
 		}
-		if got := c.scope.Has(local); got != c.local {
+		if got := c.scope.Selects(local); got != c.local {
 			t.Errorf("%s: to local endpoints %t", name, got)
 		}
 	}
@@ -64,8 +64,8 @@ func TestSetSortsBySeverity(t *testing.T) {
 	})
 	set.Include(func() []fault.Fault { return []fault.Fault{{ID: "d", Severity: fault.Problem}} })
 	all := set.All()
-	if len(all) != 3 || all[0].ID != "b" || all[1].ID != "d" || fault.Worst(all) != fault.Problem ||
-		fault.Worst(nil) != fault.OK {
+	if len(all) != 3 || all[0].ID != "b" || all[1].ID != "d" || fault.WorstSeverity(all) != fault.Problem ||
+		fault.WorstSeverity(nil) != fault.OK {
 		t.Errorf("%+v", all)
 	}
 	if ids := set.IDs(); ids["a"] || !ids["b"] || ids["ports"] || len(ids) != len(fault.IDs())+3 {
@@ -106,11 +106,11 @@ func TestBounded(t *testing.T) {
 	}
 	all = append(all, fault.Fault{ID: "ports", Severity: fault.Warning},
 		fault.Fault{ID: "other", Severity: fault.Problem})
-	got := fault.Bounded(all)
+	got := fault.Truncate(all)
 	if len(got) != 12 || got[9].Message != "p; and 3 more such faults" || got[10].Severity != fault.Warning {
 		t.Errorf("%+v", got)
 	}
-	if all[9].Message != "p" || len(fault.Bounded(all[:10])) != 10 || fault.Bounded(all[:10])[9].Message != "p" {
+	if all[9].Message != "p" || len(fault.Truncate(all[:10])) != 10 || fault.Truncate(all[:10])[9].Message != "p" {
 		t.Error("what is not too long is changed")
 	}
 }

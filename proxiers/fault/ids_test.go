@@ -82,7 +82,7 @@ func idsOf(t *testing.T) *usage {
 	usesFaults := func(i *ast.ImportSpec) bool { return i.Path.Value == `"edgeway/proxiers/fault"` }
 	for _, file := range parsed {
 		if slices.ContainsFunc(file.Imports, usesFaults) {
-			ast.Inspect(file, func(n ast.Node) bool { u.node(n); return true })
+			ast.Inspect(file, func(n ast.Node) bool { u.recordIDs(n); return true })
 		}
 	}
 	return u
@@ -113,12 +113,12 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// node records the IDs in fault.New(ID, ...), Fault{ID: ID}, f.ID = ID and Check{Name: ID}.
-func (u *usage) node(n ast.Node) {
+// recordIDs records the IDs in fault.New(ID, ...), Fault{ID: ID}, f.ID = ID and Check{Name: ID}.
+func (u *usage) recordIDs(n ast.Node) {
 	switch n := n.(type) {
 	case *ast.CallExpr:
 		if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "New" && named(f.X, "fault") {
-			u.note(n.Args[0])
+			u.recordID(n.Args[0])
 		}
 	case *ast.CompositeLit:
 		u.composite(n, n.Type)
@@ -132,7 +132,7 @@ func (u *usage) node(n ast.Node) {
 	case *ast.AssignStmt:
 		for i, to := range n.Lhs {
 			if field, ok := to.(*ast.SelectorExpr); ok && field.Sel.Name == "ID" && len(n.Lhs) == len(n.Rhs) {
-				u.note(n.Rhs[i])
+				u.recordID(n.Rhs[i])
 			}
 		}
 	}
@@ -154,14 +154,14 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 	for _, e := range lit.Elts {
 		if pair, ok := e.(*ast.KeyValueExpr); ok && named(pair.Key, key) {
-			u.note(pair.Value)
+			u.recordID(pair.Value)
 		}
 	}
 }
 
-// note records the ID in e. recordID ignores empty IDs, which the doctor fills in, and IDs of the form "source-" +
+// recordID records the ID in e. recordID ignores empty IDs, which the doctor fills in, and IDs of the form "source-" +
 // name, which another package tests.
-func (u *usage) note(e ast.Expr) {
+func (u *usage) recordID(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {
 	case *ast.Ident:

@@ -35,8 +35,8 @@ type Flow struct {
 	Addrs       []netip.Addr
 }
 
-// Has reports whether the scope selects the connection.
-func (s Scope) Has(f Flow) bool {
+// Selects reports whether the scope selects the connection.
+func (s Scope) Selects(f Flow) bool {
 	switch {
 	case s.Clients == Nobody,
 		s.ServicePort != "" && s.ServicePort != f.ServicePort,

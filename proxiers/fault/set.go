@@ -8,32 +8,32 @@ import (
 // Set collects the faults of the daemon's components.
 type Set struct {
 	parts []func() []Fault
-	// ignored holds the IDs of notices that All omits.
-	ignored []string
+	// ignoredIDs holds the IDs of notices that All omits.
+	ignoredIDs []string
 }
 
 // Include adds a function that returns a component's faults. Call Include before the first call to All or IDs.
 func (s *Set) Include(faults func() []Fault) { s.parts = append(s.parts, faults) }
 
 // Ignore sets the IDs of the notices that All omits. Call Ignore before the first call to All or IDs.
-func (s *Set) Ignore(ids ...string) { s.ignored = ids }
+func (s *Set) Ignore(ids ...string) { s.ignoredIDs = ids }
 
 // All returns the faults of all components except ignored notices, worst first.
 func (s *Set) All() (out []Fault) {
 	for _, faults := range s.parts {
 		out = append(out, faults()...)
 	}
-	out = slices.DeleteFunc(out, func(f Fault) bool { return f.Ignored(s.ignored) })
+	out = slices.DeleteFunc(out, func(f Fault) bool { return f.Ignored(s.ignoredIDs) })
 	Sort(out)
 	return out
 }
 
-// maxAlike is the maximum number of faults with the same ID and severity that Truncate returns.
-const maxAlike = 10
+// maxPerKind is the maximum number of faults with the same ID and severity that Truncate returns.
+const maxPerKind = 10
 
-// Bounded returns the first ten faults for each combination of ID and severity. If a combination has more than ten
+// Truncate returns the first ten faults for each combination of ID and severity. If a combination has more than ten
 // faults, the tenth fault's message states the number of omitted faults.
-func Bounded(faults []Fault) (out []Fault) {
+func Truncate(faults []Fault) (out []Fault) {
 	type kind struct {
 		id       string
 		severity Severity
@@ -41,14 +41,14 @@ func Bounded(faults []Fault) (out []Fault) {
 	count, last := map[kind]int{}, map[kind]int{}
 	for _, f := range faults {
 		k := kind{f.ID, f.Severity}
-		if count[k]++; count[k] <= maxAlike {
+		if count[k]++; count[k] <= maxPerKind {
 			last[k] = len(out)
 			out = append(out, f)
 		}
 	}
 	for k, n := range count {
-		if n > maxAlike {
-			out[last[k]].Message += fmt.Sprintf("; and %d more such faults", n-maxAlike)
+		if n > maxPerKind {
+			out[last[k]].Message += fmt.Sprintf("; and %d more such faults", n-maxPerKind)
 		}
 	}
 	return out

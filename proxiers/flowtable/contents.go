@@ -31,14 +31,14 @@ var sets = [numSets]struct{ name, typ string }{
 // contents holds the elements of each set in nft's syntax, sorted.
 type contents struct {
 	of [numSets][]string
-	// six reports whether the kernel supports IPv6.
-	six bool
+	// ipv6 reports whether the kernel supports IPv6.
+	ipv6 bool
 }
 
 func contentsOf(p *plan.Plan, families []plan.Family) *contents {
-	c := &contents{six: slices.Contains(families, plan.IPv6)}
+	c := &contents{ipv6: slices.Contains(families, plan.IPv6)}
 	for _, svc := range p.Services {
-		if !takes(svc) || !slices.Contains(families, svc.Family) {
+		if !mayOffload(svc) || !slices.Contains(families, svc.Family) {
 			continue
 		}
 		for i := range svc.Frontends {
@@ -49,7 +49,7 @@ func contentsOf(p *plan.Plan, families []plan.Family) *contents {
 		for _, a := range p.Node.NodePortAddrs {
 			if a.Is4() {
 				c.of[addrs4] = append(c.of[addrs4], a.String())
-			} else if c.six {
+			} else if c.ipv6 {
 				c.of[addrs6] = append(c.of[addrs6], a.String())
 			}
 		}
@@ -73,9 +73,9 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// takes reports whether the kernel may offload connections to the ServicePort. A flowtable supports only TCP and
+// mayOffload reports whether the kernel may offload connections to the ServicePort. A flowtable supports only TCP and
 // UDP (Linux 7.2).
-func takes(svc *plan.ServicePort) bool {
+func mayOffload(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
@@ -83,41 +83,41 @@ func takes(svc *plan.ServicePort) bool {
 // adds no hooks to devices.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
-// concerned reports whether a change affects the table's contents.
-func concerned(change proxiers.Change) bool {
+// affectsTable reports whether a change affects the table's contents.
+func affectsTable(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true
 	}
-	if slices.ContainsFunc(change.Removed, takes) {
+	if slices.ContainsFunc(change.Removed, mayOffload) {
 		return true
 	}
 	return slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
 		before := change.Prev.Find(svc.Name, svc.Family)
-		return takes(svc) || before != nil && takes(before)
+		return mayOffload(svc) || before != nil && mayOffload(before)
 	})
 }
 
-// cuts reports whether offloaded connections may be invalid after a change, even if the table's contents stay
+// mayInvalidate reports whether offloaded connections may be invalid after a change, even if the table's contents stay
 // the same, because a Service that opted in has lost a frontend, an endpoint or a source range.
-func cuts(change proxiers.Change) bool {
-	return slices.ContainsFunc(change.Removed, takes) ||
+func mayInvalidate(change proxiers.Change) bool {
+	return slices.ContainsFunc(change.Removed, mayOffload) ||
 		slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
 			before := change.Prev.Find(svc.Name, svc.Family)
-			return before != nil && takes(before) &&
-				(!takes(svc) || closed(before, svc) || lost(before.Serving, svc.Serving))
+			return before != nil && mayOffload(before) &&
+				(!mayOffload(svc) || changesFrontend(before, svc) || removesEndpoint(before.Serving, svc.Serving))
 		})
 }
 
-// lost reports whether an endpoint in before is missing from after.
-func lost(before, after []plan.Endpoint) bool {
+// removesEndpoint reports whether an endpoint in before is missing from after.
+func removesEndpoint(before, after []plan.Endpoint) bool {
 	return slices.ContainsFunc(before, func(e plan.Endpoint) bool {
 		_, stays := plan.FindEndpoint(after, e.Addr)
 		return !stays
 	})
 }
 
-// closed reports whether a frontend was removed or has different allowed sources or routes.
-func closed(before, after *plan.ServicePort) bool {
+// changesFrontend reports whether a frontend was removed or has different allowed sources or routes.
+func changesFrontend(before, after *plan.ServicePort) bool {
 	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
 		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })
 		if !still {

@@ -16,8 +16,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// kind is a type of device between the node and an endpoint.
-type kind struct {
+// deviceKind is a type of device between the node and an endpoint.
+type deviceKind struct {
 	name string
 	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. The placeholder M
 	// stands for the device's hardware address, N for the node's address, and E for the endpoint's address.
@@ -26,7 +26,7 @@ type kind struct {
 	tunnel bool
 }
 
-var kinds = []kind{
+var kinds = []deviceKind{
 	{name: "veth"},
 	{name: "bridge", node: "link add br0 address M type bridge; link set one master br0; link set br0 up"},
 	{name: "port", node: "link add br0 address M type bridge; link set one master br0; link set br0 up"},
@@ -50,19 +50,19 @@ func TestDeviceKinds(t *testing.T) {
 		t.Run(k.name, func(t *testing.T) {
 			w := newWorld(t, nftables.Component())
 			at := w.build(k)
-			w.apply(w.web(1, func(s *plan.ServicePort) {
+			w.apply(w.webService(1, func(s *plan.ServicePort) {
 				if s.Family == plan.IPv4 {
 					s.Pools[0][0].Addr = netip.AddrPortFrom(at, endpointPort)
 				}
 			})...)
-			w.wantFast(k.name, w.open(plan.TCP, service4, servicePort))
-			w.wantFast(k.name+", UDP", w.open(plan.UDP, service4, servicePort))
+			w.wantOffloaded(k.name, w.open(plan.TCP, service4, servicePort))
+			w.wantOffloaded(k.name+", UDP", w.open(plan.UDP, service4, servicePort))
 		})
 	}
 }
 
 // build creates the devices between the node and the endpoint, and returns the endpoint's address.
-func (w *world) build(k kind) netip.Addr {
+func (w *world) build(k deviceKind) netip.Addr {
 	w.Helper()
 	own := w.endpoints[0].Addr(service4)
 	link, err := net.InterfaceByName("one")
@@ -117,12 +117,12 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(1)...)
+	w.apply(w.webService(1)...)
 	s := w.open(plan.TCP, service4, servicePort)
-	w.wantFast("before", s)
+	w.wantOffloaded("before", s)
 	f := w.stages[1].(*follower)
 	f.mu.Lock()
-	others := len(f.offloads)
+	others := len(f.deviceNames)
 	f.mu.Unlock()
 	t.Cleanup(func() {
 		for i := range pods {
@@ -139,16 +139,16 @@ func TestDevicesThatCome(t *testing.T) {
 	w.until("all devices are there", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		return len(f.offloads) == others+2*pods
+		return len(f.deviceNames) == others+2*pods
 	})
-	if n, most := f.writes[ofDevices].Load(), uint64(time.Since(start)/pause)+2; n < 1 || n > most {
+	if n, most := f.writes[ofDevices].Load(), uint64(time.Since(start)/checkInterval)+2; n < 1 || n > most {
 		t.Errorf("the table was written %d times for devices, want 1 to %d", n, most)
 	}
-	w.wantFast("after", s)
+	w.wantOffloaded("after", s)
 	if listed := strings.Count(w.nft("list flowtables inet"), "pod"); listed != pods {
 		t.Errorf("the flowtable has %d of the %d devices", listed, pods)
 	}
-	w.apply(w.web(2)...)
-	w.apply(w.web(1)...)
-	w.wantFast("after the table was written with all of them", s)
+	w.apply(w.webService(2)...)
+	w.apply(w.webService(1)...)
+	w.wantOffloaded("after the table was written with all of them", s)
 }

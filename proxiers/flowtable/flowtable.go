@@ -77,38 +77,38 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// have holds the table's contents, and devices holds the flowtable's devices by index. Either field is nil
+	// tableContents holds the table's contents, and devices holds the flowtable's devices by index. Either field is nil
 	// if its value is unknown.
-	have    *contents
-	devices map[int]string
+	tableContents *contents
+	devices       map[int]string
 
 	mu sync.Mutex
-	// due is the time of the next check for changes, or zero if no check is scheduled. lastCheck is the time when
+	// nextCheck is the time of the next check for changes, or zero if no check is scheduled. lastCheck is the time when
 	// the follower last wrote the table or read other programs' rules.
-	due     time.Time
-	written time.Time
-	// touched holds the changes by other programs since lastCheck.
-	touched map[tableID]*touched
-	// unavailable explains why this host has no fast path, or is nil if the fast path works.
-	unavailable error
-	plan        *plan.Plan
-	// offloads holds the names of the flowtable's devices.
-	offloads []string
-	writes   counts
+	nextCheck time.Time
+	lastCheck time.Time
+	// foreignChanges holds the changes by other programs since lastCheck.
+	foreignChanges map[tableID]*tableChanges
+	// unavailableErr explains why this host has no fast path, or is nil if the fast path works.
+	unavailableErr error
+	plan           *plan.Plan
+	// deviceNames holds the names of the flowtable's devices.
+	deviceNames []string
+	writes      counts
 }
 
 // newFollower opens sockets in the calling thread's network namespace, but changes nothing on the host.
 func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, error) {
-	f := &follower{env: env, shared: shared, touched: map[tableID]*touched{}}
+	f := &follower{env: env, shared: shared, foreignChanges: map[tableID]*tableChanges{}}
 	var err error
 	if f.nft, err = nfttable.FindProgram(); err != nil {
-		f.unavailable = err
+		f.unavailableErr = err
 	}
-	f.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: f.concerns})
+	f.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, AffectedObject: f.classify})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
-	if f.links, err = links.Open(env, f.soon); err != nil {
+	if f.links, err = links.Open(env, f.scheduleCheck); err != nil {
 		_ = f.watcher.Close()
 		return nil, err
 	}
@@ -118,27 +118,27 @@ func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, er
 
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	if change.Prev == nil {
-		return f.full(ctx, change.Next)
+		return f.fullSync(ctx, change.Next)
 	}
 	f.note(change.Next)
-	if f.blocked() || !concerned(change) {
+	if f.blocked() || !affectsTable(change) {
 		return nil
 	}
 	next := contentsOf(change.Next, f.env.Families)
-	if reflect.DeepEqual(next, f.have) && !cuts(change) {
+	if reflect.DeepEqual(next, f.tableContents) && !mayInvalidate(change) {
 		return nil
 	}
 	if err := f.rewrite(ctx, next, ofServices); err != nil {
-		f.have = nil
+		f.tableContents = nil
 		return fmt.Errorf("partial sync: %w", err)
 	}
-	f.have = next
+	f.tableContents = next
 	return nil
 }
 
-// full rewrites the table, regardless of its current contents.
-func (f *follower) full(ctx context.Context, next *plan.Plan) error {
-	f.have = nil
+// fullSync rewrites the table, regardless of its current contents.
+func (f *follower) fullSync(ctx context.Context, next *plan.Plan) error {
+	f.tableContents = nil
 	f.watcher.Forget()
 	f.note(next)
 	if err := f.probe(ctx); err != nil {
@@ -155,7 +155,7 @@ func (f *follower) full(ctx context.Context, next *plan.Plan) error {
 	if err := f.rewrite(ctx, wanted, ofSync); err != nil {
 		return fmt.Errorf("full sync: %w", err)
 	}
-	f.have = wanted
+	f.tableContents = wanted
 	return nil
 }
 
@@ -171,66 +171,66 @@ func (f *follower) blocked() bool { return len(f.Faults()) > 0 }
 func (f *follower) Faults() []fault.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.unavailable == nil {
+	if f.unavailableErr == nil {
 		return nil
 	}
-	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailable.Error()}}
+	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailableErr.Error()}}
 }
 
-// attempts limits the number of attempts to write the table, because the kernel rejects a transaction that names a
+// maxAttempts limits the number of attempts to write the table, because the kernel rejects a transaction that names a
 // device that was just removed.
-const attempts = 5
+const maxAttempts = 5
 
 // rewrite replaces the table with a table that contains the current devices, and thereby returns all connections to the
 // rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last
 // attempt, so that constantly changing devices do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
-	f.settled()
+	f.clearDeferred()
 	if wanted.idle() {
 		f.use(nil)
-		return f.commit(ctx, noTable)
+		return f.commit(ctx, removeCommands)
 	}
-	devices, err := f.present()
+	devices, err := f.listDevices()
 	for attempt := 1; err == nil; attempt++ {
-		err = f.commit(ctx, whole(wanted, names(devices)))
+		err = f.commit(ctx, tableCommands(wanted, names(devices)))
 		switch {
 		case err == nil:
 			f.use(devices)
 			f.writes[why].Add(1)
 			if attempt > 1 {
-				f.soon()
+				f.scheduleCheck()
 			}
 			return nil
-		case !nfttable.Refused(err, unix.ENOENT) || attempt == attempts:
+		case !nfttable.HasErrno(err, unix.ENOENT) || attempt == maxAttempts:
 			return fmt.Errorf("table with %d devices: %w", len(devices), err)
 		}
 		var now map[int]string
 		f.links.Forget()
-		now, err = f.present()
+		now, err = f.listDevices()
 		maps.DeleteFunc(devices, func(index int, name string) bool { return now[index] != name })
 	}
 	return err
 }
 
-// present returns the names of the network devices by index, without names that have a special meaning in nft.
-func (f *follower) present() (map[int]string, error) {
+// listDevices returns the names of the network devices by index, without names that have a special meaning in nft.
+func (f *follower) listDevices() (map[int]string, error) {
 	all, err := f.links.List()
 	if err != nil {
 		return nil, err
 	}
 	out := map[int]string{}
 	for index, device := range all {
-		if !strings.HasSuffix(device.Name, "*") && plan.CheckInterface(device.Name) == nil {
+		if !strings.HasSuffix(device.Name, "*") && plan.ValidateInterface(device.Name) == nil {
 			out[index] = device.Name
 		}
 	}
 	return out, nil
 }
 
-// grown reports whether the host has devices that the flowtable lacks. The kernel itself removes vanished
+// hasNewDevices reports whether the host has devices that the flowtable lacks. The kernel itself removes vanished
 // devices from the flowtable.
-func (f *follower) grown() (bool, error) {
-	present, err := f.present()
+func (f *follower) hasNewDevices() (bool, error) {
+	present, err := f.listDevices()
 	for index, name := range present {
 		if f.devices[index] != name {
 			return true, err
@@ -243,19 +243,19 @@ func (f *follower) use(devices map[int]string) {
 	f.devices = devices
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.offloads = names(devices)
+	f.deviceNames = names(devices)
 }
 
-// settled clears the deferred work, which the next transaction makes unnecessary.
-func (f *follower) settled() {
+// clearDeferred clears the deferred work, which the next transaction makes unnecessary.
+func (f *follower) clearDeferred() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.due, f.written = time.Time{}, time.Now()
-	clear(f.touched)
+	f.nextCheck, f.lastCheck = time.Time{}, time.Now()
+	clear(f.foreignChanges)
 }
 
 func (f *follower) commit(ctx context.Context, commands string) error {
-	return f.watcher.Own(1, false, func() error { return f.nft.Run(ctx, commands) })
+	return f.watcher.RunCommit(1, false, func() error { return f.nft.Run(ctx, commands) })
 }
 
 func (f *follower) Close() error {

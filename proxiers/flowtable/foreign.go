@@ -17,33 +17,33 @@ type tableID struct {
 	name   string
 }
 
-// touched holds the changes that other programs have made to a table.
-type touched struct {
+// tableChanges holds the changes that other programs have made to a table.
+type tableChanges struct {
 	// all is set if any object in the table may have changed.
 	all          bool
 	chains, sets map[string]bool
 }
 
-// maxTouched limits the number of recorded tables, and the number of recorded names in each table.
-const maxTouched = 100
+// maxChanges limits the number of recorded tables, and the number of recorded names in each table.
+const maxChanges = 100
 
-// concerns returns "the table" if a notification is about the follower's table. For any other table, classify returns
+// classify returns "the table" if a notification is about the follower's table. For any other table, classify returns
 // "" and records a relevant change. The watcher holds its lock while it calls classify.
-func (f *follower) concerns(m netlink.Message) string {
+func (f *follower) classify(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
 		return "the table"
 	}
-	if forwards(m) && !proxiers.OwnTable(family, table) && !f.ownRule(m) {
+	if mayAffectForwarding(m) && !proxiers.IsOwnTable(family, table) && !f.isOwnRule(m) {
 		f.touch(m)
-		f.soon()
+		f.scheduleCheck()
 	}
 	return ""
 }
 
-// forwards reports whether a notification may be about rules that forwarded packets traverse. The result is
+// mayAffectForwarding reports whether a notification may be about rules that forwarded packets traverse. The result is
 // false for notifications about empty tables, counters and similar objects.
-func forwards(m netlink.Message) bool {
+func mayAffectForwarding(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
 	}
@@ -59,10 +59,10 @@ func (f *follower) touch(m netlink.Message) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id := tableID{m.Family, text(m, netlink.AttrTable)}
-	t := f.touched[id]
+	t := f.foreignChanges[id]
 	if t == nil {
-		t = &touched{chains: map[string]bool{}, sets: map[string]bool{}, all: len(f.touched) >= maxTouched}
-		f.touched[id] = t
+		t = &tableChanges{chains: map[string]bool{}, sets: map[string]bool{}, all: len(f.foreignChanges) >= maxChanges}
+		f.foreignChanges[id] = t
 	}
 	switch m.Kind {
 	case unix.NFT_MSG_NEWCHAIN:
@@ -74,15 +74,15 @@ func (f *follower) touch(m netlink.Message) {
 	default:
 		t.all = true
 	}
-	if t.all || len(t.chains)+len(t.sets) > maxTouched {
+	if t.all || len(t.chains)+len(t.sets) > maxChanges {
 		t.all = true
 		clear(t.chains)
 		clear(t.sets)
 	}
 }
 
-// owns returns the function that recognizes the backend's chains in a table, or nil if the table is not shared.
-func (f *follower) owns(id tableID) func(chain string) bool {
+// ownsFunc returns the function that recognizes the backend's chains in a table, or nil if the table is not shared.
+func (f *follower) ownsFunc(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
 			return s.Owns
@@ -91,11 +91,11 @@ func (f *follower) owns(id tableID) func(chain string) bool {
 	return nil
 }
 
-// ownRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps
+// isOwnRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps
 // to it. If another program changes the backend's chains or the jumps to them, the backend detects and repairs the
 // damage.
-func (f *follower) ownRule(m netlink.Message) bool {
-	owns := f.owns(tableID{m.Family, text(m, netlink.AttrTable)})
+func (f *follower) isOwnRule(m netlink.Message) bool {
+	owns := f.ownsFunc(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {
 		return false
 	}
@@ -103,7 +103,7 @@ func (f *follower) ownRule(m netlink.Message) bool {
 	case unix.NFT_MSG_NEWCHAIN:
 		return owns(text(m, unix.NFTA_CHAIN_NAME))
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		chains, _ := netlink.Jumps(m.Attrs)
+		chains, _ := netlink.JumpTargets(m.Attrs)
 		return owns(text(m, unix.NFTA_RULE_CHAIN)) || slices.ContainsFunc(chains, owns)
 	}
 	return false

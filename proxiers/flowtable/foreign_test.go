@@ -51,25 +51,25 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticed reports whether the follower attributes the changes that do makes to another program.
-func (l listener) noticed(do func()) bool {
+// noticesChange reports whether the follower attributes the changes that do makes to another program.
+func (l listener) noticesChange(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
-	l.settled()
+	l.clearDeferred()
 	do()
 	l.watcher.Forget()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.due.IsZero()
+	return !l.nextCheck.IsZero()
 }
 
-// foreign reports whether the follower rewrites the table because of the changes that do makes.
-func (l listener) foreign(do func()) bool {
+// causesRewrite reports whether the follower rewrites the table because of the changes that do makes.
+func (l listener) causesRewrite(do func()) bool {
 	l.Helper()
-	if !l.noticed(do) {
+	if !l.noticesChange(do) {
 		return false
 	}
-	relevant, err := l.relevant()
+	relevant, err := l.hasRelevantChange()
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -128,16 +128,16 @@ func TestBackendsAreNotForeign(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			last := plantest.Plan(plantest.Node(), plantest.Web()...)
+			last := plantest.Plan(plantest.Node(), plantest.SampleServices()...)
 			apply(nil, last)
 			for _, c := range plantest.Changes() {
 				apply(nil, c.Prev)
-				if l.noticed(func() { apply(c.Prev, c.Next) }) {
+				if l.noticesChange(func() { apply(c.Prev, c.Next) }) {
 					t.Errorf("the change %q counts as another program's", c.Name)
 				}
 				last = c.Next
 			}
-			if l.noticed(func() { apply(nil, last) }) {
+			if l.noticesChange(func() { apply(nil, last) }) {
 				t.Error("a full sync counts as another program's change")
 			}
 			l.wantKnownTables(b.Traits.SharedTables)
@@ -145,7 +145,7 @@ func TestBackendsAreNotForeign(t *testing.T) {
 				if s.Name == "nat" {
 					continue // packets of established connections do not traverse this table
 				}
-				if !l.foreign(func() { l.run(fmt.Sprintf("nft insert rule %s %s FORWARD meta mark 1 drop", s.Family, s.Name)) }) {
+				if !l.causesRewrite(func() { l.run(fmt.Sprintf("nft insert rule %s %s FORWARD meta mark 1 drop", s.Family, s.Name)) }) {
 					t.Errorf("another program's rule in the table %s %s does not count", s.Family, s.Name)
 				}
 			}
@@ -203,21 +203,21 @@ table inet firewall {
 		{"delete table inet firewall", true},
 		{"add table inet other", true},
 	} {
-		if got := l.foreign(func() { l.run("nft " + step.command) }); got != step.want {
+		if got := l.causesRewrite(func() { l.run("nft " + step.command) }); got != step.want {
 			t.Errorf("%s: counts %v, want %v", step.command, got, step.want)
 		}
 	}
 }
 
-// If a program changes more than maxTouched objects, every change counts as relevant.
+// If a program changes more than maxChanges objects, every change counts as relevant.
 func TestForeignChangesAreBounded(t *testing.T) {
 	l := newListener(t, nil)
 	l.run("nft add table inet many")
-	if l.foreign(func() { l.run("nft add chain inet many one") }) {
+	if l.causesRewrite(func() { l.run("nft add chain inet many one") }) {
 		t.Error("one chain that nothing leads to counts")
 	}
-	if !l.foreign(func() {
-		for i := range maxTouched + 1 {
+	if !l.causesRewrite(func() {
+		for i := range maxChanges + 1 {
 			l.run(fmt.Sprintf("nft add chain inet many c%d", i))
 		}
 	}) {
@@ -235,7 +235,7 @@ func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	for line := range strings.Lines(string(out)) {
 		words := strings.Fields(line) // the fields are: table FAMILY NAME
 		known := slices.ContainsFunc(shared, func(s proxiers.SharedTable) bool { return s.Family == words[1] && s.Name == words[2] })
-		if !known && !proxiers.OwnTable(words[1], words[2]) {
+		if !known && !proxiers.IsOwnTable(words[1], words[2]) {
 			l.Errorf("no list has the backend's %s", strings.TrimSpace(line))
 		}
 	}

@@ -35,7 +35,7 @@ func TestKernelWithoutFlowtable(t *testing.T) {
 		t.Fatal(failed)
 	}
 	defer f.Close()
-	base := plantest.Plan(plantest.Node(), longLived()...)
+	base := plantest.Plan(plantest.Node(), longLivedPorts()...)
 	if err := f.Apply(t.Context(), proxiers.NewChange(nil, base)); err != nil {
 		t.Errorf("full sync: %v", err)
 	}
@@ -73,15 +73,15 @@ func gathered(t *testing.T, c prometheus.Collector) map[string]float64 {
 
 func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(1)...)
+	w.apply(w.webService(1)...)
 	for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 		for _, to := range []netip.Addr{service4, service6} {
-			w.wantFast(fmt.Sprintf("%s to %s", p, to), w.open(p, to, servicePort))
+			w.wantOffloaded(fmt.Sprintf("%s to %s", p, to), w.open(p, to, servicePort))
 			node := netlab.NodeAddr4
 			if to.Is6() {
 				node = netlab.NodeAddr6
 			}
-			w.wantFast(fmt.Sprintf("%s to the NodePort of %s", p, node), w.open(p, node, nodePort))
+			w.wantOffloaded(fmt.Sprintf("%s to the NodePort of %s", p, node), w.open(p, node, nodePort))
 		}
 	}
 	f := w.stages[1].(*follower)
@@ -102,11 +102,11 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 // The kernel does not offload a connection to the same port on another address, even if another program translates it.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
+	w.apply(w.webService(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
 	w.nft("add table ip docker; add chain ip docker pre { type nat hook prerouting priority -150; }" +
 		"; add rule ip docker pre ip daddr 203.0.113.99 meta l4proto { tcp, udp } dnat to 10.244.2.7:8080")
 	t.Cleanup(func() { w.nft("delete table ip docker") })
-	w.wantFast("the Service's", w.open(plan.TCP, service4, servicePort))
+	w.wantOffloaded("the Service's", w.open(plan.TCP, service4, servicePort))
 	for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 		w.wantRules(fmt.Sprintf("%s, not translated", p), w.open(p, w.endpoints[1].Addr(service4), endpointPort))
 		for _, port := range []uint16{servicePort, endpointPort, nodePort} {
@@ -126,11 +126,11 @@ func TestBesideIPTables(t *testing.T) {
 				t.Fatal(err)
 			}
 			w := newWorld(t, backend)
-			w.apply(w.web(1)...)
+			w.apply(w.webService(1)...)
 			tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
-			w.wantFast("TCP", tcp)
-			w.wantFast("UDP to a NodePort", udp)
-			w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
+			w.wantOffloaded("TCP", tcp)
+			w.wantOffloaded("UDP to a NodePort", udp)
+			w.apply(w.webService(1, func(s *plan.ServicePort) { s.LongLived = false })...)
 			w.wantRules("TCP, after the opt-out", tcp)
 			w.wantRules("UDP, after the opt-out", udp)
 		})
@@ -141,17 +141,17 @@ func TestBesideIPTables(t *testing.T) {
 // returns them to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
-	w.apply(w.web(1)...)
+	w.apply(w.webService(1)...)
 	const taken = "edgeway_ebpf_connections_total TCP packet"
 	backend := w.stages[0].(prometheus.Collector)
 	before := gathered(t, backend)[taken]
 	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, netlab.NodeAddr6, nodePort)
-	w.wantFast("TCP", tcp)
-	w.wantFast("UDP to a NodePort", udp)
+	w.wantOffloaded("TCP", tcp)
+	w.wantOffloaded("UDP to a NodePort", udp)
 	if now := gathered(t, backend)[taken]; now != before+1 {
 		t.Fatalf("%v connections were begun by BPF, not that of TCP alone", now-before)
 	}
-	w.apply(w.web(1, func(s *plan.ServicePort) { s.LongLived = false })...)
+	w.apply(w.webService(1, func(s *plan.ServicePort) { s.LongLived = false })...)
 	w.wantRules("TCP, after the opt-out", tcp)
 	w.wantRules("UDP, after the opt-out", udp)
 }
@@ -167,8 +167,8 @@ func TestForeignMarks(t *testing.T) {
 		"; add counter inet watch kept; add counter inet watch changed" +
 		"; add chain inet watch after { type filter hook postrouting priority 300; }" +
 		"; add rule inet watch after meta l4proto tcp meta mark 0xffff4000 counter name kept; add rule inet watch after meta l4proto tcp meta mark != 0xffff4000 iifname client counter name changed")
-	w.apply(w.web(1)...)
-	w.wantFast("marked", w.open(plan.TCP, service4, servicePort))
+	w.apply(w.webService(1)...)
+	w.wantOffloaded("marked", w.open(plan.TCP, service4, servicePort))
 	other := w.open(plan.TCP, w.endpoints[1].Addr(service4), endpointPort)
 	w.wantRules("marked, of others", other)
 	if out := w.nft("list counter inet watch changed"); packets.FindStringSubmatch(out)[1] != "0" {
@@ -193,12 +193,12 @@ func (w *world) restart() {
 // While a Service changes in many ways, no connection hangs, and each connection uses the expected path.
 func TestLifeCycle(t *testing.T) {
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(2)...)
+	w.apply(w.webService(2)...)
 	tcp, udp := w.open(plan.TCP, service4, servicePort), w.open(plan.UDP, service6, servicePort)
 	step := func(what string, do func(), after func(string, *netlab.Session)) {
 		t.Helper()
-		w.wantFast("before: "+what, tcp)
-		w.wantFast("before: "+what, udp)
+		w.wantOffloaded("before: "+what, tcp)
+		w.wantOffloaded("before: "+what, udp)
 		start := time.Now()
 		do()
 		took := time.Since(start)
@@ -206,54 +206,54 @@ func TestLifeCycle(t *testing.T) {
 		after(what, udp)
 		t.Logf("%s: in force after %s", what, took.Round(time.Millisecond))
 	}
-	step("opt-out", func() { w.apply(w.web(2, func(s *plan.ServicePort) { s.LongLived = false })...) }, w.wantRules)
-	w.apply(w.web(2)...)
+	step("opt-out", func() { w.apply(w.webService(2, func(s *plan.ServicePort) { s.LongLived = false })...) }, w.wantRules)
+	w.apply(w.webService(2)...)
 	step("tightened source range", func() {
-		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends[1].AllowFrom = []netip.Prefix{} })...)
-	}, w.wantFast)
+		w.apply(w.webService(2, func(s *plan.ServicePort) { s.Frontends[1].AllowFrom = []netip.Prefix{} })...)
+	}, w.wantOffloaded)
 	step("a further frontend", func() {
-		w.apply(w.web(2, func(s *plan.ServicePort) {
+		w.apply(w.webService(2, func(s *plan.ServicePort) {
 			more := s.Frontends[0]
 			more.Port++
 			s.Frontends = append(s.Frontends, more)
 		})...)
-	}, w.wantFast)
+	}, w.wantOffloaded)
 	step("removed frontend", func() {
-		w.apply(w.web(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
+		w.apply(w.webService(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
-	w.apply(w.web(2)...)
+	w.apply(w.webService(2)...)
 	// The connection to the removed endpoint continues, as it would without the fast path.
-	step("endpoint removal", func() { w.apply(w.web(1)...) }, w.wantFast)
+	step("endpoint removal", func() { w.apply(w.webService(1)...) }, w.wantOffloaded)
 	step("a device comes", func() {
-		maintains := w.maintains.Load()
+		maintains := w.maintainCalls.Load()
 		three := w.newEndpoint("three", 3)
-		w.until("the device is looked at", func() bool { return w.maintains.Load() > maintains })
+		w.until("the device is looked at", func() bool { return w.maintainCalls.Load() > maintains })
 		w.endpoints[0] = three
-		w.apply(w.web(1)...)
-		w.wantFast("by a new device", w.open(plan.TCP, service4, servicePort))
-	}, w.wantFast)
-	step("a device goes", func() { w.run("", "ip", "link", "del", "three") }, w.wantFast)
-	step("a daemon restarts", w.restart, w.wantFast)
+		w.apply(w.webService(1)...)
+		w.wantOffloaded("by a new device", w.open(plan.TCP, service4, servicePort))
+	}, w.wantOffloaded)
+	step("a device goes", func() { w.run("", "ip", "link", "del", "three") }, w.wantOffloaded)
+	step("a daemon restarts", w.restart, w.wantOffloaded)
 	step("nft flush ruleset", func() {
 		w.nft("flush ruleset")
 		w.until("the table is back", func() bool { return exec.Command("nft", "list", "table", "inet", tableName).Run() == nil })
 		w.nft("add table inet watch; add counter inet watch seen; add chain inet watch forward { type filter hook forward priority -200; }; add rule inet watch forward counter name seen")
-	}, w.wantFast)
+	}, w.wantOffloaded)
 }
 
 // A new firewall rule drops an offloaded connection's packets. The connection recovers when the rule is removed.
 func TestForeignDrop(t *testing.T) {
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(1)...)
+	w.apply(w.webService(1)...)
 	s := w.open(plan.UDP, service4, servicePort)
-	w.wantFast("before", s)
+	w.wantOffloaded("before", s)
 	w.nft("add table ip firewall; add chain ip firewall forward { type filter hook forward priority 0; }; add rule ip firewall forward udp dport 8080 drop")
 	start := time.Now()
 	silent := 0 // on a busy machine, a response may be late
 	var since time.Duration
 	w.until("the drop holds", func() bool {
 		asked := time.Now()
-		if s.Ask(200*time.Millisecond).Answer != netlab.Silent {
+		if s.Ask(200*time.Millisecond).Result != netlab.Silent {
 			silent = 0
 		} else if silent++; silent == 1 {
 			since = asked.Sub(start)
@@ -262,38 +262,38 @@ func TestForeignDrop(t *testing.T) {
 	})
 	t.Logf("the drop held after %s at most", since.Round(time.Millisecond))
 	w.nft("delete table ip firewall")
-	w.wantFast("after", s)
+	w.wantOffloaded("after", s)
 }
 
 // While another program constantly changes its rules, the follower rewrites the table at most once a second, and only
 // if forwarded packets reach the changed objects.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(1)...)
+	w.apply(w.webService(1)...)
 	s := w.open(plan.TCP, service4, servicePort)
 	writes := func() uint64 { return w.stages[1].(*follower).writes[ofRules].Load() }
 	for _, hook := range []string{"input", "forward"} {
 		w.nft(fmt.Sprintf("add table ip firewall; add set ip firewall blocked { type ipv4_addr; }; add chain ip firewall c { type filter hook %s priority 0; }"+
 			"; add rule ip firewall c ip saddr @blocked drop", hook))
-		time.Sleep(3 * pause)
+		time.Sleep(3 * checkInterval)
 		start, before := time.Now(), writes()
 		for i := 0; time.Since(start) < 5*time.Second; i++ {
 			w.nft(fmt.Sprintf("add element ip firewall blocked { 203.0.113.%d }", i%250))
 			w.ask(s)
 		}
-		n, most := int(writes()-before), int(time.Since(start)/pause)+2
+		n, most := int(writes()-before), int(time.Since(start)/checkInterval)+2
 		if hook == "input" && n > 0 || hook == "forward" && (n < 1 || n > most) {
 			t.Errorf("%s: the table was written %d times in %s", hook, n, time.Since(start).Round(time.Second))
 		}
 		w.nft("delete table ip firewall")
-		time.Sleep(3 * pause)
+		time.Sleep(3 * checkInterval)
 	}
 }
 
 // The follower writes the table successfully even while devices appear and disappear.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
-	w.apply(w.web(1)...)
+	w.apply(w.webService(1)...)
 	s := w.open(plan.TCP, service4, servicePort)
 	ended := make(chan struct{})
 	go func() {
@@ -307,11 +307,11 @@ func TestDeviceRace(t *testing.T) {
 	for i := 0; ; i++ {
 		select {
 		case <-ended:
-			w.wantFast("after the race", s)
+			w.wantOffloaded("after the race", s)
 			return
 		default:
 		}
-		w.apply(w.web(1 + i%2)...)
+		w.apply(w.webService(1 + i%2)...)
 		w.ask(s)
 	}
 }

@@ -6,28 +6,28 @@ import (
 )
 
 const (
-	// settle is the delay between an event and the check that follows, because events often occur in groups.
-	settle = 100 * time.Millisecond
-	// pause is the minimum time between two checks.
-	pause = time.Second
-	retry = time.Second
+	// checkDelay is the delay between an event and the check that follows, because events often occur in groups.
+	checkDelay = 100 * time.Millisecond
+	// checkInterval is the minimum time between two checks.
+	checkInterval = time.Second
+	retry         = time.Second
 )
 
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.due
+	return f.nextCheck
 }
 
 // Maintain rewrites the table if devices have appeared, or if another program has changed relevant rules, because a
 // connection in the flowtable would never reach a new rule that drops it.
 func (f *follower) Maintain(ctx context.Context) error {
-	if !f.isDue() || f.have == nil || f.have.idle() {
+	if !f.isDue() || f.tableContents == nil || f.tableContents.idle() {
 		return nil
 	}
-	why, err := f.outdated()
+	why, err := f.rewriteReason()
 	if err == nil && why != numReasons {
-		err = f.rewrite(ctx, f.have, why)
+		err = f.rewrite(ctx, f.tableContents, why)
 	}
 	if err != nil {
 		f.devices = nil // so that the next attempt rewrites the table, whatever the reason was
@@ -36,16 +36,16 @@ func (f *follower) Maintain(ctx context.Context) error {
 	return err
 }
 
-// outdated returns the reason to rewrite the table, or numReasons if no rewrite is needed.
-func (f *follower) outdated() (reason, error) {
-	relevant, err := f.relevant()
+// rewriteReason returns the reason to rewrite the table, or numReasons if no rewrite is needed.
+func (f *follower) rewriteReason() (reason, error) {
+	relevant, err := f.hasRelevantChange()
 	if err != nil {
 		f.env.Logger.Debug("cannot read another program's rules", "error", err)
 	}
 	if relevant {
 		return ofRules, nil
 	}
-	grown, err := f.grown()
+	grown, err := f.hasNewDevices()
 	if grown {
 		return ofDevices, nil
 	}
@@ -56,28 +56,28 @@ func (f *follower) outdated() (reason, error) {
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is := !f.due.IsZero() && !f.due.After(time.Now())
+	is := !f.nextCheck.IsZero() && !f.nextCheck.After(time.Now())
 	if is {
-		f.due = time.Time{}
+		f.nextCheck = time.Time{}
 	}
 	return is
 }
 
 func (f *follower) schedule(after time.Duration) {
 	f.mu.Lock()
-	f.due = time.Now().Add(after)
+	f.nextCheck = time.Now().Add(after)
 	f.mu.Unlock()
 }
 
-// soon schedules a check of the devices and of other programs' rules, unless one is already scheduled. Any
+// scheduleCheck schedules a check of the devices and of other programs' rules, unless one is already scheduled. Any
 // goroutine may call scheduleCheck.
-func (f *follower) soon() {
+func (f *follower) scheduleCheck() {
 	f.mu.Lock()
-	known := !f.due.IsZero()
+	known := !f.nextCheck.IsZero()
 	if !known {
-		f.due = time.Now().Add(settle)
-		if rested := f.written.Add(pause); rested.After(f.due) {
-			f.due = rested
+		f.nextCheck = time.Now().Add(checkDelay)
+		if rested := f.lastCheck.Add(checkInterval); rested.After(f.nextCheck) {
+			f.nextCheck = rested
 		}
 	}
 	f.mu.Unlock()

@@ -22,8 +22,8 @@ var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules
 
 type counts [numReasons]atomic.Uint64
 
-// askLimit limits the time to list the offloaded connections, because the kernel walks over all tracked connections.
-const askLimit = 5 * time.Second
+// listTimeout limits the time to list the offloaded connections, because the kernel walks over all tracked connections.
+const listTimeout = 5 * time.Second
 
 var (
 	availableDesc = prometheus.NewDesc("edgeway_fastpath_available",
@@ -58,7 +58,7 @@ func (f *follower) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	gauge(availableDesc, 1)
-	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	state, err := f.Offloading(ctx)
 	gauge(devicesDesc, len(state.Devices))

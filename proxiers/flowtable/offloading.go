@@ -19,14 +19,14 @@ type destination struct {
 // Offloading implements proxiers.Offloader, and requests only offloaded connections from the kernel.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
-	p, out := f.plan, proxiers.Offloading{Devices: f.offloads}
+	p, out := f.plan, proxiers.Offloading{Devices: f.deviceNames}
 	f.mu.Unlock()
 	if p == nil {
 		return out, nil
 	}
 	owner := map[destination]int{}
 	for _, svc := range p.Services {
-		if !takes(svc) {
+		if !mayOffload(svc) {
 			continue
 		}
 		for at := range svc.Destinations(p.Node) {
@@ -55,10 +55,10 @@ func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*netl
 		return err
 	}
 	defer table.Close()
-	release := table.During(ctx)
+	release := table.AbortOnDone(ctx)
 	defer release()
 	for _, family := range families {
-		if err := table.Offloaded(family, visit); err != nil {
+		if err := table.DumpOffloaded(family, visit); err != nil {
 			return fmt.Errorf("%s connections in the flowtable: %w", family, err)
 		}
 	}

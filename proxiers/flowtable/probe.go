@@ -22,8 +22,8 @@ func probe(ctx context.Context) error {
 func try(ctx context.Context, nft *nfttable.Program) error {
 	sample := &contents{}
 	sample.of[ports4] = []string{"tcp . 192.0.2.1 . 80"}
-	commands := strings.ReplaceAll(whole(sample, []string{"lo"}), tableName, tableName+"-probe")
-	err := nft.Check(ctx, commands)
+	commands := strings.ReplaceAll(tableCommands(sample, []string{"lo"}), tableName, tableName+"-probe")
+	err := nft.Validate(ctx, commands)
 	if errors.Is(err, proxiers.ErrUnsupported) {
 		err = fmt.Errorf("this kernel has no flowtable (modules nf_flow_table_inet and nft_flow_offload): %w", err)
 	}
@@ -41,8 +41,8 @@ func (f *follower) probe(ctx context.Context) error {
 		return err
 	}
 	f.mu.Lock()
-	before := f.unavailable
-	f.unavailable = err
+	before := f.unavailableErr
+	f.unavailableErr = err
 	f.mu.Unlock()
 	if err != nil && before == nil {
 		f.env.Logger.Warn("no fast path on this host", "error", err)

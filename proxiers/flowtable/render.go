@@ -12,11 +12,11 @@ const (
 	// KEP-4963 specifies tableName, fastpath and the names of the port sets.
 	tableName = proxiers.FlowtableTable
 	fastpath  = "fastpath"
-	// offer is the chain that offers opted-in Services' connections to the flowtable.
-	offer = "offer"
-	// last is the priority of the chain and the flowtable. The package comment explains why both run last. The
+	// offerChain is the chain that offers opted-in Services' connections to the flowtable.
+	offerChain = "offer"
+	// hookPriority is the priority of the chain and the flowtable. The package comment explains why both run last. The
 	// highest known priorities in the forward hook are 10 (firewalld) and 50 (iptables' security table).
-	last = 1000
+	hookPriority = 1000
 	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a command with 256 names, and Linux
 	// 7.2 a command with more than 256. A flowtable may contain more devices.
 	devicesPerCommand = 255
@@ -24,38 +24,38 @@ const (
 	elementsPerCommand = 1000
 )
 
-// whole returns the commands that replace the table. The commands form one transaction, so the table is never
+// tableCommands returns the commands that replace the table. The commands form one transaction, so the table is never
 // missing.
-func whole(c *contents, devices []string) string {
+func tableCommands(c *contents, devices []string) string {
 	var b strings.Builder
-	b.WriteString(noTable)
+	b.WriteString(removeCommands)
 	if c.idle() {
 		return b.String()
 	}
 	fmt.Fprintf(&b, "add table inet %s\n", tableName)
 	for i, set := range sets {
-		if c.six || i != ports6 && i != addrs6 {
+		if c.ipv6 || i != ports6 && i != addrs6 {
 			fmt.Fprintf(&b, "add set inet %s %s { type %s; }\n", tableName, set.name, set.typ)
 		}
 	}
 	b.WriteString(c.elements())
 	b.WriteString(flowtable(devices))
 	fmt.Fprintf(&b, "add chain inet %s %s { type filter hook forward priority %d; policy accept; }\n", tableName,
-		fastpath, last)
-	fmt.Fprintf(&b, "add chain inet %s %s\n", tableName, offer)
-	b.WriteString(rules(c.six))
+		fastpath, hookPriority)
+	fmt.Fprintf(&b, "add chain inet %s %s\n", tableName, offerChain)
+	b.WriteString(rules(c.ipv6))
 	return b.String()
 }
 
-// noTable holds the commands that remove the table if it exists. The first command prevents an error if the
+// removeCommands holds the commands that remove the table if it exists. The first command prevents an error if the
 // table does not exist.
-const noTable = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
+const removeCommands = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
 func flowtable(devices []string) string {
 	var b strings.Builder
 	add := func(list string) {
 		fmt.Fprintf(&b, "add flowtable inet %s %s { hook ingress priority %d; %scounter; }\n", tableName, fastpath,
-			last, list)
+			hookPriority, list)
 	}
 	if len(devices) == 0 {
 		add("")
@@ -72,12 +72,12 @@ func flowtable(devices []string) string {
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }
-	add(fastpath, "ct direction original ct status dnat ct state established goto "+offer)
+	add(fastpath, "ct direction original ct status dnat ct state established goto "+offerChain)
 	family := func(ip string, ports, addrs int) {
 		// nft 1.0.6 accepts the original port only in a rule that matches the protocol.
-		add(offer, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
+		add(offerChain, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
 			ip, sets[ports].name, fastpath))
-		add(offer, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s flow add @%s",
+		add(offerChain, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s flow add @%s",
 			ip, sets[addrs].name, sets[nodePorts].name, fastpath))
 	}
 	family("ip", ports4, addrs4)

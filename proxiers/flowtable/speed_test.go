@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// pairs is the number of runs with the fast path, each paired with a run without the fast path.
-	pairs = 10
+	// numPairs is the number of runs with the fast path, each paired with a run without the fast path.
+	numPairs = 10
 	// runTime is the duration of a run. The VM's clock counts instructions (vm.Job.Counted).
 	runTime = time.Second
 	// iperf3 uses iperfPort for the control connection and for the data.
@@ -29,23 +29,23 @@ const (
 // TestSpeed alternates between runs with and without the fast path. Without the fast path, each packet traverses 100
 // firewall rules.
 func TestSpeed(t *testing.T) {
-	w, server := newSpeed(t)
+	w, server := newSpeedWorld(t)
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	fast := func() { w.apply(w.web(1, w.toServer)...) }
+	fast := func() { w.apply(w.webService(1, w.toServer)...) }
 	slow := func() {
-		w.apply(w.web(1, w.toServer, func(s *plan.ServicePort) { s.LongLived = false })...)
+		w.apply(w.webService(1, w.toServer, func(s *plan.ServicePort) { s.LongLived = false })...)
 	}
 	noKEP := func() { w.nft("add table inet kep; delete table inet kep"); slow() }
 	kep := func() { slow(); w.nft(kepRules) }
 	fast()
 	w.until("iperf3 answers", func() bool { return w.iperf() > 0 })
 	bulk := func() (float64, float64) {
-		before := w.busy()
+		before := w.busyTime()
 		n := w.iperf()
-		return n, (w.busy() - before) / (n * runTime.Seconds() / 8e9)
+		return n, (w.busyTime() - before) / (n * runTime.Seconds() / 8e9)
 	}
 	w.compare("TCP: bit/s, and processor seconds for a GB", 1.3, slow, fast, bulk)
 	w.compare("TCP, ours beside the KEP's rules: bit/s, and processor seconds for a GB", 0.97, kep, func() { noKEP(); fast() }, bulk)
@@ -62,19 +62,19 @@ func (w *world) toServer(s *plan.ServicePort) {
 	s.Serving = s.Pools[0]
 }
 
-// newSpeed returns a world with a firewall, and the command that starts an iperf3 server.
-func newSpeed(t *testing.T) (*world, *exec.Cmd) {
+// newSpeedWorld returns a world with a firewall, and the command that starts an iperf3 server.
+func newSpeedWorld(t *testing.T) (*world, *exec.Cmd) {
 	t.Helper()
 	if os.Getenv("FASTPATH_SPEED") == "" {
 		t.Skip("a measurement, for test/vm/jobs (TestNightlyFastPathSpeed)")
 	}
 	w := newWorld(t, nftables.Component())
-	w.firewall(100)
+	w.addFirewall(100)
 	return w, w.endpoints[0].Command(t.Context(), "iperf3", "-s")
 }
 
-// firewall adds rules that match no packet, so the kernel evaluates every rule for each forwarded packet.
-func (w *world) firewall(rules int) {
+// addFirewall adds rules that match no packet, so the kernel evaluates every rule for each forwarded packet.
+func (w *world) addFirewall(rules int) {
 	w.Helper()
 	var b strings.Builder
 	b.WriteString("add table ip firewall\nadd chain ip firewall forward { type filter hook forward priority 0; }\n")
@@ -91,7 +91,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	var rates, costs [2][]float64
 	var ratios []float64
 	better := 0
-	for i := range pairs {
+	for i := range numPairs {
 		for turn := range 2 {
 			side := (i + turn) % 2
 			[]func(){without, with}[side]()
@@ -99,7 +99,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 			if err := w.lab.Node.FlushConntrack(); err != nil {
 				w.Fatal(err)
 			}
-			time.Sleep(settle)
+			time.Sleep(checkDelay)
 			rate, cost := measure()
 			rates[side], costs[side] = append(rates[side], rate), append(costs[side], cost)
 		}
@@ -110,7 +110,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 	ratio := median(ratios)
 	w.Logf("%s: without %.4g and %.4g, with %.4g and %.4g: ratio %.3f (%.3f to %.3f), better in %d of %d pairs, p = %.2g", what,
-		median(rates[0]), median(costs[0]), median(rates[1]), median(costs[1]), ratio, slices.Min(ratios), slices.Max(ratios), better, pairs, signTest(better, pairs))
+		median(rates[0]), median(costs[0]), median(rates[1]), median(costs[1]), ratio, slices.Min(ratios), slices.Max(ratios), better, numPairs, signTest(better, numPairs))
 	if ratio < least {
 		w.Errorf("%s: ratio %.3f, want %.2f at least", what, ratio, least)
 	}
@@ -164,8 +164,8 @@ func (w *world) iperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// busy returns the total busy time of all CPUs in seconds.
-func (w *world) busy() float64 {
+// busyTime returns the total busy time of all CPUs in seconds.
+func (w *world) busyTime() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
 		w.Fatal(err)

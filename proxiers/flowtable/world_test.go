@@ -50,9 +50,9 @@ type world struct {
 	stages    []proxiers.Proxier
 	plan      *plan.Plan
 	drifted   atomic.Bool
-	// maintains counts the calls to Maintain, and maintainTime is the total duration of these calls.
-	maintains atomic.Int32
-	tending   time.Duration
+	// maintainCalls counts the calls to Maintain, and maintainTime is the total duration of these calls.
+	maintainCalls atomic.Int32
+	maintainTime  time.Duration
 }
 
 const (
@@ -132,7 +132,7 @@ func (w *world) start() {
 	}
 	ended := make(chan struct{})
 	var done sync.WaitGroup
-	done.Go(func() { w.tend(ended) })
+	done.Go(func() { w.maintain(ended) })
 	w.stop = func() { close(ended); done.Wait() }
 }
 
@@ -147,8 +147,8 @@ func (w *world) end() {
 	w.stages = nil
 }
 
-// tend runs deferred work, and a full sync after drift, like the pipeline.
-func (w *world) tend(ended chan struct{}) {
+// maintain runs deferred work, and a full sync after drift, like the pipeline.
+func (w *world) maintain(ended chan struct{}) {
 	for {
 		w.mu.Lock()
 		next := time.Hour
@@ -159,12 +159,12 @@ func (w *world) tend(ended chan struct{}) {
 			}
 			due := t.Due()
 			if !due.IsZero() && !due.After(time.Now()) {
-				w.maintains.Add(1)
+				w.maintainCalls.Add(1)
 				start := time.Now()
 				if err := t.Maintain(context.Background()); err != nil {
 					w.Errorf("later work: %v", err)
 				}
-				w.tending += time.Since(start)
+				w.maintainTime += time.Since(start)
 				due = t.Due()
 			}
 			if !due.IsZero() {
@@ -210,8 +210,8 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// web returns a Service that uses the fast path, for both families and for TCP and UDP.
-func (w *world) web(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
+// webService returns a Service that uses the fast path, for both families and for TCP and UDP.
+func (w *world) webService(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
@@ -253,20 +253,20 @@ func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Sessio
 
 func (w *world) ask(s *netlab.Session) {
 	w.Helper()
-	if o := s.Ask(patience); o.Answer != netlab.Served {
+	if o := s.Ask(patience); o.Result != netlab.Served {
 		w.Fatalf("a question on an open connection: %s", o)
 	}
 }
 
-// questions is the number of requests that countRulePackets sends on a connection.
-const questions = 20
+// numRequests is the number of requests that countRulePackets sends on a connection.
+const numRequests = 20
 
-// forwarded sends requests on a connection and returns how many packets traversed the rules. A request and its
+// countRulePackets sends requests on a connection and returns how many packets traversed the rules. A request and its
 // response are at least two packets.
-func (w *world) forwarded(s *netlab.Session) int {
+func (w *world) countRulePackets(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()
-	for range questions {
+	for range numRequests {
 		w.ask(s)
 	}
 	return w.seen() - before
@@ -284,23 +284,23 @@ func (w *world) seen() int {
 	return n
 }
 
-// wantFast fails the test unless the kernel offloads the connection before patience expires.
-func (w *world) wantFast(what string, s *netlab.Session) {
+// wantOffloaded fails the test unless the kernel offloads the connection before patience expires.
+func (w *world) wantOffloaded(what string, s *netlab.Session) {
 	w.Helper()
 	n := 0
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if n = w.forwarded(s); n < questions/2 {
+		if n = w.countRulePackets(s); n < numRequests/2 {
 			return
 		}
 	}
-	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, questions, n, w.nft("list table inet "+tableName), w.conntrack())
+	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, numRequests, n, w.nft("list table inet "+tableName), w.conntrack())
 }
 
 // wantRules fails the test unless all packets of a connection traverse the rules.
 func (w *world) wantRules(what string, s *netlab.Session) {
 	w.Helper()
-	if n := w.forwarded(s); n < 2*questions {
-		w.Errorf("%s: of %d questions and answers the rules saw %d packets only\n%s", what, questions, n, w.conntrack())
+	if n := w.countRulePackets(s); n < 2*numRequests {
+		w.Errorf("%s: of %d questions and answers the rules saw %d packets only\n%s", what, numRequests, n, w.conntrack())
 	}
 }
 

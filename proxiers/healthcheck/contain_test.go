@@ -50,7 +50,7 @@ func TestServerRestartsAfterPanic(t *testing.T) {
 		}
 	}
 	l.must(l.follower.Close())
-	if err := <-again; !contain.Is(err) {
+	if err := <-again; !contain.IsPanic(err) {
 		t.Error(err)
 	}
 }

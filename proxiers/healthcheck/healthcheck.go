@@ -50,12 +50,12 @@ type Proxier struct {
 	running sync.WaitGroup // counts the servers' goroutines
 
 	mu sync.Mutex
-	// waiting holds the addresses that the Proxier cannot listen on yet.
-	waiting map[netip.AddrPort]*waiting
+	// pendingAddrs holds the addresses that the Proxier cannot listen on yet.
+	pendingAddrs map[netip.AddrPort]*pendingAddr
 }
 
-// waiting is an address that the Proxier will try to listen on again.
-type waiting struct {
+// pendingAddr is an address that the Proxier will try to listen on again.
+type pendingAddr struct {
 	check *plan.HealthCheck
 	err   error
 	delay time.Duration
@@ -65,8 +65,8 @@ type waiting struct {
 // The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
 // maxDelay.
 const (
-	shortest = 250 * time.Millisecond
-	longest  = 30 * time.Second
+	minDelay = 250 * time.Millisecond
+	maxDelay = 30 * time.Second
 )
 
 // maxConns is the maximum number of connections to all servers together. A few load balancers can each have a
@@ -77,7 +77,7 @@ const maxConns = 1024
 func New(opts Options) *Proxier {
 	return &Proxier{
 		opts: opts, limit: httpbound.NewLimit(maxConns), servers: map[netip.AddrPort]*server{},
-		waiting: map[netip.AddrPort]*waiting{},
+		pendingAddrs: map[netip.AddrPort]*pendingAddr{},
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "edgeway_healthcheck_bind_failures_total",
 			Help: "Failed attempts to listen on a healthCheckNodePort.",
@@ -92,7 +92,7 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
 	}
-	want := wanted(change.Next)
+	want := wantedChecks(change.Next)
 	for addr, s := range p.servers {
 		if want[addr] == nil {
 			s.close()
@@ -101,18 +101,18 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for addr := range p.waiting {
+	for addr := range p.pendingAddrs {
 		if want[addr] == nil {
-			delete(p.waiting, addr)
+			delete(p.pendingAddrs, addr)
 		}
 	}
 	for addr, check := range want {
 		if s := p.servers[addr]; s != nil {
 			s.check.Store(check)
-		} else if w := p.waiting[addr]; w != nil {
+		} else if w := p.pendingAddrs[addr]; w != nil {
 			w.check = check
 		} else {
-			p.open(ctx, addr, &waiting{check: check})
+			p.open(ctx, addr, &pendingAddr{check: check})
 		}
 	}
 	return ctx.Err()
@@ -122,7 +122,7 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 func (p *Proxier) Due() (due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, w := range p.waiting {
+	for _, w := range p.pendingAddrs {
 		if due.IsZero() || w.due.Before(due) {
 			due = w.due
 		}
@@ -135,7 +135,7 @@ func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for addr, w := range p.waiting {
+	for addr, w := range p.pendingAddrs {
 		if !w.due.After(now) {
 			p.open(ctx, addr, w)
 		}
@@ -148,9 +148,9 @@ func (p *Proxier) Maintain(ctx context.Context) error {
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, addr := range slices.SortedFunc(maps.Keys(p.waiting), netip.AddrPort.Compare) {
-		w := p.waiting[addr]
-		out = append(out, proxiers.Unserved(fault.Problem, addr, service(w.check), w.err))
+	for _, addr := range slices.SortedFunc(maps.Keys(p.pendingAddrs), netip.AddrPort.Compare) {
+		w := p.pendingAddrs[addr]
+		out = append(out, proxiers.NewPortFault(fault.Problem, addr, service(w.check), w.err))
 	}
 	return out
 }
@@ -177,9 +177,9 @@ func unchanged(c proxiers.Change) bool {
 		slices.Equal(c.Prev.Node.NodePortAddrs, c.Next.Node.NodePortAddrs)
 }
 
-// wanted returns the health checks to serve, by address and port. If two Services use the same port, the first
+// wantedChecks returns the health checks to serve, by address and port. If two Services use the same port, the first
 // Service in plan order takes precedence.
-func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
+func wantedChecks(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	want := map[netip.AddrPort]*plan.HealthCheck{}
 	for _, check := range p.HealthChecks {
 		for _, a := range p.Node.NodePortAddrs {
@@ -196,12 +196,12 @@ func wanted(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 }
 
 // open starts a server at an address or, on failure, schedules another attempt.
-func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
+func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *pendingAddr) {
 	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", addr.String())
 	if err == nil {
-		delete(p.waiting, addr)
+		delete(p.pendingAddrs, addr)
 		p.servers[addr] = p.serve(listener, w.check)
 		if w.delay > 0 {
 			logger.InfoContext(ctx, "health check port is open")
@@ -213,7 +213,7 @@ func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *waiting) {
 		logger.WarnContext(ctx, "cannot bind a health check port, retrying",
 			"message_id", messageid.HealthCheckPortUnbound, "error", err)
 	}
-	w.err, w.delay = err, min(max(2*w.delay, shortest), longest)
+	w.err, w.delay = err, min(max(2*w.delay, minDelay), maxDelay)
 	w.due = time.Now().Add(w.delay)
-	p.waiting[addr] = w
+	p.pendingAddrs[addr] = w
 }

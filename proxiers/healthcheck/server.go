@@ -21,27 +21,27 @@ type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
-	// stopped starts a goroutine that runs a function to close the connections.
-	stopped func(func())
+	// runAsync starts a goroutine that runs a function to close the connections.
+	runAsync func(func())
 }
 
-// kept is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its
+// persistentListener is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its
 // listener, which the restarted server still needs.
-type kept struct{ net.Listener }
+type persistentListener struct{ net.Listener }
 
-func (kept) Close() error { return nil }
+func (persistentListener) Close() error { return nil }
 
 // serve starts a goroutine that responds to requests until close is called.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
-	s.stopped = func(f func()) { p.opts.Contain.Go(&p.running, "end of a health check server", f) }
+	s.runAsync = func(f func()) { p.opts.Contain.Go(&p.running, "end of a health check server", f) }
 	s.http = httpbound.Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, s.check.Load(), p.opts.Healthy())
+		writeResponse(w, s.check.Load(), p.opts.Healthy())
 	}), p.opts.Logger)
 	s.http.DisableGeneralOptionsHandler = true // all methods get the same response, including "OPTIONS *"
 	p.opts.Contain.Go(&p.running, "health check server", func() {
-		err := s.http.Serve(p.limit.Listener(kept{listener}))
+		err := s.http.Serve(p.limit.Listener(persistentListener{listener}))
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			p.opts.Logger.Error("health check server stopped", "address", listener.Addr().String(), "error", err)
 		}
@@ -52,7 +52,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 // close closes the listener immediately. Running requests have closeTimeout to finish.
 func (s *server) close() {
 	_ = s.listener.Close() // fails only if the listener is already closed
-	s.stopped(func() {
+	s.runAsync(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		if s.http.Shutdown(ctx) != nil {
@@ -61,8 +61,8 @@ func (s *server) close() {
 	})
 }
 
-// answer writes the same response as kube-proxy v1.36.
-func answer(w http.ResponseWriter, check *plan.HealthCheck, healthy bool) {
+// writeResponse writes the same response as kube-proxy v1.36.
+func writeResponse(w http.ResponseWriter, check *plan.HealthCheck, healthy bool) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("X-Content-Type-Options", "nosniff")

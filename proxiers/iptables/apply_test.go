@@ -63,7 +63,7 @@ func kernelState(t *testing.T, p *proxier) string {
 
 // With both variants, a partial sync has the same result as a full sync, for each kind of change.
 func TestPartialSyncEqualsFullSync(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
 		p := startProxier(t, v, func(reason string) { drift = append(drift, reason) })
 		for _, c := range plantest.Changes() {
@@ -83,9 +83,9 @@ func TestPartialSyncEqualsFullSync(t *testing.T) {
 
 // A change to one of many Services rewrites only that Service's rules.
 func TestPartialSyncWritesOnlyChanges(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
-		many := plantest.Plan(plantest.Node(), plantest.Many(3000, 2)...)
+		many := plantest.Plan(plantest.Node(), plantest.ManyServices(3000, 2)...)
 		apply(t, p, nil, many)
 		f := p.families[0]
 		if n := f.last[xtables.NAT]; n != f.kernel[xtables.NAT].rules || n < 3000*3 {
@@ -110,9 +110,9 @@ func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 // If another program has deleted chains that a partial sync needs, the sync fails and changes nothing. A full sync
 // repairs the tables.
 func TestPartialSyncFailsOverLostChains(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
-		base := plantest.Plan(plantest.Node(), plantest.Web()...)
+		base := plantest.Plan(plantest.Node(), plantest.SampleServices()...)
 		apply(t, p, nil, base)
 		whole := kernelState(t, p)
 		if err := cleanup(t.Context(), v, testEnv(t)); err != nil {
@@ -138,14 +138,14 @@ func TestPartialSyncFailsOverLostChains(t *testing.T) {
 // A full sync replaces kube-proxy's rules and chains, which have the same names as Edgeway's, and keeps all other rules
 // and chains.
 func TestTakesOverFromKubeProxy(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT,
 			":KUBE-SERVICES - [0:0]", ":KUBE-SVC-OLD - [0:0]", ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]",
 			"-A KUBE-SERVICES -d 10.96.0.99/32 -j KUBE-SVC-OLD",
 			`-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES`,
 			"-A PREROUTING -j DOCKER", "-A OUTPUT -j KUBE-FIREWALL")
-		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
+		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.SampleServices()...))
 		saved := iptablestest.Ruleset(t, v, plan.IPv4)
 		for text, want := range map[string]bool{
 			":KUBE-SVC-OLD ": false, "kubernetes service portals": false,
@@ -162,9 +162,9 @@ func TestTakesOverFromKubeProxy(t *testing.T) {
 // A full sync recognizes Edgeway's rules in built-in chains, because iptables-save prints the same text that Edgeway
 // wrote.
 func TestRulesInBuiltinChainsAreRecognized(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
-		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
+		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.SampleServices()...))
 		for _, f := range p.families {
 			for _, h := range hooks(testEnv(t).MasqueradeBit) {
 				now, err := read(t.Context(), f.Tools, h.Table)

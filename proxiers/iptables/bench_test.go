@@ -22,7 +22,7 @@ func BenchmarkChange(b *testing.B) {
 					b.Fatal(err)
 				}
 				defer p.Close()
-				full := plantest.Plan(plantest.Node(), plantest.Many(n, 5)...)
+				full := plantest.Plan(plantest.Node(), plantest.ManyServices(n, 5)...)
 				next := plantest.WithEndpoints(full, n/2, full.Services[n/2].Pools[0][1:]...)
 				if err := p.Apply(b.Context(), proxiers.NewChange(nil, full)); err != nil {
 					b.Fatal(err)
@@ -46,7 +46,7 @@ func BenchmarkFullSync(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer p.Close()
-			full := plantest.Plan(plantest.Node(), plantest.Many(5000, 5)...)
+			full := plantest.Plan(plantest.Node(), plantest.ManyServices(5000, 5)...)
 			for b.Loop() {
 				if err := p.Apply(b.Context(), proxiers.NewChange(nil, full)); err != nil {
 					b.Fatal(err)

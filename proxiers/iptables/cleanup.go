@@ -46,8 +46,8 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 		}
 		for chain, jumps := range found.jumps {
 			for _, r := range jumps {
-				if ownJump(r) {
-					in.Builtin(xtables.ChainID{Table: table, Name: chain}, "-D", r)
+				if isOwnJump(r) {
+					in.AddBuiltinCommand(xtables.ChainID{Table: table, Name: chain}, "-D", r)
 				} else {
 					foreign++
 				}
@@ -69,8 +69,8 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 	return tools.Restore(ctx, in.Bytes())
 }
 
-// found describes the chains with Edgeway's names in one table.
-type found struct {
+// tableContents describes the chains with Edgeway's names in one table.
+type tableContents struct {
 	chains []xtables.ChainID
 	// rules is the total number of rules in chains.
 	rules int
@@ -80,15 +80,15 @@ type found struct {
 	foreign int
 }
 
-func read(ctx context.Context, tools *xtables.Tools, table string) (*found, error) {
-	f := &found{jumps: map[string][]string{}}
+func read(ctx context.Context, tools *xtables.Tools, table string) (*tableContents, error) {
+	f := &tableContents{jumps: map[string][]string{}}
 	return f, tools.Save(ctx, table, func(l xtables.Line) {
 		switch {
-		case ours(l.Chain) && l.IsRule:
+		case isOwnChain(l.Chain) && l.IsRule:
 			f.rules++
-		case ours(l.Chain):
+		case isOwnChain(l.Chain):
 			f.chains = append(f.chains, xtables.ChainID{Table: table, Name: l.Chain})
-		case !ours(xtables.Target(l.Rule)):
+		case !isOwnChain(xtables.Target(l.Rule)):
 		case builtin(l.Chain):
 			f.jumps[l.Chain] = append(f.jumps[l.Chain], l.Rule)
 		default:
@@ -99,7 +99,7 @@ func read(ctx context.Context, tools *xtables.Tools, table string) (*found, erro
 
 var ruleComment = regexp.MustCompile(`--comment ("[^"]*"|\S+)`)
 
-// ownJump reports whether a rule in a built-in chain belongs to this backend.
-func ownJump(rule string) bool {
-	return ours(xtables.Target(rule)) && strings.Contains(ruleComment.FindString(rule), owner)
+// isOwnJump reports whether a rule in a built-in chain belongs to this backend.
+func isOwnJump(rule string) bool {
+	return isOwnChain(xtables.Target(rule)) && strings.Contains(ruleComment.FindString(rule), owner)
 }

@@ -48,7 +48,7 @@ func cleanupBackend(t *testing.T, v xtables.Variant) {
 
 // Cleanup keeps empty tables and empty built-in chains, as "iptables -F" does.
 func TestCleanupLeavesNoRule(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, f := range families {
 			writeOwn(t, v, f)
 		}
@@ -69,7 +69,7 @@ func TestCleanupLeavesNoRule(t *testing.T) {
 }
 
 func TestCleanupKeepsOtherRules(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]", "-A PREROUTING -j DOCKER",
 			`-A OUTPUT -m comment --comment "made by hand for edgeway" -j ACCEPT`, "-A DOCKER -j RETURN", "-A KUBE-FIREWALL -j RETURN")
 		iptablestest.Restore(t, v, plan.IPv4, xtables.Filter, ":FORWARD DROP [0:0]")
@@ -93,7 +93,7 @@ func TestCleanupKeepsOtherRules(t *testing.T) {
 
 // Cleanup keeps chains with Edgeway's names if only other programs' rules jump to them.
 func TestCleanupKeepsKubeProxyRules(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
 			iptablestest.Restore(t, v, plan.IPv4, table, strings.ReplaceAll(strings.Join(lines, "\n"), "edgeway:", "kubernetes"))
 		}
@@ -114,18 +114,18 @@ func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 
 func TestCleanupWithoutPrograms(t *testing.T) {
 	iptablestest.NewHost(t)
-	iptablestest.OnlyPrograms(t, nil)
+	iptablestest.RestrictPrograms(t, nil)
 	for _, v := range xtables.Variants() {
 		cleanupBackend(t, v)
 	}
 }
 
 func TestCleanupDuringOtherChanges(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		const rounds = 50
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":OTHER - [0:0]")
 		writeOwn(t, v, plan.IPv4)
-		wait := iptablestest.StartOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER -j ACCEPT || exit 1; done", rounds, v))
+		wait := iptablestest.StartScript(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER -j ACCEPT || exit 1; done", rounds, v))
 		for range 5 {
 			cleanupBackend(t, v)
 			writeOwn(t, v, plan.IPv4)
@@ -141,7 +141,7 @@ func TestCleanupDuringOtherChanges(t *testing.T) {
 
 // After "iptables -F", no rule identifies the owner of the chains, so Cleanup deletes empty chains.
 func TestCleanupOfEmptiedChains(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, table := range tables() {
 			iptablestest.Restore(t, v, plan.IPv4, table, ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-X - [0:0]", ":DOCKER - [0:0]", "-A INPUT -j DOCKER")
 		}
@@ -165,7 +165,7 @@ func TestOwnJump(t *testing.T) {
 		`-m comment --comment "-j KUBE-SERVICES of edgeway" -j DOCKER`:               false,
 		`-m comment --comment "edgeway" -m conntrack --ctstate NEW -j KUBE-SERVICES`: true,
 	} {
-		if got := ownJump(text); got != want {
+		if got := isOwnJump(text); got != want {
 			t.Errorf("%q: got %v", text, got)
 		}
 	}

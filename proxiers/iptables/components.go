@@ -60,7 +60,7 @@ func Components() []proxiers.Component {
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },
 			Gaps:    gaps,
 			Traits: map[xtables.Variant]proxiers.Traits{
-				xtables.NFT:    {SharedTables: shared(), Cost: cost},
+				xtables.NFT:    {SharedTables: sharedTables(), Cost: cost},
 				xtables.Legacy: {DropIn: backendName(v) + ".conf", Cost: cost},
 			}[v],
 		})
@@ -73,11 +73,11 @@ func Components() []proxiers.Component {
 // or two chains with one rule each, and an address needs one rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
-// shared returns the nftables tables that iptables-nft uses.
-func shared() (list []proxiers.SharedTable) {
+// sharedTables returns the nftables tables that iptables-nft uses.
+func sharedTables() (list []proxiers.SharedTable) {
 	for _, family := range []string{"ip", "ip6"} {
 		for _, table := range tables() {
-			list = append(list, proxiers.SharedTable{Family: family, Name: table, Owns: ours})
+			list = append(list, proxiers.SharedTable{Family: family, Name: table, Owns: isOwnChain})
 		}
 	}
 	return list

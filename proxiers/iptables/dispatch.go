@@ -22,9 +22,9 @@ const (
 	maxDepth = 4
 )
 
-// place is the destination of packets to a frontend: an address and port, or a port at all addresses that accept
+// dest is the destination of packets to a frontend: an address and port, or a port at all addresses that accept
 // NodePorts.
-type place struct {
+type dest struct {
 	addr  netip.Addr // invalid for NodePorts
 	proto plan.Protocol
 	// port is 0 if the destination covers all ports of the address.
@@ -32,12 +32,12 @@ type place struct {
 }
 
 // compare orders the ports of an address before the address itself.
-func (p place) compare(o place) int {
+func (p dest) compare(o dest) int {
 	return cmp.Or(p.addr.Compare(o.addr), cmp.Compare(p.port-1, o.port-1), cmp.Compare(p.proto, o.proto))
 }
 
-// branch returns the number of the child that contains the destination, below a node at the given depth.
-func (p place) branch(depth int) int {
+// childNumber returns the number of the child that contains the destination, below a node at the given depth.
+func (p dest) childNumber(depth int) int {
 	if !p.addr.IsValid() {
 		switch depth {
 		case 0:
@@ -53,15 +53,15 @@ func (p place) branch(depth int) int {
 
 // match returns the match for the rule that jumps from a node at the given depth to the child that contains the
 // destination.
-func (p place) match(depth int) string {
+func (p dest) match(depth int) string {
 	if !p.addr.IsValid() {
 		width := 8 - 4*min(depth, 2)
 		first := p.port >> width << width
-		return fmt.Sprintf("%s:%d", port(p.proto, first), first+(1<<width-1))
+		return fmt.Sprintf("%s:%d", matchPort(p.proto, first), first+(1<<width-1))
 	}
 	raw, mask := make([]byte, p.addr.BitLen()/8), make([]byte, p.addr.BitLen()/8)
 	at, shift := len(raw)-1-depth/2, depth%2*4
-	raw[at], mask[at] = byte(p.branch(depth)<<shift), 15<<shift
+	raw[at], mask[at] = byte(p.childNumber(depth)<<shift), 15<<shift
 	a, _ := netip.AddrFromSlice(raw)
 	m, _ := netip.AddrFromSlice(mask)
 	return fmt.Sprintf("-d %s/%s", a, m)
@@ -75,20 +75,20 @@ type tree struct {
 	// In the root chain, the rules in head precede the destinations' rules, and the rules in tail follow the
 	// destinations' rules.
 	head, tail []string
-	// dirty holds, by name, the chains that may differ from the kernel's chains. The node for a removed chain is
+	// dirtyChains holds, by name, the chains that may differ from the kernel's chains. The node for a removed chain is
 	// nil.
-	dirty map[string]*node
+	dirtyChains map[string]*node
 }
 
 // node is one chain in the tree. A leaf has items, and an inner node has kids.
 type node struct {
 	name  string
 	depth int
-	items map[place]*item
+	items map[dest]*item
 	kids  map[int]*node
 	// sample is any destination below the node. All destinations below a node have the same bits up to the node's
 	// depth.
-	sample place
+	sample dest
 	size   int
 }
 
@@ -99,28 +99,28 @@ type item struct {
 }
 
 func newTree(table, root string) *tree {
-	t := &tree{table: table, dirty: map[string]*node{}}
-	t.root = t.newNode(root, 0, place{})
+	t := &tree{table: table, dirtyChains: map[string]*node{}}
+	t.root = t.newNode(root, 0, dest{})
 	return t
 }
 
-func (t *tree) newNode(name string, depth int, sample place) *node {
-	n := &node{name: name, depth: depth, sample: sample, items: map[place]*item{}}
-	t.dirty[name] = n
+func (t *tree) newNode(name string, depth int, sample dest) *node {
+	n := &node{name: name, depth: depth, sample: sample, items: map[dest]*item{}}
+	t.dirtyChains[name] = n
 	return n
 }
 
 func (t *tree) surround(head, tail []string) {
 	if !slices.Equal(head, t.head) || !slices.Equal(tail, t.tail) {
-		t.head, t.tail, t.dirty[t.root.name] = head, tail, t.root
+		t.head, t.tail, t.dirtyChains[t.root.name] = head, tail, t.root
 	}
 }
 
 // add adds rules for a destination. If the destination already has rules, the new rules must be equal.
-func (t *tree) add(p place, rules []string) { t.addBelow(t.root, p, rules) }
+func (t *tree) add(p dest, rules []string) { t.addBelow(t.root, p, rules) }
 
-func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
-	switch kid, it := n.kids[p.branch(n.depth)], n.items[p]; {
+func (t *tree) addBelow(n *node, p dest, rules []string) (grown bool) {
+	switch kid, it := n.kids[p.childNumber(n.depth)], n.items[p]; {
 	case n.kids != nil:
 		if kid == nil {
 			kid = t.newKid(n, p)
@@ -141,9 +141,9 @@ func (t *tree) addBelow(n *node, p place, rules []string) (grown bool) {
 }
 
 // remove reverses one call to add.
-func (t *tree) remove(p place) { t.removeBelow(t.root, p) }
+func (t *tree) remove(p dest) { t.removeBelow(t.root, p) }
 
-func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
+func (t *tree) removeBelow(n *node, p dest) (shrunk bool) {
 	if n.kids == nil {
 		it := n.items[p]
 		if it == nil {
@@ -154,13 +154,13 @@ func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
 		}
 		delete(n.items, p)
 	} else {
-		kid := n.kids[p.branch(n.depth)]
+		kid := n.kids[p.childNumber(n.depth)]
 		if kid == nil || !t.removeBelow(kid, p) {
 			return false
 		}
 		if kid.size == 0 {
-			delete(n.kids, p.branch(n.depth))
-			t.dirty[kid.name], t.dirty[n.name] = nil, n
+			delete(n.kids, p.childNumber(n.depth))
+			t.dirtyChains[kid.name], t.dirtyChains[n.name] = nil, n
 		}
 	}
 	if n.size--; n.kids == nil || n.size <= leafSize {
@@ -170,14 +170,14 @@ func (t *tree) removeBelow(n *node, p place) (shrunk bool) {
 }
 
 // newKid adds a child for the destinations that have the same child number as sample.
-func (t *tree) newKid(n *node, sample place) *node {
-	separator, branch := "", sample.branch(n.depth)
+func (t *tree) newKid(n *node, sample dest) *node {
+	separator, branch := "", sample.childNumber(n.depth)
 	if n.depth == 0 {
 		separator = "-"
 	}
 	kid := t.newNode(fmt.Sprintf("%s%s%x", n.name, separator, branch), n.depth+1, sample)
 	n.kids[branch] = kid
-	t.dirty[n.name] = n
+	t.dirtyChains[n.name] = n
 	return kid
 }
 
@@ -185,17 +185,17 @@ func (t *tree) newKid(n *node, sample place) *node {
 func (t *tree) reshape(n *node) {
 	items := n.items
 	if n.kids != nil {
-		items = map[place]*item{}
+		items = map[dest]*item{}
 		t.collect(n.kids, items)
 	}
 	n.items, n.kids = items, nil
-	t.dirty[n.name] = n
+	t.dirtyChains[n.name] = n
 	if n.size <= leafSize || n.depth == maxDepth || n.depth == 3 && !n.sample.addr.IsValid() {
 		return
 	}
 	n.items, n.kids = nil, map[int]*node{}
 	for p, it := range items {
-		kid := n.kids[p.branch(n.depth)]
+		kid := n.kids[p.childNumber(n.depth)]
 		if kid == nil {
 			kid = t.newKid(n, p)
 		}
@@ -208,25 +208,25 @@ func (t *tree) reshape(n *node) {
 }
 
 // collect removes nodes with all descendants and moves their items to the map items.
-func (t *tree) collect(kids map[int]*node, items map[place]*item) {
+func (t *tree) collect(kids map[int]*node, items map[dest]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)
 		t.collect(kid.kids, items)
-		t.dirty[kid.name] = nil
+		t.dirtyChains[kid.name] = nil
 	}
 }
 
 // flush returns the chains that have changed or become unnecessary since the last flush, sorted by name.
 func (t *tree) flush() (write []xtables.Chain, gone []xtables.ChainID) {
-	for _, name := range slices.Sorted(maps.Keys(t.dirty)) {
+	for _, name := range slices.Sorted(maps.Keys(t.dirtyChains)) {
 		id := xtables.ChainID{Table: t.table, Name: name}
-		if n := t.dirty[name]; n != nil {
+		if n := t.dirtyChains[name]; n != nil {
 			write = append(write, xtables.Chain{ChainID: id, Rules: t.rules(n)})
 		} else {
 			gone = append(gone, id)
 		}
 	}
-	clear(t.dirty)
+	clear(t.dirtyChains)
 	return write, gone
 }
 
@@ -239,7 +239,7 @@ func (t *tree) rules(n *node) []string {
 		kid := n.kids[b]
 		rules = append(rules, rule(kid.sample.match(n.depth), jump(kid.name)))
 	}
-	for _, p := range slices.SortedFunc(maps.Keys(n.items), place.compare) {
+	for _, p := range slices.SortedFunc(maps.Keys(n.items), dest.compare) {
 		rules = append(rules, n.items[p].rules...)
 	}
 	if n == t.root {

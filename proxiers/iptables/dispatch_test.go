@@ -23,7 +23,7 @@ func (kernel treeText) flush(t *testing.T, tr *tree) {
 		if len(c.Name) > 28 {
 			t.Errorf("chain name %q is too long", c.Name)
 		}
-		if !ours(c.Name) {
+		if !isOwnChain(c.Name) {
 			t.Errorf("chain %q is not known as ours", c.Name)
 		}
 		kernel[c.Name] = c.Rules
@@ -33,17 +33,17 @@ func (kernel treeText) flush(t *testing.T, tr *tree) {
 	}
 }
 
-func randomPlace(r *rand.Rand, kind int) place {
+func randomDest(r *rand.Rand, kind int) dest {
 	proto := []plan.Protocol{plan.TCP, plan.UDP, plan.SCTP}[r.IntN(3)]
 	switch kind {
 	case 0: // a NodePort
-		return place{proto: proto, port: uint16(30000 + r.IntN(600))}
+		return dest{proto: proto, port: uint16(30000 + r.IntN(600))}
 	case 1:
-		return place{netip.AddrFrom4([4]byte{10, 96, byte(r.IntN(3)), byte(r.IntN(256))}), proto, uint16(80 + r.IntN(3))}
+		return dest{netip.AddrFrom4([4]byte{10, 96, byte(r.IntN(3)), byte(r.IntN(256))}), proto, uint16(80 + r.IntN(3))}
 	}
 	a := netip.MustParseAddr("fd00:10:96::").As16()
 	a[14], a[15] = byte(r.IntN(3)), byte(r.IntN(256))
-	return place{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
+	return dest{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
 }
 
 // After any sequence of changes, a tree has the same chains as a new tree with the same entries, and packets to every
@@ -52,15 +52,15 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, uint64(kind)))
-			walked, kernel, content := newTree(xtables.NAT, chainExternal), treeText{}, map[place]int{}
+			walked, kernel, content := newTree(xtables.NAT, chainExternal), treeText{}, map[dest]int{}
 			for round := range 15 {
 				target := r.IntN(5) * leafSize * (1 + r.IntN(8))
 				for range 400 {
-					if p := randomPlace(r, kind); len(content) < target {
+					if p := randomDest(r, kind); len(content) < target {
 						walked.add(p, []string{fmt.Sprint(p)})
 						content[p]++
 					} else if len(content) > target {
-						p = slices.SortedFunc(maps.Keys(content), place.compare)[r.IntN(len(content))]
+						p = slices.SortedFunc(maps.Keys(content), dest.compare)[r.IntN(len(content))]
 						walked.remove(p)
 						if content[p]--; content[p] == 0 {
 							delete(content, p)
@@ -85,7 +85,7 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 }
 
 // checkReached evaluates the rules of the chains as a packet would traverse them.
-func checkReached(t *testing.T, kernel treeText, p place) {
+func checkReached(t *testing.T, kernel treeText, p dest) {
 	t.Helper()
 	walked := 0
 	var follow func(string) bool
@@ -107,7 +107,7 @@ func checkReached(t *testing.T, kernel treeText, p place) {
 	}
 }
 
-func matches(t *testing.T, rule string, p place) bool {
+func matches(t *testing.T, rule string, p dest) bool {
 	t.Helper()
 	words := strings.Fields(rule)
 	if i := slices.Index(words, "--dport"); i >= 0 {
@@ -131,9 +131,9 @@ func TestSmallTreeIsOneChain(t *testing.T) {
 	tr, kernel := newTree(xtables.NAT, chainServices), treeText{}
 	tr.surround([]string{"first"}, []string{"last"})
 	addr := netip.MustParseAddr("10.96.0.1")
-	tr.add(place{addr: addr}, []string{"whole address"})
+	tr.add(dest{addr: addr}, []string{"whole address"})
 	for port := range uint16(leafSize - 1) {
-		tr.add(place{addr, plan.TCP, 1 + port}, []string{"port"})
+		tr.add(dest{addr, plan.TCP, 1 + port}, []string{"port"})
 	}
 	kernel.flush(t, tr)
 	rules := kernel[chainServices]
@@ -148,7 +148,7 @@ func TestSmallTreeIsOneChain(t *testing.T) {
 // Two ports of one ClusterIP need the same rule for the address.
 func TestTreeCountsUsers(t *testing.T) {
 	tr, kernel := newTree(xtables.Filter, chainServices), treeText{}
-	whole := place{addr: netip.MustParseAddr("10.96.0.1")}
+	whole := dest{addr: netip.MustParseAddr("10.96.0.1")}
 	tr.add(whole, []string{"reject"})
 	tr.add(whole, []string{"reject"})
 	tr.remove(whole)

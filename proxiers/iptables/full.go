@@ -17,7 +17,7 @@ const chunkLines = 50_000
 // applyFull brings tables with unknown contents into agreement with the plan, without interrupting Services.
 func (p *proxier) applyFull(ctx context.Context, next *plan.Plan) error {
 	p.watcher.Forget()
-	p.dropInvalid = !liberal()
+	p.dropInvalid = !acceptsOutOfWindow()
 	done := 0
 	for _, f := range p.families {
 		full := &fullSync{proxier: p, family: f, in: xtables.NewInput(), next: next, done: done}
@@ -40,7 +40,7 @@ type fullSync struct {
 func (s *fullSync) run(ctx context.Context) error {
 	s.state = newState(rendererFor(s.Family, s.next.Node))
 	s.update(func() { s.last = map[string]int{} })
-	before := map[string]*found{}
+	before := map[string]*tableContents{}
 	for _, table := range tables() {
 		var err error
 		if before[table], err = read(ctx, s.Tools, table); err != nil {
@@ -59,7 +59,7 @@ func (s *fullSync) run(ctx context.Context) error {
 				return err
 			}
 		}
-		s.state.replace(s.in, step{after: s.state.render(sp)})
+		s.state.replace(s.in, serviceChange{after: s.state.render(sp)})
 		s.done++
 	}
 	s.state.finish(s.in, s.next)
@@ -85,17 +85,17 @@ func (s *fullSync) commit(ctx context.Context, settled bool) error {
 
 // hook adds the rules that jump from built-in chains to Edgeway's chains, and removes kube-proxy's rules that jump to
 // the same chains.
-func (s *fullSync) hook(before map[string]*found) {
+func (s *fullSync) hook(before map[string]*tableContents) {
 	for _, h := range hooks(s.env.MasqueradeBit) {
 		present := before[h.Table].jumps[h.Name]
 		if slices.Equal(present, h.Rules) {
 			continue
 		}
 		for _, r := range present {
-			s.in.Builtin(h.ChainID, "-D", r)
+			s.in.AddBuiltinCommand(h.ChainID, "-D", r)
 		}
 		for i, r := range h.Rules {
-			s.in.Builtin(h.ChainID, "-I", fmt.Sprintf("%d %s", i+1, r))
+			s.in.AddBuiltinCommand(h.ChainID, "-I", fmt.Sprintf("%d %s", i+1, r))
 		}
 	}
 }

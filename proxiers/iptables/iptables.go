@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// bigChange is the maximum number of lines in a restore for which the watcher evaluates a notification for
+	// maxWatchedLines is the maximum number of lines in a restore for which the watcher evaluates a notification for
 	// each line.
-	bigChange     = 1000
-	intactTimeout = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
+	maxWatchedLines = 1000
+	compareTimeout  = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )
 
 type proxier struct {
@@ -42,7 +42,7 @@ type family struct {
 
 func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (proxiers.Proxier, error) {
 	p := &proxier{env: env}
-	o := watch.Options{Ours: ours, Builtin: builtin, Notify: env.Drift, Intact: p.intact, Entries: p.entries}
+	o := watch.Options{IsOwnChain: isOwnChain, IsBuiltin: builtin, Notify: env.Drift, Compare: p.compareTable, Entries: p.entries}
 	for _, f := range env.Families {
 		t, err := xtables.Open(ctx, v, f)
 		if err != nil {
@@ -68,14 +68,14 @@ func (p *proxier) Close() error {
 }
 
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if change.Prev != nil && p.dropInvalid == !liberal() && p.sameRules(change.Next.Node) && small(change) {
+	if change.Prev != nil && p.dropInvalid == !acceptsOutOfWindow() && p.sameRules(change.Next.Node) && fitsOneRestore(change) {
 		return p.applyPartial(ctx, change)
 	}
 	return p.applyFull(ctx, change.Next)
 }
 
-// small reports whether one restore is enough for a change. A full sync runs several restores.
-func small(change proxiers.Change) bool {
+// fitsOneRestore reports whether one restore is enough for a change. A full sync runs several restores.
+func fitsOneRestore(change proxiers.Change) bool {
 	endpoints := 0
 	for _, sp := range slices.Concat(change.Removed, change.Changed) {
 		endpoints += len(sp.Pools[plan.ClusterPool]) + len(sp.Pools[plan.LocalPool])
@@ -93,7 +93,7 @@ func (p *proxier) sameRules(n *plan.Node) bool {
 func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) error {
 	for _, f := range p.families {
 		in := xtables.NewInput()
-		f.state.partial(in, change)
+		f.state.writeDifference(in, change)
 		f.update(func() { f.last = map[string]int{} })
 		if in.Lines == 0 {
 			continue
@@ -108,7 +108,7 @@ func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) erro
 
 // commit runs a restore. settled reports whether the kernel has the complete state of the family after the restore.
 func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, settled bool) error {
-	return p.watcher.Own(in.Tables(), in.Lines > bigChange, func() error {
+	return p.watcher.RunCommit(in.Tables(), in.Lines > maxWatchedLines, func() error {
 		err := f.Restore(ctx, in.Bytes())
 		f.update(func() {
 			f.kernel = nil
@@ -133,12 +133,12 @@ func (f *family) update(set func()) {
 	set()
 }
 
-// intact implements watch.Options.Compare.
-func (p *proxier) intact(t watch.Table) (reason string) {
+// compareTable implements watch.Options.Compare.
+func (p *proxier) compareTable(t watch.Table) (reason string) {
 	f := p.family(t.Family)
 	var want total
 	f.update(func() { want = f.kernel[t.Name] })
-	ctx, cancel := context.WithTimeout(context.Background(), intactTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), compareTimeout)
 	defer cancel()
 	now, err := read(ctx, f.Tools, t.Name)
 	if err != nil {

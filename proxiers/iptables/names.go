@@ -46,9 +46,9 @@ var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"
 // kube-proxy's rules, which jump to chains with the same names.
 const owner = "edgeway"
 
-// ours reports whether a chain name in nat or filter belongs to this backend or to kube-proxy. The result is false for
-// the kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY).
-func ours(chain string) bool {
+// isOwnChain reports whether a chain name in nat or filter belongs to this backend or to kube-proxy. The result is
+// false for the kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY).
+func isOwnChain(chain string) bool {
 	if slices.Contains(fixedChains, chain) ||
 		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {
 		return true
@@ -69,7 +69,7 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// A rule consists of addresses, numbers, Edgeway's own names, and comments from safeText, so untrusted text cannot end
+// A rule consists of addresses, numbers, Edgeway's own names, and comments from sanitize, so untrusted text cannot end
 // a rule or begin another one.
 
 func jump(to string) string { return "-j " + to }
@@ -78,8 +78,8 @@ func destination(a netip.Addr) string { return "-d " + netip.PrefixFrom(a, a.Bit
 
 func source(p netip.Prefix) string { return "-s " + p.String() }
 
-// port returns a match for a destination port. The caller may append ":" and a number to match a range of ports.
-func port(p plan.Protocol, number uint16) string {
+// matchPort returns a match for a destination port. The caller may append ":" and a number to match a range of ports.
+func matchPort(p plan.Protocol, number uint16) string {
 	name := protocolName(p)
 	return fmt.Sprintf("-p %s -m %s --dport %d", name, name, number)
 }
@@ -98,12 +98,12 @@ func rule(parts ...string) string {
 const maxComment = 255
 
 func comment(text string) string {
-	return `-m comment --comment "` + safeText(text) + `"`
+	return `-m comment --comment "` + sanitize(text) + `"`
 }
 
-// safeText replaces all characters except letters, digits and some punctuation. Kubernetes names contain no other
+// sanitize replaces all characters except letters, digits and some punctuation. Kubernetes names contain no other
 // characters.
-func safeText(s string) string {
+func sanitize(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(" ./:-", r) {
 			return r

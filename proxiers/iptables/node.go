@@ -16,8 +16,8 @@ func chain(table, name string, rules ...string) xtables.Chain {
 	return xtables.Chain{ChainID: xtables.ChainID{Table: table, Name: name}, Rules: rules}
 }
 
-// newConnection is a match that keeps packets of established connections out of the trees.
-const newConnection = "-m conntrack --ctstate NEW"
+// newConnectionMatch is a match that keeps packets of established connections out of the trees.
+const newConnectionMatch = "-m conntrack --ctstate NEW"
 
 // hooks returns the built-in chains with the rules that jump to Edgeway's chains, in order. External addresses come
 // before ClusterIPs, because the last rule for ClusterIPs drops packets to unused addresses in a Service CIDR. The
@@ -27,9 +27,9 @@ func hooks(masqueradeBit int) []xtables.Chain {
 	services := comment(owner + ": Services")
 	refused := func(which string) []string {
 		return []string{
-			rule(which, newConnection, comment(owner+": external addresses of Services"), jump(chainExternal)),
-			rule(which, newConnection, comment(owner+": source ranges of load balancers"), jump(chainFirewall)),
-			rule(which, newConnection, services, jump(chainServices)),
+			rule(which, newConnectionMatch, comment(owner+": external addresses of Services"), jump(chainExternal)),
+			rule(which, newConnectionMatch, comment(owner+": source ranges of load balancers"), jump(chainFirewall)),
+			rule(which, newConnectionMatch, services, jump(chainServices)),
 		}
 	}
 	forward := append(refused(""), rule(comment(owner+": connections of Services"), jump(chainForward)))
@@ -67,13 +67,13 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 		chain(xtables.Filter, chainForward, forward...),
 	}
 	for _, proto := range plan.NotRelayedProtocols() {
-		chains = append(chains, chain(xtables.Filter, notRelayedChain(proto), refusal("", plan.NotRelayed)...))
+		chains = append(chains, chain(xtables.Filter, notRelayedChain(proto), verdictRules("", plan.NotRelayedVerdict)...))
 	}
 	return chains
 }
 
-// liberal reports whether connection tracking accepts TCP packets outside the window.
-func liberal() bool {
+// acceptsOutOfWindow reports whether connection tracking accepts TCP packets outside the window.
+func acceptsOutOfWindow() bool {
 	n, _ := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal")
 	return n == 1
 }
@@ -84,7 +84,7 @@ func rendererFor(f plan.Family, n *plan.Node) *renderer {
 		family:   f,
 		loopback: slices.ContainsFunc(n.LoopbackAddrs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f }),
 	}
-	for _, p := range plan.OfFamily(n.PodSources, f) {
+	for _, p := range plan.FilterByFamily(n.PodSources, f) {
 		r.pods = append(r.pods, source(p))
 	}
 	for _, pattern := range n.PodInterfaces {
@@ -105,8 +105,8 @@ func newTrees() []*tree {
 	}
 }
 
-// surround adds the rules for the node's addresses and for health checks before or after the destinations' rules.
-func surround(trees []*tree, f plan.Family, p *plan.Plan) {
+// addNodeRules adds the rules for the node's addresses and for health checks before or after the destinations' rules.
+func addNodeRules(trees []*tree, f plan.Family, p *plan.Plan) {
 	jumps := func(addrs []netip.Addr, to string) (rules []string) {
 		for _, a := range addrs {
 			if plan.FamilyOf(a) == f {
@@ -117,13 +117,13 @@ func surround(trees []*tree, f plan.Family, p *plan.Plan) {
 	}
 	nodePorts, loopback := jumps(p.Node.NodePortAddrs, chainNodePorts), jumps(p.Node.LoopbackAddrs, chainLoopback)
 	var unallocated, health []string
-	for _, cidr := range plan.OfFamily(p.Node.ServiceCIDRs, f) {
+	for _, cidr := range plan.FilterByFamily(p.Node.ServiceCIDRs, f) {
 		unallocated = append(unallocated,
-			refusal(rule("-d "+cidr.String(), "-m addrtype ! --dst-type LOCAL"), plan.Unallocated)...)
+			verdictRules(rule("-d "+cidr.String(), "-m addrtype ! --dst-type LOCAL"), plan.UnallocatedVerdict)...)
 	}
 	for _, h := range p.HealthChecks {
 		health = append(health,
-			rule(port(plan.TCP, h.Port), comment(h.Namespace+"/"+h.Name+" health check"), "-j ACCEPT"))
+			rule(matchPort(plan.TCP, h.Port), comment(h.Namespace+"/"+h.Name+" health check"), "-j ACCEPT"))
 	}
 	trees[natServices].surround(nil, nodePorts)
 	trees[filterExternal].surround(nil, slices.Concat(nodePorts, loopback))

@@ -59,7 +59,7 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 	all := features(t.Family)
 	err := tryRules(ctx, t, all...)
 	switch {
-	case err == nil || program.Transient(err) || unprivileged(err):
+	case err == nil || program.Transient(err) || isInconclusive(err):
 		return err
 	case !errors.Is(err, proxiers.ErrRefused):
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
@@ -74,8 +74,9 @@ func probeFamily(ctx context.Context, t *xtables.Tools) error {
 		strings.Join(missing, ", "), err)
 }
 
-// unprivileged reports whether the cause of the error may be a missing privilege or a busy lock, not a missing feature.
-func unprivileged(err error) bool {
+// isInconclusive reports whether the cause of the error may be a missing privilege or a busy lock, not a missing
+// feature.
+func isInconclusive(err error) bool {
 	text := err.Error()
 	return strings.Contains(text, "ermission denied") || strings.Contains(text, "not permitted") ||
 		strings.Contains(text, "xtables lock")

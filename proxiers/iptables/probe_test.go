@@ -81,7 +81,7 @@ func TestUnreadableLegacyRules(t *testing.T) {
 }
 
 func TestProbeReportsMissingExtensions(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		// The iptables programs search for extensions in the directory XTABLES_LIBDIR.
 		dir := t.TempDir()
 		from := extensionDir(t)

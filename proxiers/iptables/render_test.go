@@ -20,18 +20,18 @@ func initial(f plan.Family, p *plan.Plan) (*state, *xtables.Input) {
 		s.write(in, c)
 	}
 	for _, sp := range p.Services {
-		s.replace(in, step{after: s.render(sp)})
+		s.replace(in, serviceChange{after: s.render(sp)})
 	}
 	s.finish(in, p)
 	return s, in
 }
 
 func TestFullInput(t *testing.T) {
-	p := plantest.Plan(plantest.Node(), plantest.Web()...)
+	p := plantest.Plan(plantest.Node(), plantest.SampleServices()...)
 	p.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "local", Port: 32000, LocalReady: 1}}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 		_, in := initial(f, p)
-		plantest.Golden(t, *update, "full-"+f.String(), string(in.Bytes()))
+		plantest.CompareGolden(t, *update, "full-"+f.String(), string(in.Bytes()))
 	}
 }
 
@@ -46,10 +46,10 @@ func TestPartialInputs(t *testing.T) {
 					continue
 				}
 				in := xtables.NewInput()
-				s.partial(in, proxiers.NewChange(c.Prev, c.Next))
+				s.writeDifference(in, proxiers.NewChange(c.Prev, c.Next))
 				text.WriteString("# " + f.String() + "\n" + string(in.Bytes()))
 			}
-			plantest.Golden(t, *update, "partial-"+c.Name, text.String())
+			plantest.CompareGolden(t, *update, "partial-"+c.Name, text.String())
 		})
 	}
 }
@@ -58,7 +58,7 @@ func TestTotals(t *testing.T) {
 	for _, c := range plantest.Changes() {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 			walked, _ := initial(f, c.Prev)
-			walked.partial(xtables.NewInput(), proxiers.NewChange(c.Prev, c.Next))
+			walked.writeDifference(xtables.NewInput(), proxiers.NewChange(c.Prev, c.Next))
 			if fresh, _ := initial(f, c.Next); reflect.DeepEqual(walked.renderer, fresh.renderer) && (walked.totals[xtables.NAT] != fresh.totals[xtables.NAT] || walked.totals[xtables.Filter] != fresh.totals[xtables.Filter]) {
 				t.Errorf("%s, %s: %v after the change, %v from the start", c.Name, f, walked.totals, fresh.totals)
 			}
@@ -75,7 +75,7 @@ func TestCommentsAreEscaped(t *testing.T) {
 		strings.Repeat("x", 300):       strings.Repeat("x", maxComment),
 		"COMMIT\n*filter\n:INPUT DROP": "COMMIT__filter_:INPUT DROP",
 	} {
-		if got := safeText(in); got != want {
+		if got := sanitize(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
@@ -99,7 +99,7 @@ func TestOurs(t *testing.T) {
 		"KUBE-NODEPORTS-8475": true, "KUBE-LOOPBACK-UDP": true, "KUBE-FIREWALL": false, "KUBE-KUBELET-CANARY": false,
 		"KUBE-SERVICES-xyz": false, "DOCKER": false, "": false, "KUBE": false, "KUBE-FW-X": true,
 	} {
-		if ours(name) != want {
+		if isOwnChain(name) != want {
 			t.Errorf("%q: want %v", name, want)
 		}
 	}

@@ -15,8 +15,8 @@ func (r routes) forwards() bool {
 	return slices.ContainsFunc(r[:], func(r plan.Route) bool { return r.Verdict == plan.Forward })
 }
 
-// onePool reports whether connections from all origins use the same pool.
-func (r routes) onePool() bool {
+// useOnePool reports whether connections from all origins use the same pool.
+func (r routes) useOnePool() bool {
 	for _, x := range r {
 		if x.Verdict != plan.Forward || x.Pool != r[0].Pool {
 			return false
@@ -25,16 +25,16 @@ func (r routes) onePool() bool {
 	return true
 }
 
-// guard describes a chain that admits only some sources to another chain.
-type guard struct {
+// sourceFilter describes a chain that admits only some sources to another chain.
+type sourceFilter struct {
 	table   string
 	sources []netip.Prefix
 	to      string
 }
 
-// numbered returns the name of the ServicePort's i-th chain with the given prefix. The first chain's name contains the
+// chainName returns the name of the ServicePort's i-th chain with the given prefix. The first chain's name contains the
 // ServicePort's own hash.
-func (s *service) numbered(prefix string, i int) string {
+func (s *service) chainName(prefix string, i int) string {
 	if i == 0 {
 		return prefix + s.hash
 	}
@@ -49,7 +49,7 @@ func (s *service) routesChain(table string, rt routes) string {
 		i = len(s.routes)
 		s.routes = append(s.routes, rt)
 	}
-	name := s.numbered("KUBE-EXT-", i)
+	name := s.chainName("KUBE-EXT-", i)
 	if slices.ContainsFunc(s.out.chains, func(c xtables.Chain) bool { return c.Table == table && c.Name == name }) {
 		return name
 	}
@@ -57,14 +57,14 @@ func (s *service) routesChain(table string, rt routes) string {
 	for _, c := range s.conditions(rt) {
 		switch {
 		case table == xtables.Filter:
-			rules = append(rules, refusal(c.match, c.route.Verdict)...)
+			rules = append(rules, verdictRules(c.match, c.route.Verdict)...)
 		case c.route.Verdict != plan.Forward:
 			rules = append(rules, rule(c.match, "-j RETURN"))
 		default:
 			if c.route.SNAT {
 				rules = append(rules, rule(c.match, jump(chainMarkMasq)))
 			}
-			rules = append(rules, rule(c.match, jump(s.toPool(c.route.Pool))))
+			rules = append(rules, rule(c.match, jump(s.usePool(c.route.Pool))))
 		}
 	}
 	s.add(table, name, rules)
@@ -92,15 +92,17 @@ func (s *service) conditions(rt routes) []condition {
 	return append(out, condition{"", outside})
 }
 
-// guard returns the name of the chain for a source filter (loadBalancerSourceRanges).
-func (s *service) guard(g guard) string {
-	same := func(o guard) bool { return o.table == g.table && o.to == g.to && slices.Equal(o.sources, g.sources) }
-	i := slices.IndexFunc(s.guards, same)
-	if i >= 0 {
-		return s.numbered("KUBE-FW-", i)
+// sourceFilterChain returns the name of the chain for a source filter (loadBalancerSourceRanges).
+func (s *service) sourceFilterChain(g sourceFilter) string {
+	same := func(o sourceFilter) bool {
+		return o.table == g.table && o.to == g.to && slices.Equal(o.sources, g.sources)
 	}
-	s.guards = append(s.guards, g)
-	name := s.numbered("KUBE-FW-", len(s.guards)-1)
+	i := slices.IndexFunc(s.sourceFilters, same)
+	if i >= 0 {
+		return s.chainName("KUBE-FW-", i)
+	}
+	s.sourceFilters = append(s.sourceFilters, g)
+	name := s.chainName("KUBE-FW-", len(s.sourceFilters)-1)
 	var rules []string
 	for _, p := range g.sources {
 		rules = append(rules, rule(source(p), jump(g.to)))
@@ -112,9 +114,9 @@ func (s *service) guard(g guard) string {
 	return name
 }
 
-// refusal returns the rules for packets that the nat table did not redirect. A redirected packet has an endpoint's
+// verdictRules returns the rules for packets that the nat table did not redirect. A redirected packet has an endpoint's
 // address as its destination, and matches none of the rules.
-func refusal(match string, v plan.Verdict) []string {
+func verdictRules(match string, v plan.Verdict) []string {
 	switch v {
 	case plan.Reject:
 		return []string{rule(match, "-j REJECT")}
@@ -124,8 +126,8 @@ func refusal(match string, v plan.Verdict) []string {
 	return nil
 }
 
-// refuse adds the filter table's rules that reject or drop packets to a frontend.
-func (s *service) refuse(f *plan.Frontend, rt routes) {
+// addVerdictRules adds the filter table's rules that reject or drop packets to a frontend.
+func (s *service) addVerdictRules(f *plan.Frontend, rt routes) {
 	tree, guarded := filterExternal, f.AllowFrom != nil
 	switch {
 	case f.Kind == plan.NodePort:
@@ -138,13 +140,13 @@ func (s *service) refuse(f *plan.Frontend, rt routes) {
 	var rules []string
 	for _, c := range s.conditions(rt) {
 		rules = append(rules,
-			refusal(rule(c.match, s.match(f), comment(label(s.Name)+" has no endpoints")), c.route.Verdict)...)
+			verdictRules(rule(c.match, s.match(f), comment(label(s.Name)+" has no endpoints")), c.route.Verdict)...)
 	}
 	switch {
 	case guarded && (len(rules) == 0 || len(f.AllowFrom) == 0):
 		rules = []string{rule(s.match(f), comment(label(s.Name)+" source ranges"), "-j DROP")}
 	case guarded:
-		to := s.guard(guard{xtables.Filter, f.AllowFrom, s.routesChain(xtables.Filter, rt)})
+		to := s.sourceFilterChain(sourceFilter{xtables.Filter, f.AllowFrom, s.routesChain(xtables.Filter, rt)})
 		rules = []string{rule(s.match(f), comment(label(s.Name)+" source ranges"), jump(to))}
 	}
 	if len(rules) > 0 {

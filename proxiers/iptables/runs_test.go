@@ -33,7 +33,7 @@ func recordRuns(t *testing.T) (since func() []string) {
 			programs[family+suffix] = fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec %s \"$@\"\n", family+suffix, log, path)
 		}
 	}
-	iptablestest.OnlyPrograms(t, programs)
+	iptablestest.RestrictPrograms(t, programs)
 	return func() []string {
 		text, err := os.ReadFile(log)
 		if err != nil {
@@ -134,16 +134,16 @@ func gather(t *testing.T, c prometheus.Collector) (lines []string) {
 }
 
 func TestMetrics(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})
-		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.Web()...))
-		plantest.Golden(t, *update, "metrics", strings.Join(gather(t, p), "\n")+"\n")
+		apply(t, p, nil, plantest.Plan(plantest.Node(), plantest.SampleServices()...))
+		plantest.CompareGolden(t, *update, "metrics", strings.Join(gather(t, p), "\n")+"\n")
 	})
 }
 
 func TestGaps(t *testing.T) {
 	for _, c := range variantComponents() {
-		for _, svc := range plantest.Web() {
+		for _, svc := range plantest.SampleServices() {
 			gaps := c.Gaps(svc)
 			if (len(gaps) > 0) != (svc.Affinity > 0) {
 				t.Errorf("%s: %s with affinity %v has %v", c.Name, svc.Name, svc.Affinity, gaps)
@@ -162,7 +162,7 @@ func TestResolve(t *testing.T) {
 	if c.Probe != nil || c.New != nil || c.Cleanup != nil || c.Gaps != nil {
 		t.Error("it has more than Resolve")
 	}
-	iptablestest.OnlyPrograms(t, nil)
+	iptablestest.RestrictPrograms(t, nil)
 	if name, err := c.Resolve(t.Context()); name != "" || err == nil {
 		t.Errorf("without programs %q, %v", name, err)
 	}

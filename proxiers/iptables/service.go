@@ -23,12 +23,12 @@ const (
 
 type entry struct {
 	tree  int
-	place place
+	dest  dest
 	rules []string
 }
 
-// rendered holds the chains of one ServicePort and its entries in the trees.
-type rendered struct {
+// renderedService holds the chains of one ServicePort and its entries in the trees.
+type renderedService struct {
 	chains  []xtables.Chain
 	entries []entry
 }
@@ -48,33 +48,33 @@ type service struct {
 	*renderer
 	*plan.ServicePort
 	hash string
-	out  rendered
+	out  renderedService
 	// masquerade holds the first rules of each pool's chain, as in kube-proxy for ClusterIPs. leadsTo reports whether a
 	// rule jumps to the pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
 	// routes and sourceFilters hold the routes and source ranges that have their own chains, in the order of the
 	// chains' numbers.
-	routes []routes
-	guards []guard
+	routes        []routes
+	sourceFilters []sourceFilter
 }
 
 // render returns a ServicePort's chains and entries. The result is empty if the ServicePort is nil or belongs to the
 // other family.
-func (r *renderer) render(sp *plan.ServicePort) rendered {
+func (r *renderer) render(sp *plan.ServicePort) renderedService {
 	if sp == nil || sp.Family != r.family {
-		return rendered{}
+		return renderedService{}
 	}
 	s := &service{renderer: r, ServicePort: sp, hash: hash(label(sp.Name), protocolName(sp.Name.Protocol))}
 	for i := range sp.Frontends {
-		s.frontend(&sp.Frontends[i])
+		s.addFrontend(&sp.Frontends[i])
 	}
 	for _, pool := range []plan.Pool{plan.ClusterPool, plan.LocalPool} {
 		if s.leadsTo[pool] {
-			s.pool(pool)
+			s.addPoolChain(pool)
 		}
 	}
-	s.endpoints()
+	s.addEndpointChains()
 	return s.out
 }
 
@@ -82,14 +82,14 @@ func (s *service) add(table, name string, rules []string) {
 	s.out.chains = append(s.out.chains, chain(table, name, rules...))
 }
 
-// frontend adds the rules that forward, reject or drop packets to the frontend.
-func (s *service) frontend(f *plan.Frontend) {
-	rt := s.normal(f.Routes)
+// addFrontend adds the rules that forward, reject or drop packets to the frontend.
+func (s *service) addFrontend(f *plan.Frontend) {
+	rt := s.normalize(f.Routes)
 	guarded := f.AllowFrom != nil
 	if rt.forwards() && (!guarded || len(f.AllowFrom) > 0) {
 		to := s.target(f, rt)
 		if guarded {
-			to = s.guard(guard{xtables.NAT, f.AllowFrom, to})
+			to = s.sourceFilterChain(sourceFilter{xtables.NAT, f.AllowFrom, to})
 		}
 		tree := natServices
 		if f.Kind == plan.NodePort {
@@ -97,13 +97,13 @@ func (s *service) frontend(f *plan.Frontend) {
 		}
 		s.enter(tree, f, rule(s.match(f), comment(label(s.Name)+" "+f.Kind.String()), jump(to)))
 	}
-	s.refuse(f, rt)
-	s.otherPackets(f)
+	s.addVerdictRules(f, rt)
+	s.addUnservedRules(f)
 }
 
-// normal replaces the pods' Route with the host's Route if Edgeway cannot identify pods, because no packet then has the
-// origin FromPod.
-func (s *service) normal(r routes) routes {
+// normalize replaces the pods' Route with the host's Route if Edgeway cannot identify pods, because no packet then has
+// the origin FromPod.
+func (s *service) normalize(r routes) routes {
 	if len(s.pods) == 0 {
 		r[plan.FromPod] = r[plan.FromHost]
 	}
@@ -113,19 +113,19 @@ func (s *service) normal(r routes) routes {
 // match returns a match for the frontend's port and, unless the frontend is a NodePort, for its address.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
-		return port(s.Name.Protocol, f.Port)
+		return matchPort(s.Name.Protocol, f.Port)
 	}
-	return rule(destination(f.Addr), port(s.Name.Protocol, f.Port))
+	return rule(destination(f.Addr), matchPort(s.Name.Protocol, f.Port))
 }
 
 func (s *service) enter(tree int, f *plan.Frontend, rules ...string) {
-	s.out.entries = append(s.out.entries, entry{tree, place{f.Addr, s.Name.Protocol, f.Port}, rules})
+	s.out.entries = append(s.out.entries, entry{tree, dest{f.Addr, s.Name.Protocol, f.Port}, rules})
 }
 
 // target returns the name of the chain for packets to a frontend: a pool's chain, or a chain that distinguishes
 // origins.
 func (s *service) target(f *plan.Frontend, rt routes) string {
-	if !rt.onePool() {
+	if !rt.useOnePool() {
 		return s.routesChain(xtables.NAT, rt)
 	}
 	pool := rt[0].Pool
@@ -141,11 +141,11 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 	default:
 		return s.routesChain(xtables.NAT, rt)
 	}
-	return s.toPool(pool)
+	return s.usePool(pool)
 }
 
-// toPool returns the name of a pool's chain and records that a rule jumps to it.
-func (s *service) toPool(p plan.Pool) string {
+// usePool returns the name of a pool's chain and records that a rule jumps to it.
+func (s *service) usePool(p plan.Pool) string {
 	s.leadsTo[p] = true
 	return s.poolName(p)
 }
@@ -154,13 +154,13 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// otherPackets adds the rules for packets to a ClusterIP's unused ports, and for packets to NodePorts on loopback that
-// Edgeway does not relay.
-func (s *service) otherPackets(f *plan.Frontend) {
+// addUnservedRules adds the rules for packets to a ClusterIP's unused ports, and for packets to NodePorts on loopback
+// that Edgeway does not relay.
+func (s *service) addUnservedRules(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
-		whole := entry{filterServices, place{addr: f.Addr}, refusal(destination(f.Addr), plan.OtherPort)}
+		whole := entry{filterServices, dest{addr: f.Addr}, verdictRules(destination(f.Addr), plan.UnusedPortVerdict)}
 		if !slices.ContainsFunc(s.out.entries,
-			func(e entry) bool { return e.tree == whole.tree && e.place == whole.place }) {
+			func(e entry) bool { return e.tree == whole.tree && e.dest == whole.dest }) {
 			s.out.entries = append(s.out.entries, whole)
 		}
 		return
@@ -170,8 +170,8 @@ func (s *service) otherPackets(f *plan.Frontend) {
 	}
 }
 
-// pool adds the chain that chooses one of a pool's endpoints.
-func (s *service) pool(p plan.Pool) {
+// addPoolChain adds the chain that chooses one of a pool's endpoints.
+func (s *service) addPoolChain(p plan.Pool) {
 	endpoints := s.Pools[p]
 	rules := s.masquerade[p]
 	if s.Affinity > 0 {
@@ -199,8 +199,8 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// endpoints adds chains for the endpoints that need one.
-func (s *service) endpoints() {
+// addEndpointChains adds chains for the endpoints that need one.
+func (s *service) addEndpointChains() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {
 		if used {

@@ -45,14 +45,14 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// step holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and
+// serviceChange holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and
 // after is empty if the next plan lacks the ServicePort.
-type step struct{ before, after rendered }
+type serviceChange struct{ before, after renderedService }
 
 // replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
 // writes. writeDifference has already removed the old entries, because another ServicePort may need the same
 // destinations.
-func (s *state) replace(in *xtables.Input, st step) {
+func (s *state) replace(in *xtables.Input, st serviceChange) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
 		had[c.ChainID] = c.Rules
@@ -69,13 +69,13 @@ func (s *state) replace(in *xtables.Input, st step) {
 		}
 	}
 	for _, e := range without(st.after.entries, st.before.entries) {
-		s.trees[e.tree].add(e.place, e.rules)
+		s.trees[e.tree].add(e.dest, e.rules)
 	}
 }
 
 func without(a, b []entry) (out []entry) {
 	for _, e := range a {
-		same := func(o entry) bool { return o.tree == e.tree && o.place == e.place && slices.Equal(o.rules, e.rules) }
+		same := func(o entry) bool { return o.tree == e.tree && o.dest == e.dest && slices.Equal(o.rules, e.rules) }
 		if !slices.ContainsFunc(b, same) {
 			out = append(out, e)
 		}
@@ -85,7 +85,7 @@ func without(a, b []entry) (out []entry) {
 
 // finish writes the tree chains that a change to ServicePorts or to the node affects.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
-	surround(s.trees, s.family, p)
+	addNodeRules(s.trees, s.family, p)
 	for _, t := range s.trees {
 		write, gone := t.flush()
 		for _, c := range write {
@@ -97,18 +97,18 @@ func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	}
 }
 
-// partial writes the difference between two plans. The renderer must be valid for both plans.
-func (s *state) partial(in *xtables.Input, change proxiers.Change) {
-	var steps []step
+// writeDifference writes the difference between two plans. The renderer must be valid for both plans.
+func (s *state) writeDifference(in *xtables.Input, change proxiers.Change) {
+	var steps []serviceChange
 	for _, sp := range change.Removed {
-		steps = append(steps, step{before: s.render(sp)})
+		steps = append(steps, serviceChange{before: s.render(sp)})
 	}
 	for _, sp := range change.Changed {
-		steps = append(steps, step{s.render(change.Prev.Find(sp.Name, sp.Family)), s.render(sp)})
+		steps = append(steps, serviceChange{s.render(change.Prev.Find(sp.Name, sp.Family)), s.render(sp)})
 	}
 	for _, st := range steps {
 		for _, e := range without(st.before.entries, st.after.entries) {
-			s.trees[e.tree].remove(e.place)
+			s.trees[e.tree].remove(e.dest)
 		}
 	}
 	for _, st := range steps {

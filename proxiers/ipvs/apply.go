@@ -18,60 +18,60 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-// want adds a ServicePort's servers, and does nothing if svc is nil.
-func (p *proxier) want(to map[key]wanted, svc *plan.ServicePort) {
+// addWanted adds a ServicePort's servers, and does nothing if svc is nil.
+func (p *proxier) addWanted(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
-		p.places.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
+		p.allocator.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
 	}
 }
 
-// blame wraps an error that the ServicePort caused in a proxiers.Refusal.
-func blame(svc *plan.ServicePort, err error) error {
+// wrapRefusal wraps an error that the ServicePort caused in a proxiers.Refusal.
+func wrapRefusal(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
 	}
 	return err
 }
 
-// partial writes only the ServicePorts in a change, and does not read the servers from the kernel. applyPartial
+// applyPartial writes only the ServicePorts in a change, and does not read the servers from the kernel. applyPartial
 // adds a server before the rules and routes that refer to it.
-func (p *proxier) partial(ctx context.Context, change proxiers.Change) error {
+func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) error {
 	old, next := map[key]wanted{}, map[key]wanted{}
 	for _, svc := range change.Changed {
-		p.want(next, svc)
-		p.want(old, change.Prev.Find(svc.Name, svc.Family))
+		p.addWanted(next, svc)
+		p.addWanted(old, change.Prev.Find(svc.Name, svc.Family))
 	}
 	for _, svc := range change.Removed {
-		p.want(old, svc)
+		p.addWanted(old, svc)
 	}
 	for k, w := range next {
-		if err := errors.Join(ctx.Err(), p.raise(k, w, old)); err != nil {
-			return fmt.Errorf("partial sync: %w", blame(w.svc, err))
+		if err := errors.Join(ctx.Err(), p.ensureServer(k, w, old)); err != nil {
+			return fmt.Errorf("partial sync: %w", wrapRefusal(w.svc, err))
 		}
 	}
-	if err := p.table(ctx, change); err != nil {
+	if err := p.applyTable(ctx, change); err != nil {
 		return err
 	}
-	fresh, gone := p.watcher.move(old, next)
-	if err := p.route(change.Next.Node, fresh, gone); err != nil {
+	fresh, gone := p.watcher.replaceServers(old, next)
+	if err := p.updateRoutes(change.Next.Node, fresh, gone); err != nil {
 		return err
 	}
 	for k, w := range old {
-		if err := errors.Join(ctx.Err(), p.lower(k, w, next)); err != nil {
+		if err := errors.Join(ctx.Err(), p.removeSurplus(k, w, next)); err != nil {
 			return fmt.Errorf("partial sync: %w", err)
 		}
 	}
 	return nil
 }
 
-// raise adds a missing server and missing endpoints, and corrects the scheduler and the weights.
-func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
+// ensureServer adds a missing server and missing endpoints, and corrects the scheduler and the weights.
+func (p *proxier) ensureServer(k key, w wanted, old map[key]wanted) error {
 	was, there := old[k]
-	if err := known(w.scheduler); err != nil {
+	if err := validateScheduler(w.scheduler); err != nil {
 		return err
 	}
 	if !there {
-		if err := p.routes.check(k.at.Addr()); err != nil {
+		if err := p.routes.validateAddr(k.at.Addr()); err != nil {
 			return err
 		}
 		if err := p.kernel.addServer(k, w.scheduler); err != nil {
@@ -93,8 +93,8 @@ func (p *proxier) raise(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// lower removes a server's surplus endpoints, or the whole server if the next plan lacks it.
-func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
+// removeSurplus removes a server's surplus endpoints, or the whole server if the next plan lacks it.
+func (p *proxier) removeSurplus(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
 		return p.kernel.removeServer(k)
@@ -109,9 +109,9 @@ func (p *proxier) lower(k key, was wanted, next map[key]wanted) error {
 	return nil
 }
 
-// route adds routes to the addresses in fresh, except the host's own addresses, and removes the routes to the
+// updateRoutes adds routes to the addresses in fresh, except the host's own addresses, and removes the routes to the
 // addresses in gone.
-func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
+func (p *proxier) updateRoutes(node *plan.Node, fresh, gone []netip.Addr) error {
 	for _, a := range fresh {
 		if slices.Contains(node.HostAddrs, a) {
 			continue
@@ -128,17 +128,17 @@ func (p *proxier) route(node *plan.Node, fresh, gone []netip.Addr) error {
 	return nil
 }
 
-// full brings the kernel into agreement with a plan, and assumes nothing about the kernel's current state.
-func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
+// applyFull brings the kernel into agreement with a plan, and assumes nothing about the kernel's current state.
+func (p *proxier) applyFull(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
 	}
 	p.mu.Lock()
-	*p.places = *settle(change.Next)
+	*p.allocator = *allocate(change.Next)
 	p.mu.Unlock()
 	want := make(map[key]wanted, len(change.Next.Services))
 	for _, svc := range change.Next.Services {
-		p.want(want, svc)
+		p.addWanted(want, svc)
 	}
 	p.watcher.forget()
 	have, err := p.kernel.list()
@@ -149,39 +149,39 @@ func (p *proxier) full(ctx context.Context, change proxiers.Change) error {
 	if err != nil {
 		return err
 	}
-	if err := p.refuse(want, have, routed); err != nil {
+	if err := p.findConflict(want, have, routed); err != nil {
 		return err
 	}
-	stale, err := p.raiseAll(ctx, want, have)
+	stale, err := p.ensureServers(ctx, want, have)
 	if err != nil {
 		return err
 	}
-	if err := p.lead(ctx, change, want, routed); err != nil {
+	if err := p.writeTableAndRoutes(ctx, change, want, routed); err != nil {
 		return err
 	}
 	p.watcher.remember(want)
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// refuse returns an error that names the ServicePort if another program or another host uses a virtual server's
+// findConflict returns an error that names the ServicePort if another program or another host uses a virtual server's
 // address.
-func (p *proxier) refuse(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
+func (p *proxier) findConflict(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
-		if s, there := have[k]; there && !s.own && !p.watcher.made(k) {
-			return blame(w.svc, fmt.Errorf("%s/%s: %w", k.at, k.proto, errForeign))
+		if s, there := have[k]; there && !s.own && !p.watcher.hasWritten(k) {
+			return wrapRefusal(w.svc, fmt.Errorf("%s/%s: %w", k.at, k.proto, errForeign))
 		}
 		if a := k.at.Addr(); !routed[a] && !checked[a] {
 			checked[a] = true
-			if err := p.routes.check(a); err != nil {
-				return blame(w.svc, err)
+			if err := p.routes.validateAddr(a); err != nil {
+				return wrapRefusal(w.svc, err)
 			}
 		}
 	}
 	return nil
 }
 
-func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
+func (p *proxier) ensureServers(ctx context.Context, want map[key]wanted,
 	have map[key]found,
 ) (stale map[key][]netip.AddrPort, err error) {
 	stale = map[key][]netip.AddrPort{}
@@ -191,13 +191,13 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
 		}
 		s, there := have[k]
 		if !there {
-			if err := p.raise(k, w, nil); err != nil {
-				return nil, blame(w.svc, err)
+			if err := p.ensureServer(k, w, nil); err != nil {
+				return nil, wrapRefusal(w.svc, err)
 			}
 			continue
 		}
 		if err := p.reset(k, w, s); err != nil {
-			return nil, blame(w.svc, err)
+			return nil, wrapRefusal(w.svc, err)
 		}
 		endpoints, err := p.kernel.endpoints(s.raw)
 		if err != nil {
@@ -206,7 +206,7 @@ func (p *proxier) raiseAll(ctx context.Context, want map[key]wanted,
 		for _, e := range w.endpoints {
 			if have, there := endpoints[e.Addr]; !there || have != weight(e) {
 				if err := p.kernel.addEndpoint(k, e); err != nil {
-					return nil, blame(w.svc, err)
+					return nil, wrapRefusal(w.svc, err)
 				}
 			}
 			delete(endpoints, e.Addr)
@@ -223,42 +223,42 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	if have.raw.SchedName == w.scheduler && have.own {
 		return nil
 	}
-	if err := known(w.scheduler); err != nil {
+	if err := validateScheduler(w.scheduler); err != nil {
 		return err
 	}
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// lead writes the nftables table before the routes, because a route without the table would deliver
+// writeTableAndRoutes writes the nftables table before the routes, because a route without the table would deliver
 // packets for other ports of a Service address to the host. Routes have no effect until a routing rule exists. If no
 // routing rule exists yet, writeTableAndRoutes writes the routes first, so that a takeover from another backend ends
 // with a single rule.
-func (p *proxier) lead(ctx context.Context, change proxiers.Change, want map[key]wanted,
+func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {
 	node := change.Next.Node
-	fresh, gone := differing(node, want, routed)
-	unused, err := p.routes.unused()
+	fresh, gone := diffRoutes(node, want, routed)
+	unused, err := p.routes.lacksRules()
 	if err != nil {
 		return err
 	}
 	if unused {
-		if err := p.route(node, fresh, gone); err != nil {
+		if err := p.updateRoutes(node, fresh, gone); err != nil {
 			return err
 		}
 		fresh, gone = nil, nil
 	}
-	if err := p.table(ctx, change); err != nil {
+	if err := p.applyTable(ctx, change); err != nil {
 		return err
 	}
 	if err := p.routes.addRules(); err != nil {
 		return err
 	}
-	return p.route(node, fresh, gone)
+	return p.updateRoutes(node, fresh, gone)
 }
 
-// differing returns the addresses with a missing route, and the addresses with a surplus route.
-func differing(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
+// diffRoutes returns the addresses with a missing route, and the addresses with a surplus route.
+func diffRoutes(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
 	addresses := map[netip.Addr]bool{}
 	for k := range want {
 		a := k.at.Addr()

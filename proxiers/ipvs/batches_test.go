@@ -25,11 +25,11 @@ import (
 // Partial syncs of any size lead to the same nftables table as a first sync. The test uses the ipvs backend's schema,
 // and the schema of the nftables and ebpf backends, which has other sets.
 func TestBatchesOfAnySize(t *testing.T) {
-	where := &places{}
+	where := &allocator{}
 	schemas := map[string]func(*plan.Plan) nfttable.Schema{
 		"nftables": func(*plan.Plan) nfttable.Schema { return nftables.EndpointSchema(proxiers.NFTablesTable, true) },
 		"ipvs": func(p *plan.Plan) nfttable.Schema {
-			*where = *settle(p)
+			*where = *allocate(p)
 			return schema(where, true)
 		},
 	}
@@ -40,8 +40,8 @@ func TestBatchesOfAnySize(t *testing.T) {
 	}
 }
 
-// testBatches applies a sequence of random plans. Each change is about the size of one or two chunks. Before each Apply,
-// testBatches calls schema, which returns the schema for a plan.
+// testBatches applies a sequence of random plans. Each change is about the size of one or two chunks. Before each
+// Apply, testBatches calls schema, which returns the schema for a plan.
 func testBatches(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
 	runtime.LockOSThread() // never unlocked, so the network namespace disappears with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -50,7 +50,7 @@ func testBatches(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttabl
 	w := &walk{Rand: rand.New(rand.NewPCG(uint64(chunk), 2)), chunk: chunk, node: plantest.Node()}
 	prev := w.next()
 	s := schema(prev)
-	s.Chunk = chunk
+	s.ChunkSize = chunk
 	table := open(t, s)
 	apply(t, table, nil, prev)
 	for i := range steps {
@@ -103,8 +103,8 @@ type service struct {
 	name  string
 	addrs []int
 	ports []int
-	// names is the version of the port names, which a rename increments.
-	names int
+	// nameVersion is the version of the port names, which a rename increments.
+	nameVersion int
 }
 
 // size returns a Service's approximate number of elements.
@@ -125,7 +125,7 @@ func (w *walk) next() *plan.Plan {
 		case k == 1 && len(w.services) > 0:
 			s := w.services[w.IntN(len(w.services))]
 			kind, n = "rename", s.size()
-			s.names++
+			s.nameVersion++
 			s.ports = s.ports[:1+w.IntN(len(s.ports))]
 		case k == 2 && len(w.services) > 1:
 			a, b := w.IntN(len(w.services)), w.IntN(len(w.services))
@@ -165,7 +165,7 @@ func (w *walk) plan() *plan.Plan {
 		names[s.name] = true
 		for i, port := range s.ports {
 			svc := plantest.Service(s.name, nil, plantest.Endpoint(fmt.Sprintf("10.244.1.%d:8080", 1+i%3)))
-			svc.Name.Port = fmt.Sprintf("p%d-%d", s.names, i)
+			svc.Name.Port = fmt.Sprintf("p%d-%d", s.nameVersion, i)
 			for k, a := range s.addrs {
 				f := plantest.ClusterIP("10.0.0.0", uint16(port))
 				f.Addr = netip.AddrFrom4([4]byte{100, byte(a >> 16), byte(a >> 8), byte(a)})

@@ -45,7 +45,7 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 			return false, err
 		}
 		for i := range rules {
-			ours = ours || rules[i].Priority == priority && rules[i].Table == RouteTable
+			ours = ours || rules[i].Priority == rulePriority && rules[i].Table == RouteTable
 		}
 	}
 	routed, err := r.list()
@@ -66,7 +66,7 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 // cleanUpServers removes the servers. Unless another program uses IPVS, cleanUpServers also resets the sysctls to their
 // defaults.
 func cleanUpServers(ctx context.Context, ours bool) error {
-	k, err := openKernel()
+	k, err := openClient()
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ func Component() proxiers.Component {
 		Traits: proxiers.Traits{
 			DropIn: "ipvs.conf", CountsConnections: true,
 			// A connection through IPVS hangs or is reset if the flowtable offloads it (Linux 6.1, 6.12, 7.2).
-			NoFastPath: "IPVS translates connections itself, and connections break when packets bypass IPVS",
+			NoFastPathReason: "IPVS translates connections itself, and connections break when packets bypass IPVS",
 		},
 	}
 }
@@ -37,5 +37,5 @@ func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err
 	}
-	return nfttable.Probe(ctx, schema(&places{}, false), nftables.Sample())
+	return nfttable.Probe(ctx, schema(&allocator{}, false), nftables.Sample())
 }

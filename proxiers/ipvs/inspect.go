@@ -14,17 +14,17 @@ import (
 
 // IPVS sends no notifications, so the watcher polls it.
 const (
-	// glance is the time between two short polls. A short poll reads the endpoints of some servers, and one
+	// shortPollInterval is the time between two short polls. A short poll reads the endpoints of some servers, and one
 	// server for each family, which detects `ipvsadm -C`.
-	glance = time.Second
-	// pause is the minimum time between two requests for the list of all servers. After a slow request, the watcher
-	// waits longer, so that requests use at most a hundredth of the time.
-	pause = 5 * time.Second
-	rarer = 100
-	// perGlance and glanceTime limit how many servers' endpoints a short poll reads. Successive polls cover
+	shortPollInterval = time.Second
+	// listInterval is the minimum time between two requests for the list of all servers. After a slow request, the
+	// watcher waits longer, so that requests use at most a hundredth of the time.
+	listInterval    = 5 * time.Second
+	listPauseFactor = 100
+	// maxServersPerPoll and maxPollTime limit how many servers' endpoints a short poll reads. Successive polls cover
 	// all servers.
-	perGlance  = 32
-	glanceTime = 10 * time.Millisecond
+	maxServersPerPoll = 32
+	maxPollTime       = 10 * time.Millisecond
 )
 
 type inspected interface {
@@ -33,12 +33,12 @@ type inspected interface {
 	endpoints(*ipvs.Service) (map[netip.AddrPort]int, error)
 }
 
-// inspection holds the state of watcher.poll. Only the goroutine that runs poll uses a pollState.
-type inspection struct {
-	// listed is the time when the watcher next lists all servers. queue holds the servers whose endpoints the watcher
+// pollState holds the state of watcher.poll. Only the goroutine that runs poll uses a pollState.
+type pollState struct {
+	// nextList is the time when the watcher next lists all servers. queue holds the servers whose endpoints the watcher
 	// reads next.
-	listed time.Time
-	turn   []located
+	nextList time.Time
+	queue    []located
 }
 
 type located struct {
@@ -46,8 +46,8 @@ type located struct {
 	raw *ipvs.Service
 }
 
-func (w *watcher) look(ctx context.Context) {
-	tick := time.NewTicker(glance)
+func (w *watcher) poll(ctx context.Context) {
+	tick := time.NewTicker(shortPollInterval)
 	defer tick.Stop()
 	for {
 		select {
@@ -66,16 +66,16 @@ func (w *watcher) look(ctx context.Context) {
 func (w *watcher) inspect() (what string) {
 	w.mu.Lock()
 	phase, complete := w.phase, w.complete && !w.busy
-	canaries := make([]key, 0, len(w.canaries))
-	for _, k := range w.canaries {
+	canaries := make([]key, 0, len(w.sampleServers))
+	for _, k := range w.sampleServers {
 		canaries = append(canaries, k)
 	}
 	w.mu.Unlock()
 	if !complete {
 		return ""
 	}
-	what = w.askFor(canaries)
-	if what == "" && !time.Now().Before(w.listed) {
+	what = w.inspectServers(canaries)
+	if what == "" && !time.Now().Before(w.nextList) {
 		what = w.compareServers()
 	}
 	if what == "" {
@@ -90,11 +90,12 @@ func (w *watcher) inspect() (what string) {
 	return what
 }
 
-// askFor describes the first server that another program removed or changed, or returns "" if all servers match.
-func (w *watcher) askFor(servers []key) string {
+// inspectServers describes the first server that another program removed or changed, or returns "" if all servers
+// match.
+func (w *watcher) inspectServers(servers []key) string {
 	for _, k := range servers {
 		f, there, err := w.ipvs.find(k)
-		if what := differs(k, f, there); err == nil && what != "" {
+		if what := describeChange(k, f, there); err == nil && what != "" {
 			return what
 		}
 	}
@@ -105,7 +106,7 @@ func (w *watcher) askFor(servers []key) string {
 func (w *watcher) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
-	w.listed = time.Now().Add(max(pause, rarer*time.Since(began)))
+	w.nextList = time.Now().Add(max(listInterval, listPauseFactor*time.Since(began)))
 	if err != nil {
 		return err.Error()
 	}
@@ -113,28 +114,28 @@ func (w *watcher) compareServers() string {
 	defer w.mu.Unlock()
 	for k, want := range w.servers {
 		f, there := have[k]
-		if what := differs(k, f, there); what != "" {
+		if what := describeChange(k, f, there); what != "" {
 			return what
 		}
 		if f.raw.SchedName != want.scheduler {
 			return fmt.Sprintf("%s has the scheduler %s", k, f.raw.SchedName)
 		}
 	}
-	again := len(w.turn) == 0
+	again := len(w.queue) == 0
 	for k, f := range have {
 		_, wanted := w.servers[k]
 		if f.own && !wanted {
 			return fmt.Sprintf("%s was added", k)
 		}
 		if again && wanted {
-			w.turn = append(w.turn, located{k, f.raw})
+			w.queue = append(w.queue, located{k, f.raw})
 		}
 	}
 	return ""
 }
 
-// differs describes the removal or change of a server, or returns "" if the server matches.
-func differs(k key, f found, there bool) string {
+// describeChange describes the removal or change of a server, or returns "" if the server matches.
+func describeChange(k key, f found, there bool) string {
 	switch {
 	case !there:
 		return fmt.Sprintf("%s was removed", k)
@@ -148,12 +149,12 @@ func differs(k key, f found, there bool) string {
 // endpoints match.
 func (w *watcher) compareEndpoints() string {
 	began := time.Now()
-	for range perGlance {
-		if len(w.turn) == 0 || time.Since(began) > glanceTime {
+	for range maxServersPerPoll {
+		if len(w.queue) == 0 || time.Since(began) > maxPollTime {
 			return ""
 		}
-		next := w.turn[0]
-		w.turn = w.turn[1:]
+		next := w.queue[0]
+		w.queue = w.queue[1:]
 		have, err := w.ipvs.endpoints(next.raw)
 		if err != nil {
 			continue // compareServers reports missing servers
@@ -162,7 +163,7 @@ func (w *watcher) compareEndpoints() string {
 		want, known := w.servers[next.key]
 		w.mu.Unlock()
 		if known && !want.has(have) {
-			return cmp.Or(w.askFor([]key{next.key}), fmt.Sprintf("the endpoints of %s were changed", next.key))
+			return cmp.Or(w.inspectServers([]key{next.key}), fmt.Sprintf("the endpoints of %s were changed", next.key))
 		}
 	}
 	return ""

@@ -17,12 +17,12 @@ import (
 
 // fakeServers simulates the kernel's virtual servers and their endpoints.
 type fakeServers struct {
-	mu        sync.Mutex
-	servers   map[key]found
-	endpts    map[netip.AddrPort]map[netip.AddrPort]int
-	questions int // questions counts the requests for endpoints
-	lists     int
-	took      time.Duration // list sleeps for listDuration
+	mu               sync.Mutex
+	servers          map[key]found
+	endpts           map[netip.AddrPort]map[netip.AddrPort]int
+	endpointRequests int // questions counts the requests for endpoints
+	lists            int
+	listDuration     time.Duration // list sleeps for listDuration
 }
 
 func (f *fakeServers) find(k key) (found, bool, error) {
@@ -36,7 +36,7 @@ func (f *fakeServers) find(k key) (found, bool, error) {
 func (f *fakeServers) list() (map[key]found, error) {
 	f.mu.Lock()
 	f.lists++
-	list, took := maps.Clone(f.servers), f.took
+	list, took := maps.Clone(f.servers), f.listDuration
 	f.mu.Unlock()
 	time.Sleep(took)
 	return list, nil
@@ -45,7 +45,7 @@ func (f *fakeServers) list() (map[key]found, error) {
 func (f *fakeServers) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.questions++
+	f.endpointRequests++
 	at := addrPort(s.Address, s.Port)
 	if _, there := f.servers[key{plan.TCP, at}]; !there {
 		return nil, nil // Linux 6.1 returns no endpoints and no error
@@ -75,7 +75,7 @@ func newInspectedHost(t *testing.T) *inspectedHost {
 	h.sync()
 	ctx, cancel := context.WithCancel(t.Context())
 	var looking sync.WaitGroup
-	looking.Go(func() { h.watcher.look(ctx) })
+	looking.Go(func() { h.watcher.poll(ctx) })
 	t.Cleanup(func() { cancel(); looking.Wait() })
 	return h
 }
@@ -133,11 +133,11 @@ func TestServersAreInspected(t *testing.T) {
 		says   string
 		within time.Duration
 	}{
-		"all are removed":        {func(h *inspectedHost, _ key) { clear(h.servers) }, "was removed", glance},
-		"one is removed":         {func(h *inspectedHost, at key) { delete(h.servers, at) }, "AT was removed", pause},
-		"one is edited":          {func(h *inspectedHost, at key) { h.servers[at] = found{h.servers[at].raw, false} }, "AT was changed", pause},
-		"a scheduler is changed": {func(h *inspectedHost, at key) { h.servers[at] = found{&ipvs.Service{SchedName: "wlc"}, true} }, "AT has the scheduler wlc", pause},
-		"one is added":           {func(h *inspectedHost, _ key) { h.servers[server(5000)] = h.servers[server(0)] }, server(5000).String() + " was added", pause},
+		"all are removed":        {func(h *inspectedHost, _ key) { clear(h.servers) }, "was removed", shortPollInterval},
+		"one is removed":         {func(h *inspectedHost, at key) { delete(h.servers, at) }, "AT was removed", listInterval},
+		"one is edited":          {func(h *inspectedHost, at key) { h.servers[at] = found{h.servers[at].raw, false} }, "AT was changed", listInterval},
+		"a scheduler is changed": {func(h *inspectedHost, at key) { h.servers[at] = found{&ipvs.Service{SchedName: "wlc"}, true} }, "AT has the scheduler wlc", listInterval},
+		"one is added":           {func(h *inspectedHost, _ key) { h.servers[server(5000)] = h.servers[server(0)] }, server(5000).String() + " was added", listInterval},
 		"an endpoint is removed": {func(h *inspectedHost, at key) { delete(h.endpts[at.at], endpoint(last/2, 1)) }, "the endpoints of AT were changed", 30 * time.Second},
 		"an endpoint is added":   {func(h *inspectedHost, at key) { h.endpts[at.at][endpoint(9999, 0)] = 1 }, "the endpoints of AT were changed", 30 * time.Second},
 		"a weight is changed":    {func(h *inspectedHost, at key) { h.endpts[at.at][endpoint(last/2, 0)] = 0 }, "the endpoints of AT were changed", 30 * time.Second},
@@ -150,7 +150,7 @@ func TestServersAreInspected(t *testing.T) {
 				}
 				at := server(last / 2)
 				h.change(func() { c.do(h, at) })
-				got := h.reported(c.within + glance)
+				got := h.reported(c.within + shortPollInterval)
 				want := strings.ReplaceAll(c.says, "AT", at.String())
 				if len(got) != 1 || !strings.Contains(got[0], want) {
 					t.Errorf("it reports %q, want %q", got, want)
@@ -171,19 +171,19 @@ func TestServersAreInspected(t *testing.T) {
 func TestOwnChangesAreNotReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
-		h.change(func() { h.took = 40 * time.Millisecond })
+		h.change(func() { h.listDuration = 40 * time.Millisecond })
 		moved := server(1)
 		raw, want := h.servers[moved], map[key]wanted{moved: h.watcher.servers[moved]}
 		for i := range 2000 {
 			h.watcher.begin()
 			if i%2 == 0 {
-				h.watcher.move(want, nil)
+				h.watcher.replaceServers(want, nil)
 				time.Sleep(10 * time.Millisecond)
 				h.change(func() { delete(h.servers, moved) })
 			} else {
 				h.change(func() { h.servers[moved] = raw })
 				time.Sleep(10 * time.Millisecond)
-				h.watcher.move(nil, want)
+				h.watcher.replaceServers(nil, want)
 			}
 			h.watcher.finish(true)
 			time.Sleep(123 * time.Millisecond)
@@ -203,7 +203,7 @@ func TestMovedServersAreInspected(t *testing.T) {
 		h := newInspectedHost(t)
 		h.watcher.begin()
 		old, next := map[key]wanted{server(7): {}}, map[key]wanted{server(8): {scheduler: "rr", endpoints: []plan.Endpoint{{Addr: endpoint(8, 0)}}}}
-		h.watcher.move(old, next)
+		h.watcher.replaceServers(old, next)
 		h.change(func() {
 			delete(h.servers, server(7))
 			delete(h.endpts[server(8).at], endpoint(8, 1))
@@ -221,13 +221,13 @@ func TestInspectionIsBounded(t *testing.T) {
 		h := newInspectedHost(t)
 		const seconds = 600
 		h.reported(seconds * time.Second)
-		if h.lists < seconds/6 || h.lists > seconds/5+1 || h.questions < seconds*perGlance/2 || h.questions > seconds*perGlance {
-			t.Errorf("%d lists and %d questions for endpoints in %d s", h.lists, h.questions, seconds)
+		if h.lists < seconds/6 || h.lists > seconds/5+1 || h.endpointRequests < seconds*maxServersPerPoll/2 || h.endpointRequests > seconds*maxServersPerPoll {
+			t.Errorf("%d lists and %d questions for endpoints in %d s", h.lists, h.endpointRequests, seconds)
 		}
-		h.change(func() { h.lists, h.took = 0, time.Second })
+		h.change(func() { h.lists, h.listDuration = 0, time.Second })
 		h.reported(seconds * time.Second)
-		if h.lists > seconds/rarer+1 {
-			t.Errorf("%d lists of %v in %d s", h.lists, h.took, seconds)
+		if h.lists > seconds/listPauseFactor+1 {
+			t.Errorf("%d lists of %v in %d s", h.lists, h.listDuration, seconds)
 		}
 	})
 }

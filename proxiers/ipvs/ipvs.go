@@ -19,19 +19,19 @@ type proxier struct {
 	*nfttable.Table
 	env      proxiers.Env
 	settings settings
-	kernel   *kernel
-	routes   *routes
+	kernel   *client
+	routes   *routeManager
 	watcher  *watcher
 	// mu protects allocator, which a full sync replaces and Explain may read at any time. The table's schema uses the
 	// same allocator.
-	mu     sync.RWMutex
-	places *places
-	// known reports whether the kernel agrees with the last plan.
-	known bool
+	mu        sync.RWMutex
+	allocator *allocator
+	// inSync reports whether the kernel agrees with the last plan.
+	inSync bool
 }
 
 func newProxier(env proxiers.Env) (*proxier, error) {
-	p := &proxier{env: env, settings: settingsOf(env), places: &places{}}
+	p := &proxier{env: env, settings: settingsOf(env), allocator: &allocator{}}
 	if err := p.open(); err != nil {
 		p.release()
 		return nil, err
@@ -40,7 +40,7 @@ func newProxier(env proxiers.Env) (*proxier, error) {
 }
 
 func (p *proxier) open() (err error) {
-	if p.kernel, err = openKernel(); err != nil {
+	if p.kernel, err = openClient(); err != nil {
 		return err
 	}
 	if p.routes, err = openRoutes(p.env.Families); err != nil {
@@ -49,7 +49,7 @@ func (p *proxier) open() (err error) {
 	if p.watcher, err = newWatcher(p.env); err != nil {
 		return err
 	}
-	p.Table, err = nfttable.New(schema(p.places, p.env.CountConnections), p.env)
+	p.Table, err = nfttable.New(schema(p.allocator, p.env.CountConnections), p.env)
 	return err
 }
 
@@ -72,14 +72,14 @@ func (p *proxier) Close() error {
 
 // Apply runs a full sync instead of a partial sync if the kernel is in an unexpected state.
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	known := p.known
-	p.known = false
+	known := p.inSync
+	p.inSync = false
 	p.watcher.begin()
-	defer func() { p.watcher.finish(p.known) }()
+	defer func() { p.watcher.finish(p.inSync) }()
 	if known && p.partly(change) {
-		err := p.partial(ctx, change)
+		err := p.applyPartial(ctx, change)
 		if err == nil {
-			p.known = true
+			p.inSync = true
 			return nil
 		}
 		if ctx.Err() != nil || errors.Is(err, proxiers.ErrRefused) {
@@ -90,24 +90,24 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if change.Prev != nil {
 		change = proxiers.NewChange(nil, change.Next)
 	}
-	if err := p.full(ctx, change); err != nil {
+	if err := p.applyFull(ctx, change); err != nil {
 		return err
 	}
-	p.known = true
+	p.inSync = true
 	return nil
 }
 
 func (p *proxier) partly(change proxiers.Change) bool {
 	return change.Prev != nil && slices.Equal(change.Prev.Node.HostAddrs, change.Next.Node.HostAddrs) &&
-		p.places.follow(change)
+		p.allocator.updateBaseAddrs(change)
 }
 
-// table writes the nftables table and deletes removed endpoints' clients from the table's client maps.
-func (p *proxier) table(ctx context.Context, change proxiers.Change) error {
+// applyTable writes the nftables table and deletes removed endpoints' clients from the table's client maps.
+func (p *proxier) applyTable(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, nftables.Learned(change, p.env.Families))
+	return p.Prune(ctx, nftables.StaleClientMaps(change, p.env.Families))
 }
 
 func (p *proxier) serves(f plan.Family) bool { return slices.Contains(p.env.Families, f) }
@@ -118,9 +118,9 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 }
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
-	nftables.Rejected{Table: p.Table}.Describe(out)
+	nftables.RejectCollector{Table: p.Table}.Describe(out)
 }
 
 func (p *proxier) Collect(out chan<- prometheus.Metric) {
-	nftables.Rejected{Table: p.Table}.Collect(out)
+	nftables.RejectCollector{Table: p.Table}.Collect(out)
 }

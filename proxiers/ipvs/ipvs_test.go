@@ -24,11 +24,11 @@ var update = flag.Bool("update", false, "write the golden files")
 func TestTable(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4, plan.IPv6}, MasqueradeBit: 14}
 	for _, c := range plantest.Changes() {
-		tx := nfttable.Render(schema(settle(c.Next), false), env, proxiers.NewChange(c.Prev, c.Next))
-		plantest.Golden(t, *update, c.Name, tx)
+		tx := nfttable.Render(schema(allocate(c.Next), false), env, proxiers.NewChange(c.Prev, c.Next))
+		plantest.CompareGolden(t, *update, c.Name, tx)
 	}
-	first := plantest.Plan(plantest.Node(), plantest.Web()...)
-	plantest.Golden(t, *update, "first", nfttable.Render(schema(settle(first), false), env, proxiers.NewChange(nil, first)))
+	first := plantest.Plan(plantest.Node(), plantest.SampleServices()...)
+	plantest.CompareGolden(t, *update, "first", nfttable.Render(schema(allocate(first), false), env, proxiers.NewChange(nil, first)))
 }
 
 // TestProbe verifies that nft and the kernel accept the table, even if the host lacks IPVS.
@@ -36,7 +36,7 @@ func TestProbe(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("root is needed to have nft check rules")
 	}
-	if err := nfttable.Probe(t.Context(), schema(&places{}, false), nftables.Sample()); err != nil {
+	if err := nfttable.Probe(t.Context(), schema(&allocator{}, false), nftables.Sample()); err != nil {
 		t.Error(err)
 	}
 }
@@ -60,7 +60,7 @@ func TestWhyNot(t *testing.T) {
 	}
 	modules := t.TempDir()
 	list := filepath.Join(modules, unix.ByteSliceToString(name.Release[:]), "modules.dep")
-	if got := whyNot(modules); !strings.Contains(got, "not loaded") {
+	if got := missingReason(modules); !strings.Contains(got, "not loaded") {
 		t.Errorf("modules cannot be looked at: %s", got)
 	}
 	if err := os.MkdirAll(filepath.Dir(list), 0o700); err != nil {
@@ -73,7 +73,7 @@ func TestWhyNot(t *testing.T) {
 		if err := os.WriteFile(list, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got := whyNot(modules); !strings.Contains(got, want) {
+		if got := missingReason(modules); !strings.Contains(got, want) {
 			t.Errorf("%q: %s", text, got)
 		}
 	}
@@ -96,7 +96,7 @@ func TestPlaces(t *testing.T) {
 	last := service("last", at(plan.ClusterIP, "10.96.0.1:55536"))
 	nodePort := service("port", plan.Frontend{Kind: plan.NodePort, Port: 30080})
 	outside := service("out", at(plan.ExternalIP, "192.0.2.9:80"))
-	p := settle(&plan.Plan{Services: []*plan.ServicePort{near, web, last, nodePort, outside}})
+	p := allocate(&plan.Plan{Services: []*plan.ServicePort{near, web, last, nodePort, outside}})
 	for svc, want := range map[*plan.ServicePort][2]string{
 		// 10080 is a port of another Service, and 20080 is the port of that Service's server.
 		web:      {"10.96.0.1:10081", "10.96.0.1:20081"},
@@ -106,7 +106,7 @@ func TestPlaces(t *testing.T) {
 		outside:  {"192.0.2.9:10080", "192.0.2.9:20080"},
 	} {
 		for pool, text := range want {
-			if got := p.of(svc, plan.Pool(pool)).String(); got != text {
+			if got := p.serverAddr(svc, plan.Pool(pool)).String(); got != text {
 				t.Errorf("%s, %s pool: %s, want %s", svc.Name, plan.Pool(pool), got, text)
 			}
 		}
@@ -136,15 +136,15 @@ func TestPlacesAreStable(t *testing.T) {
 	} {
 		prev := &plan.Plan{Node: plantest.Node(), Services: before}
 		next := &plan.Plan{Node: prev.Node, Services: append(slices.Clone(before), service("d", at))}
-		p := settle(prev)
-		if got := p.follow(proxiers.NewChange(prev, next)); got != want {
+		p := allocate(prev)
+		if got := p.updateBaseAddrs(proxiers.NewChange(prev, next)); got != want {
 			t.Errorf("%s: a partial sync: %t, want %t", at, got, want)
 		}
-		if want && !p.follow(proxiers.NewChange(next, prev)) {
+		if want && !p.updateBaseAddrs(proxiers.NewChange(next, prev)) {
 			t.Errorf("%s: its removal is no partial sync", at)
 		}
-		if want && len(p.anchors) != len(before) {
-			t.Errorf("%s: %d anchors are left", at, len(p.anchors))
+		if want && len(p.baseAddrs) != len(before) {
+			t.Errorf("%s: %d anchors are left", at, len(p.baseAddrs))
 		}
 	}
 }
@@ -154,11 +154,11 @@ func TestPlacesAreStable(t *testing.T) {
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}
 	for asked, want := range map[string]string{"": "wrr", "lc": "lc"} {
-		if got := p.scheduler(&plan.ServicePort{Scheduler: asked}); got != want || known(got) != nil {
-			t.Errorf("%q: %s, %v", asked, got, known(got))
+		if got := p.scheduler(&plan.ServicePort{Scheduler: asked}); got != want || validateScheduler(got) != nil {
+			t.Errorf("%q: %s, %v", asked, got, validateScheduler(got))
 		}
 	}
-	if err := known("ftp"); !errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "rr, wrr, lc, wlc") {
+	if err := validateScheduler("ftp"); !errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "rr, wrr, lc, wlc") {
 		t.Error(err)
 	}
 }

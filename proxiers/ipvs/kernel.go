@@ -19,20 +19,20 @@ import (
 // returns the timeout but does not use it (Linux 6.1 to 7.2).
 const ownMark = 0xed6e
 
-// persistent is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT in linux/ip_vs.h).
-const persistent = 1
+// persistentFlag is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT in linux/ip_vs.h).
+const persistentFlag = 1
 
 // weight returns an endpoint's weight, but at least 1, because IPVS sends no new connections to an endpoint with weight
 // 0.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
-// kernel communicates with IPVS through netlink. A client is not safe for concurrent use.
-type kernel struct{ *ipvs.Handle }
+// client communicates with IPVS through netlink. A client is not safe for concurrent use.
+type client struct{ *ipvs.Handle }
 
-// openKernel first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if it is missing,
+// openClient first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if it is missing,
 // reports every request as successful. The library also runs modprobe, which fails in the daemon's sandbox, and logs
 // the failure.
-func openKernel() (*kernel, error) {
+func openClient() (*client, error) {
 	if err := available(); err != nil {
 		return nil, err
 	}
@@ -44,10 +44,10 @@ func openKernel() (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("IPVS socket: %w", err)
 	}
-	return &kernel{h}, nil
+	return &client{h}, nil
 }
 
-func (k *kernel) find(at key) (f found, there bool, err error) {
+func (k *client) find(at key) (f found, there bool, err error) {
 	s, err := k.GetService(request(at, ""))
 	switch {
 	case errors.Is(err, unix.ESRCH):
@@ -64,7 +64,7 @@ type found struct {
 }
 
 // list returns all virtual servers except the servers for firewall marks.
-func (k *kernel) list() (map[key]found, error) {
+func (k *client) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {
 		return nil, fmt.Errorf("list virtual servers: %w", err)
@@ -78,14 +78,14 @@ func (k *kernel) list() (map[key]found, error) {
 	return out, nil
 }
 
-func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistent == 0 }
+func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistentFlag == 0 }
 
-// altered stands for an endpoint's weight if another program has changed the endpoint's forwarding method or
+// changedWeight stands for an endpoint's weight if another program has changed the endpoint's forwarding method or
 // upper threshold.
-const altered = -1
+const changedWeight = -1
 
 // endpoints returns the weights of a server's endpoints, by address.
-func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
+func (k *client) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {
 		return nil, fmt.Errorf("read the endpoints of virtual server %s: %w", addrPort(s.Address, s.Port), err)
@@ -95,7 +95,7 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 		a := addrPort(d.Address, d.Port)
 		out[a] = d.Weight
 		if d.ConnectionFlags&ipvs.ConnectionFlagFwdMask != ipvs.ConnectionFlagMasq || d.UpperThreshold != 0 {
-			out[a] = altered
+			out[a] = changedWeight
 		}
 	}
 	return out, nil
@@ -103,7 +103,7 @@ func (k *kernel) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 
 // addServer adds a virtual server, and succeeds if Edgeway's server already exists. If another program has a server at
 // the address, addServer returns errForeign.
-func (k *kernel) addServer(at key, scheduler string) error {
+func (k *client) addServer(at key, scheduler string) error {
 	s := request(at, scheduler)
 	err := k.NewService(s)
 	if errors.Is(err, unix.EEXIST) {
@@ -118,12 +118,12 @@ func (k *kernel) addServer(at key, scheduler string) error {
 	return serverError("virtual server", at, err)
 }
 
-func (k *kernel) updateServer(at key, scheduler string) error {
+func (k *client) updateServer(at key, scheduler string) error {
 	return serverError("change virtual server", at, k.UpdateService(request(at, scheduler)))
 }
 
 // removeServer removes a virtual server, and succeeds if it does not exist.
-func (k *kernel) removeServer(at key) error {
+func (k *client) removeServer(at key) error {
 	err := k.DelService(request(at, ""))
 	if errors.Is(err, unix.ESRCH) {
 		err = nil
@@ -132,7 +132,7 @@ func (k *kernel) removeServer(at key) error {
 }
 
 // addEndpoint adds an endpoint, or updates its weight if it exists.
-func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
+func (k *client) addEndpoint(at key, e plan.Endpoint) error {
 	s, d := request(at, ""), destination(e)
 	err := k.NewDestination(s, d)
 	if errors.Is(err, unix.EEXIST) {
@@ -143,7 +143,7 @@ func (k *kernel) addEndpoint(at key, e plan.Endpoint) error {
 
 // removeEndpoint removes an endpoint, and succeeds if it does not exist. Connection tracking keeps translating the
 // endpoint's open connections.
-func (k *kernel) removeEndpoint(at key, e netip.AddrPort) error {
+func (k *client) removeEndpoint(at key, e netip.AddrPort) error {
 	err := k.DelDestination(request(at, ""), destination(plan.Endpoint{Addr: e}))
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) {
 		err = nil

@@ -13,9 +13,9 @@ func (p *proxier) Summary() []string { return nil }
 // Explain uses a separate socket, because a client is not safe for concurrent use.
 func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
 	p.mu.RLock()
-	at := key{d.Service.Name.Protocol, p.places.of(d.Service, d.Pool)}
+	at := key{d.Service.Name.Protocol, p.allocator.serverAddr(d.Service, d.Pool)}
 	p.mu.RUnlock()
-	k, err := openKernel()
+	k, err := openClient()
 	if err != nil {
 		return path, err
 	}
@@ -30,10 +30,10 @@ func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err erro
 	}
 	path = proxiers.Path{
 		Scheduler: s.SchedName, Server: at.at,
-		Endpoints: make(map[netip.AddrPort]proxiers.Chosen, len(list)),
+		Endpoints: make(map[netip.AddrPort]proxiers.EndpointLoad, len(list)),
 	}
 	for _, dst := range list {
-		path.Endpoints[addrPort(dst.Address, dst.Port)] = proxiers.Chosen{
+		path.Endpoints[addrPort(dst.Address, dst.Port)] = proxiers.EndpointLoad{
 			Weight: dst.Weight, Active: dst.ActiveConnections, Inactive: dst.InactiveConnections,
 		}
 	}

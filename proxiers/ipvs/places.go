@@ -17,18 +17,18 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
-// places chooses the address and port of each virtual server. The address is the ClusterIP, and the port depends on
+// allocator chooses the address and port of each virtual server. The address is the ClusterIP, and the port depends on
 // the Service's port and the pool, such as 10080 or 20080 for port 80. The nftables table rejects clients that connect
 // to a virtual server's port. A virtual server must not use the Service's own port. When IPVS removes an entry,
 // together with the endpoint or after 15 idle minutes, it also deletes the connection to the virtual server from
 // connection tracking (Linux, ip_vs_conn_drop_conntrack).
-type places struct {
-	// moved holds the port of each server whose usual port another server or a base address uses.
-	moved map[pool]uint16
-	// crowded holds the addresses of the servers in movedPorts.
-	crowded map[netip.Addr]bool
-	// anchors holds the base address of each ServicePort.
-	anchors map[key]bool
+type allocator struct {
+	// movedPorts holds the port of each server whose usual port another server or a base address uses.
+	movedPorts map[pool]uint16
+	// movedAddrs holds the addresses of the servers in movedPorts.
+	movedAddrs map[netip.Addr]bool
+	// baseAddrs holds the base address of each ServicePort.
+	baseAddrs map[key]bool
 }
 
 type pool struct {
@@ -37,9 +37,9 @@ type pool struct {
 	pool   plan.Pool
 }
 
-// nowhere holds the dummy addresses from RFC 7600 and RFC 9780. A virtual server has a dummy address if its
+// dummyAddrs holds the dummy addresses from RFC 7600 and RFC 9780. A virtual server has a dummy address if its
 // ServicePort has only a NodePort, for example because another ServicePort has the ClusterIP.
-var nowhere = map[plan.Family]netip.Addr{
+var dummyAddrs = map[plan.Family]netip.Addr{
 	plan.IPv4: netip.AddrFrom4([4]byte{192, 0, 0, 8}),
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
@@ -47,16 +47,16 @@ var nowhere = map[plan.Family]netip.Addr{
 // usualPort returns the port that a pool's server uses if it is free.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
-// anchor returns the address and port that determine the addresses and ports of a ServicePort's servers, or an
+// baseAddr returns the address and port that determine the addresses and ports of a ServicePort's servers, or an
 // invalid AddrPort if the ServicePort has no frontend.
-func anchor(svc *plan.ServicePort) netip.AddrPort {
+func baseAddr(svc *plan.ServicePort) netip.AddrPort {
 	var at netip.AddrPort
 	for i := range svc.Frontends {
 		switch f := &svc.Frontends[i]; {
 		case f.Kind == plan.ClusterIP:
 			return netip.AddrPortFrom(f.Addr, f.Port)
 		case f.Kind == plan.NodePort:
-			return netip.AddrPortFrom(nowhere[svc.Family], f.Port)
+			return netip.AddrPortFrom(dummyAddrs[svc.Family], f.Port)
 		case !at.IsValid():
 			at = netip.AddrPortFrom(f.Addr, f.Port)
 		}
@@ -64,38 +64,38 @@ func anchor(svc *plan.ServicePort) netip.AddrPort {
 	return at
 }
 
-func (p *places) of(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
-	beside := anchor(svc)
-	port, moved := p.moved[pool{svc.Name, svc.Family, which}]
+func (p *allocator) serverAddr(svc *plan.ServicePort, which plan.Pool) netip.AddrPort {
+	beside := baseAddr(svc)
+	port, moved := p.movedPorts[pool{svc.Name, svc.Family, which}]
 	if !moved {
 		port = usualPort(beside.Port(), which)
 	}
 	return netip.AddrPortFrom(beside.Addr(), port)
 }
 
-func (p *places) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
+func (p *allocator) keys(svc *plan.ServicePort, visit func(key, []plan.Endpoint)) {
 	for pool, list := range svc.Pools {
-		if at := p.of(svc, plan.Pool(pool)); len(list) > 0 && at.IsValid() {
+		if at := p.serverAddr(svc, plan.Pool(pool)); len(list) > 0 && at.IsValid() {
 			visit(key{svc.Name.Protocol, at}, list)
 		}
 	}
 }
 
-// settle chooses a port for each server in a plan, in plan order.
-func settle(p *plan.Plan) *places {
-	out := &places{
-		moved: map[pool]uint16{}, crowded: map[netip.Addr]bool{},
-		anchors: make(map[key]bool, len(p.Services)),
+// allocate chooses a port for each server in a plan, in plan order.
+func allocate(p *plan.Plan) *allocator {
+	out := &allocator{
+		movedPorts: map[pool]uint16{}, movedAddrs: map[netip.Addr]bool{},
+		baseAddrs: make(map[key]bool, len(p.Services)),
 	}
 	for _, svc := range p.Services {
-		out.anchors[key{svc.Name.Protocol, anchor(svc)}] = true
+		out.baseAddrs[key{svc.Name.Protocol, baseAddr(svc)}] = true
 	}
-	taken := maps.Clone(out.anchors)
+	taken := maps.Clone(out.baseAddrs)
 	// next holds the port where the last search at an address ended, so that thousands of searches at the address do
 	// not take quadratic time.
 	next := map[key]uint16{}
 	for _, svc := range p.Services {
-		beside := anchor(svc)
+		beside := baseAddr(svc)
 		for i, list := range svc.Pools {
 			which := plan.Pool(i)
 			if len(list) == 0 {
@@ -109,43 +109,43 @@ func settle(p *plan.Plan) *places {
 			}
 			taken[key{svc.Name.Protocol, netip.AddrPortFrom(beside.Addr(), port)}] = true
 			if port != usual {
-				out.moved[pool{svc.Name, svc.Family, which}], out.crowded[beside.Addr()] = port, true
+				out.movedPorts[pool{svc.Name, svc.Family, which}], out.movedAddrs[beside.Addr()] = port, true
 			}
 		}
 	}
 	return out
 }
 
-// follow updates baseAddrs and reports whether all servers keep their addresses and ports. The result is false
+// updateBaseAddrs updates baseAddrs and reports whether all servers keep their addresses and ports. The result is false
 // if a changed ServicePort collides, or collided, with another one.
-func (p *places) follow(change proxiers.Change) bool {
+func (p *allocator) updateBaseAddrs(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {
-		delete(p.anchors, key{svc.Name.Protocol, anchor(svc)})
+		delete(p.baseAddrs, key{svc.Name.Protocol, baseAddr(svc)})
 	}
 	for _, svc := range change.Changed {
 		if before := change.Prev.Find(svc.Name, svc.Family); before != nil {
-			delete(p.anchors, key{before.Name.Protocol, anchor(before)})
+			delete(p.baseAddrs, key{before.Name.Protocol, baseAddr(before)})
 		}
-		now = append(now, key{svc.Name.Protocol, anchor(svc)})
+		now = append(now, key{svc.Name.Protocol, baseAddr(svc)})
 	}
 	for _, k := range now {
-		p.anchors[k] = true
+		p.baseAddrs[k] = true
 	}
-	crowded := func(svc *plan.ServicePort) bool { return p.crowded[anchor(svc).Addr()] }
+	crowded := func(svc *plan.ServicePort) bool { return p.movedAddrs[baseAddr(svc).Addr()] }
 	return !slices.ContainsFunc(change.Removed, crowded) && !slices.ContainsFunc(change.Changed, crowded) &&
-		!slices.ContainsFunc(now, p.meets)
+		!slices.ContainsFunc(now, p.collides)
 }
 
-// meets reports whether a base address would collide with a server, or whether one of its servers would collide with
+// collides reports whether a base address would collide with a server, or whether one of its servers would collide with
 // another base address or have port 0.
-func (p *places) meets(k key) bool {
+func (p *allocator) collides(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {
 		up, down := k, k
 		up.at = netip.AddrPortFrom(k.at.Addr(), usualPort(k.at.Port(), plan.Pool(pool)))
 		down.at = netip.AddrPortFrom(k.at.Addr(), 2*k.at.Port()-up.at.Port())
-		if p.anchors[up] || p.anchors[down] || up.at.Port() == 0 {
+		if p.baseAddrs[up] || p.baseAddrs[down] || up.at.Port() == 0 {
 			return true
 		}
 	}

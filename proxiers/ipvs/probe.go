@@ -21,7 +21,7 @@ const (
 
 func available() error {
 	if _, err := os.Stat(serverList); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", proxiers.ErrUnsupported, whyNot("/lib/modules"))
+		return fmt.Errorf("%w: %s", proxiers.ErrUnsupported, missingReason("/lib/modules"))
 	} else if err != nil {
 		return fmt.Errorf("look for IPVS: %w", err)
 	}
@@ -32,9 +32,9 @@ func available() error {
 	return nil
 }
 
-// whyNot explains whether the kernel module is missing or merely not loaded. To find out, missingReason needs
+// missingReason explains whether the kernel module is missing or merely not loaded. To find out, missingReason needs
 // read access to the modules directory.
-func whyNot(modules string) string {
+func missingReason(modules string) string {
 	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

@@ -15,41 +15,41 @@ import (
 )
 
 const (
-	// protocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for it in
-	// /etc/iproute2/rt_protos.d.
-	protocol = 237
+	// routeProtocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for
+	// it in /etc/iproute2/rt_protos.d.
+	routeProtocol = 237
 	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
 	// the host's addresses.
 	RouteTable = 237
-	// priority is the priority of the routing rules, which come after the rule for the local routing table and before
-	// most other programs' rules.
-	priority = 237
+	// rulePriority is the priority of the routing rules, which come after the rule for the local routing table and
+	// before most other programs' rules.
+	rulePriority = 237
 )
 
-// routes manages the routes to virtual servers' addresses, which are local for incoming packets.
-type routes struct {
+// routeManager manages the routes to virtual servers' addresses, which are local for incoming packets.
+type routeManager struct {
 	*netlink.Handle
 	lo       int
 	families []plan.Family
 }
 
-func openRoutes(families []plan.Family) (*routes, error) {
+func openRoutes(families []plan.Family) (*routeManager, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
-	return &routes{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
+	return &routeManager{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
 }
 
 // rule returns a routing rule that selects Edgeway's routing table for all packets except the host's own.
 func rule(f plan.Family) *netlink.Rule {
 	r := netlink.NewRule()
-	r.Family, r.Priority, r.Table, r.Protocol = rtnl.Family(f), priority, RouteTable, protocol
+	r.Family, r.Priority, r.Table, r.Protocol = rtnl.Family(f), rulePriority, RouteTable, routeProtocol
 	r.IifName, r.Invert = "lo", true
 	return r
 }
 
-func (r *routes) addRules() error {
+func (r *routeManager) addRules() error {
 	for _, f := range r.families {
 		if err := r.RuleAdd(rule(f)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("routing rule for %s: %w", f, err)
@@ -58,8 +58,8 @@ func (r *routes) addRules() error {
 	return nil
 }
 
-// unused reports whether no rule points to Edgeway's routing table.
-func (r *routes) unused() (bool, error) {
+// lacksRules reports whether no rule points to Edgeway's routing table.
+func (r *routeManager) lacksRules() (bool, error) {
 	for _, f := range r.families {
 		rules, err := r.RuleListFiltered(rtnl.Family(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
@@ -72,7 +72,7 @@ func (r *routes) unused() (bool, error) {
 	return true, nil
 }
 
-func (r *routes) removeRules() error {
+func (r *routeManager) removeRules() error {
 	for _, f := range r.families {
 		for {
 			err := r.RuleDel(rule(f))
@@ -87,10 +87,10 @@ func (r *routes) removeRules() error {
 	return nil
 }
 
-func (r *routes) route(a netip.Addr) *netlink.Route {
+func (r *routeManager) route(a netip.Addr) *netlink.Route {
 	out := &netlink.Route{
 		Dst: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}, LinkIndex: r.lo,
-		Table: RouteTable, Type: unix.RTN_LOCAL, Protocol: protocol,
+		Table: RouteTable, Type: unix.RTN_LOCAL, Protocol: routeProtocol,
 	}
 	if a.Is4() {
 		out.Scope = unix.RT_SCOPE_HOST
@@ -98,10 +98,10 @@ func (r *routes) route(a netip.Addr) *netlink.Route {
 	return out
 }
 
-func (r *routes) list() (map[netip.Addr]bool, error) {
+func (r *routeManager) list() (map[netip.Addr]bool, error) {
 	out := map[netip.Addr]bool{}
 	for _, f := range r.families {
-		err := r.RouteListFilteredIter(rtnl.Family(f), &netlink.Route{Table: RouteTable, Protocol: protocol},
+		err := r.RouteListFilteredIter(rtnl.Family(f), &netlink.Route{Table: RouteTable, Protocol: routeProtocol},
 			netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL, func(found netlink.Route) bool {
 				if found.Dst != nil {
 					a, _ := netip.AddrFromSlice(found.Dst.IP)
@@ -116,24 +116,24 @@ func (r *routes) list() (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-func (r *routes) add(a netip.Addr) error {
+func (r *routeManager) add(a netip.Addr) error {
 	if err := r.RouteAdd(r.route(a)); err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("local route to %s: %w", a, err)
 	}
 	return nil
 }
 
-func (r *routes) remove(a netip.Addr) error {
+func (r *routeManager) remove(a netip.Addr) error {
 	if err := r.RouteDel(r.route(a)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("remove the local route to %s: %w", a, err)
 	}
 	return nil
 }
 
-// check returns an error if the address belongs to another host on a directly connected network, because this
+// validateAddr returns an error if the address belongs to another host on a directly connected network, because this
 // host would accept packets for the address. validateAddr looks up the route first, because the list of neighbours may
 // be long.
-func (r *routes) check(a netip.Addr) error {
+func (r *routeManager) validateAddr(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL),

@@ -18,8 +18,9 @@ func (p *proxier) scheduler(svc *plan.ServicePort) string {
 	return cmp.Or(svc.Scheduler, p.settings.scheduler)
 }
 
-// known returns an error if scheduler is not in schedulers. For any other name, the kernel would try to load a module.
-func known(scheduler string) error {
+// validateScheduler returns an error if scheduler is not in schedulers. For any other name, the kernel would try to
+// load a module.
+func validateScheduler(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 const tableName = proxiers.IPVSTable
 
 // servers is the SetID of the set that holds the addresses and ports of the virtual servers.
-const servers = nftables.OwnSets
+const servers = nftables.FirstOwnSet
 
 // The chains run after the IPVS hooks (Linux, ip_vs_core.c), whose priorities are nat + 1 and nat + 2 in output, and
 // nat - 2 and nat - 1 in input.
@@ -26,7 +26,7 @@ const (
 	beforeSNAT       = knftables.SNATPriority + "-10"
 )
 
-func schema(p *places, count bool) nfttable.Schema {
+func schema(p *allocator, count bool) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
 		// When IPVS chooses an endpoint on the host itself, the kernel has already routed the host's own packets.
@@ -44,36 +44,36 @@ func schema(p *places, count bool) nfttable.Schema {
 		}
 	}
 	return nftables.Schema(nftables.Options{
-		Table:    tableName,
-		Count:    count,
-		To:       p.of,
-		Remember: "meta priority set " + remembered + " ",
-		Masquerade: "meta priority " + remembered +
+		Table:               tableName,
+		CountConnections:    count,
+		Destination:         p.serverAddr,
+		MasqueradeStatement: "meta priority set " + remembered + " ",
+		MasqueradeRule: "meta priority " + remembered +
 			" meta priority set none meta mark set meta mark and $rest masquerade fully-random",
 		Sets: []nfttable.Set{{
 			Name: "servers",
 			Key:  []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port},
 		}},
 		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
-		Learn: []nfttable.Chain{
+		LearnChains: []nfttable.Chain{
 			// If IPVS did not translate a packet, for example because another program deleted the virtual server, it
 			// must not reach the host's own programs.
-			nftables.Hooked("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnNew),
+			nftables.BaseChain("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnRule),
 			// During a takeover, the host has no route to the virtual server yet, and forwards packets for the virtual
 			// server to the other backend's rules, which would reject them. After a drop, TCP retransmits.
-			nftables.Hooked("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
+			nftables.BaseChain("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
-			nftables.Hooked("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",
-				nftables.LearnNew),
+			nftables.BaseChain("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",
+				nftables.LearnRule),
 		},
-		Service: func(n *nfttable.Needs, svc *plan.ServicePort) {
+		AddService: func(n *nfttable.Needs, svc *plan.ServicePort) {
 			p.keys(svc, func(k key, _ []plan.Endpoint) {
-				n.Entry(servers, nfttable.Element{
+				n.AddEntry(servers, nfttable.Element{
 					Family: svc.Family, Proto: k.proto, Addr: k.at.Addr(),
 					Port: k.at.Port(),
 				}, nfttable.Value{})
 				if !isClusterIP(svc, k.at.Addr()) { // the table rejects other ports of a ClusterIP anyway
-					nftables.Refuse(n, svc, k.at)
+					nftables.AddRejectElement(n, svc, k.at)
 				}
 			})
 		},

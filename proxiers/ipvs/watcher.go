@@ -21,7 +21,7 @@ type watcher struct {
 	network *rtnl.Watcher
 	end     context.CancelFunc
 	wait    sync.WaitGroup
-	inspection
+	pollState
 
 	mu sync.Mutex
 	// servers holds the servers that Apply wrote last.
@@ -30,19 +30,19 @@ type watcher struct {
 	// increments phase when Apply starts and when Apply returns.
 	complete, busy bool
 	phase          uint64
-	// uses counts the servers at each address. An address in serverCounts has a route, or Apply is about to add
+	// serverCounts counts the servers at each address. An address in serverCounts has a route, or Apply is about to add
 	// one.
-	uses map[netip.Addr]int
-	// canaries holds one server for each family, which every short poll reads.
-	canaries map[bool]key
-	// removed describes an Edgeway route or rule that another program removed, or is "" if no program removed
+	serverCounts map[netip.Addr]int
+	// sampleServers holds one server for each family, which every short poll reads.
+	sampleServers map[bool]key
+	// removedObject describes an Edgeway route or rule that another program removed, or is "" if no program removed
 	// any.
-	removed string
+	removedObject string
 }
 
 // newWatcher opens a separate socket for its requests, because only one goroutine may use a socket.
 func newWatcher(env proxiers.Env) (*watcher, error) {
-	k, err := openKernel()
+	k, err := openClient()
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func newWatcher(env proxiers.Env) (*watcher, error) {
 	ctx, w.end = context.WithCancel(context.Background())
 	env.Contain.Go(&w.wait, "route notifications", func() { w.network.Run(ctx) })
 	env.Contain.Go(&w.wait, "watch over servers", func() {
-		w.look(ctx)
+		w.poll(ctx)
 		k.Close()
 	})
 	return w, nil
@@ -66,9 +66,9 @@ func newWatcher(env proxiers.Env) (*watcher, error) {
 func (w *watcher) follow(logger *slog.Logger, from rtnl.Kernel) {
 	w.network = rtnl.New(rtnl.Options{
 		Logger: logger, Kernel: from, Topics: rtnl.Routes | rtnl.Rules,
-		Note:    w.note,
-		Lost:    func() { w.missed("the kernel dropped route notifications") },
-		Changed: w.report,
+		Note:     w.processNotification,
+		OnLoss:   func() { w.missed("the kernel dropped route notifications") },
+		OnChange: w.report,
 	})
 }
 
@@ -96,28 +96,28 @@ func (w *watcher) finish(complete bool) {
 func (w *watcher) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.uses, w.canaries = map[netip.Addr]int{}, map[bool]key{}
+	w.serverCounts, w.sampleServers = map[netip.Addr]int{}, map[bool]key{}
 }
 
 func (w *watcher) remember(want map[key]wanted) {
 	w.mu.Lock()
 	w.servers = map[key]wanted{}
 	w.mu.Unlock()
-	w.move(nil, want)
+	w.replaceServers(nil, want)
 }
 
-// made reports whether Edgeway wrote the server. Another program may have removed Edgeway's mark from the server
+// hasWritten reports whether Edgeway wrote the server. Another program may have removed Edgeway's mark from the server
 // since then.
-func (w *watcher) made(k key) bool {
+func (w *watcher) hasWritten(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, made := w.servers[k]
 	return made
 }
 
-// move records the servers of the next plan before Apply removes old servers, and returns the added and removed
-// addresses.
-func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
+// replaceServers records the servers of the next plan before Apply removes old servers, and returns the added and
+// removed addresses.
+func (w *watcher) replaceServers(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for k, server := range next {
@@ -126,10 +126,10 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 			continue
 		}
 		a := k.at.Addr()
-		if w.uses[a]++; w.uses[a] == 1 {
+		if w.serverCounts[a]++; w.serverCounts[a] == 1 {
 			fresh = append(fresh, a)
 		}
-		w.canaries[a.Is4()] = k
+		w.sampleServers[a.Is4()] = k
 	}
 	for k := range old {
 		if _, stays := next[k]; stays {
@@ -137,20 +137,20 @@ func (w *watcher) move(old, next map[key]wanted) (fresh, gone []netip.Addr) {
 		}
 		delete(w.servers, k)
 		a := k.at.Addr()
-		if w.uses[a]--; w.uses[a] == 0 {
-			delete(w.uses, a)
+		if w.serverCounts[a]--; w.serverCounts[a] == 0 {
+			delete(w.serverCounts, a)
 			gone = append(gone, a)
 		}
-		if w.canaries[a.Is4()] == k {
-			delete(w.canaries, a.Is4())
+		if w.sampleServers[a.Is4()] == k {
+			delete(w.sampleServers, a.Is4())
 		}
 	}
 	return fresh, gone
 }
 
-// note reports whether a notification is about the removal of an Edgeway route or rule.
-func (w *watcher) note(m *syscall.NetlinkMessage) bool {
-	what := w.lost(m)
+// processNotification reports whether a notification is about the removal of an Edgeway route or rule.
+func (w *watcher) processNotification(m *syscall.NetlinkMessage) bool {
+	what := w.describeRemoval(m)
 	if what != "" {
 		w.missed(what)
 	}
@@ -160,25 +160,25 @@ func (w *watcher) note(m *syscall.NetlinkMessage) bool {
 func (w *watcher) missed(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.removed = what
+	w.removedObject = what
 }
 
 func (w *watcher) report() {
 	w.mu.Lock()
-	what := w.removed
-	w.removed = ""
+	what := w.removedObject
+	w.removedObject = ""
 	w.mu.Unlock()
 	if what != "" {
 		w.drift(what)
 	}
 }
 
-// lost describes the Edgeway route or rule that a notification reports as removed, or returns "" if the notification is
-// about another change.
-func (w *watcher) lost(m *syscall.NetlinkMessage) string {
+// describeRemoval describes the Edgeway route or rule that a notification reports as removed, or returns "" if the
+// notification is about another change.
+func (w *watcher) describeRemoval(m *syscall.NetlinkMessage) string {
 	switch m.Header.Type {
 	case unix.RTM_DELROUTE:
-		if len(m.Data) < unix.SizeofRtMsg || m.Data[4] != RouteTable || m.Data[5] != protocol {
+		if len(m.Data) < unix.SizeofRtMsg || m.Data[4] != RouteTable || m.Data[5] != routeProtocol {
 			return ""
 		}
 		attrs, _ := nl.ParseRouteAttr(m.Data[unix.SizeofRtMsg:])
@@ -188,7 +188,7 @@ func (w *watcher) lost(m *syscall.NetlinkMessage) string {
 			}
 			a, _ := netip.AddrFromSlice(attr.Value)
 			w.mu.Lock()
-			ours := w.uses[a] > 0
+			ours := w.serverCounts[a] > 0
 			w.mu.Unlock()
 			if ours {
 				return "the local route to " + a.String() + " was removed"

@@ -18,23 +18,23 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// notices is a fake kernel that sends a test's route notifications.
-type notices struct{ sent chan any }
+// fakeKernel is a fake kernel that sends a test's route notifications.
+type fakeKernel struct{ sent chan any }
 
-func (n *notices) Subscribe(...uint) (rtnl.Socket, error) {
-	return &noticeSocket{sent: n.sent, closed: make(chan struct{})}, nil
+func (n *fakeKernel) Subscribe(...uint) (rtnl.Socket, error) {
+	return &fakeSocket{sent: n.sent, closed: make(chan struct{})}, nil
 }
 
-// noticeSocket is a Socket that keeps failing after an error, unless the error is an overrun.
-type noticeSocket struct {
+// fakeSocket is a Socket that keeps failing after an error, unless the error is an overrun.
+type fakeSocket struct {
 	sent   chan any
 	closed chan struct{}
 	broken error
 }
 
-func (s *noticeSocket) Close() { close(s.closed) }
+func (s *fakeSocket) Close() { close(s.closed) }
 
-func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
+func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	if s.broken != nil {
 		return nil, s.broken
 	}
@@ -54,7 +54,7 @@ func (s *noticeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 
 // removal returns a notification about the removal of a local route from a routing table.
 func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
-	data := []byte{unix.AF_INET, 32, 0, 0, from, protocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
+	data := []byte{unix.AF_INET, 32, 0, 0, from, routeProtocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
@@ -72,7 +72,7 @@ func TestRoutesAreWatched(t *testing.T) {
 		ours, other := netip.MustParseAddr("10.96.0.1"), netip.MustParseAddr("10.96.0.2")
 		w.forget()
 		w.remember(map[key]wanted{{at: netip.AddrPortFrom(ours, 80)}: {}})
-		kernel := &notices{sent: make(chan any)}
+		kernel := &fakeKernel{sent: make(chan any)}
 		w.follow(slog.New(slog.DiscardHandler), kernel)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -64,7 +64,7 @@ func (s *sockets) Release(at netip.AddrPort) {
 	}
 }
 
-func (s *sockets) Unclaimed() (list []netip.AddrPort) {
+func (s *sockets) Unused() (list []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for at := range s.unasked {
@@ -73,8 +73,8 @@ func (s *sockets) Unclaimed() (list []netip.AddrPort) {
 	return list
 }
 
-// handIn adds an inherited socket, as a service manager would.
-func (s *sockets) handIn(t *testing.T, at netip.AddrPort) {
+// addInherited adds an inherited socket, as a service manager would.
+func (s *sockets) addInherited(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	if _, err := s.Listen(at); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) newProxier() *Proxier {
 	return New(Options{
 		Logger: slog.New(slog.NewTextHandler(io.MultiWriter(w.log, w.t.Output()), nil)), Sockets: w.sockets,
-		Panicked: func(err error) { w.t.Error(err) },
+		OnPanic: func(err error) { w.t.Error(err) },
 	})
 }
 
@@ -141,8 +141,8 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// tend runs the deferred work that becomes due within span.
-func (w *world) tend(span time.Duration) {
+// maintain runs the deferred work that becomes due within span.
+func (w *world) maintain(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if due := w.Due(); due.IsZero() || due.After(time.Now()) {

@@ -27,7 +27,7 @@ type Options struct {
 	Contain proxiers.Contain
 	// The relay calls OnPanic with a panic from a connection's goroutine. A panic in a connection's goroutine ends
 	// only that connection.
-	Panicked func(err error)
+	OnPanic func(err error)
 }
 
 // Proxier listens on the plan's loopback addresses for each TCP NodePort that has an endpoint.
@@ -44,11 +44,11 @@ type Proxier struct {
 	// goroutine.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
-	// waiting holds the ports that the Proxier cannot listen on yet.
-	waiting map[netip.AddrPort]*port
-	relay   *relay.Relay
-	// ending counts the closed relays that still have open connections.
-	ending sync.WaitGroup
+	// pendingPorts holds the ports that the Proxier cannot listen on yet.
+	pendingPorts map[netip.AddrPort]*port
+	relay        *relay.Relay
+	// closedRelays counts the closed relays that still have open connections.
+	closedRelays sync.WaitGroup
 	// listeners and failures are indexed by familyIndex.
 	listeners [2]int
 	failures  [2]uint64
@@ -57,8 +57,8 @@ type Proxier struct {
 // New returns a Proxier that does nothing until the first Apply.
 func New(opts Options) *Proxier {
 	return &Proxier{
-		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain, panicked: opts.Panicked,
-		ports: map[netip.AddrPort]*port{}, waiting: map[netip.AddrPort]*port{},
+		logger: opts.Logger, sockets: opts.Sockets, contain: opts.Contain, panicked: opts.OnPanic,
+		ports: map[netip.AddrPort]*port{}, pendingPorts: map[netip.AddrPort]*port{},
 	}
 }
 
@@ -68,12 +68,12 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	prev, next := change.Prev, change.Next
-	gone, want := map[netip.AddrPort]bool{}, map[netip.AddrPort]backing{}
+	gone, want := map[netip.AddrPort]bool{}, map[netip.AddrPort]servicePool{}
 	if prev == nil || !slices.Equal(prev.Node.LoopbackAddrs, next.Node.LoopbackAddrs) {
 		for at := range p.ports {
 			gone[at] = true
 		}
-		eachBacking(next.Node, next.Services, func(at netip.AddrPort, b backing) { want[at] = b })
+		eachAddress(next.Node, next.Services, func(at netip.AddrPort, b servicePool) { want[at] = b })
 	} else {
 		before := slices.Clone(change.Removed)
 		for _, svc := range change.Changed {
@@ -81,8 +81,8 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 				before = append(before, old)
 			}
 		}
-		eachBacking(prev.Node, before, func(at netip.AddrPort, _ backing) { gone[at] = true })
-		eachBacking(next.Node, change.Changed, func(at netip.AddrPort, b backing) { want[at] = b })
+		eachAddress(prev.Node, before, func(at netip.AddrPort, _ servicePool) { gone[at] = true })
+		eachAddress(next.Node, change.Changed, func(at netip.AddrPort, b servicePool) { want[at] = b })
 	}
 	for at := range gone {
 		if _, stays := want[at]; !stays {
@@ -96,15 +96,15 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 		p.serve(at, b)
 	}
 	if prev == nil {
-		p.releaseUnclaimed()
+		p.releaseUnused()
 	}
 	return nil
 }
 
-// releaseUnclaimed releases inherited sockets for ports that are no longer NodePorts. Ports in p.ports keep their
+// releaseUnused releases inherited sockets for ports that are no longer NodePorts. Ports in p.ports keep their
 // sockets, even while they wait for a retry.
-func (p *Proxier) releaseUnclaimed() {
-	for _, at := range p.sockets.Unclaimed() {
+func (p *Proxier) releaseUnused() {
+	for _, at := range p.sockets.Unused() {
 		if p.ports[at] == nil {
 			p.sockets.Release(at)
 		}
@@ -115,7 +115,7 @@ func (p *Proxier) releaseUnclaimed() {
 // queues for the next Proxier. Open connections continue.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
-		p.contain.Go(&p.ending, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
+		p.contain.Go(&p.closedRelays, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (p *Proxier) end() *relay.Relay {
 		}
 	}
 	clear(p.ports)
-	clear(p.waiting)
+	clear(p.pendingPorts)
 	p.listeners = [2]int{}
 	r := p.relay
 	p.relay = nil
@@ -185,9 +185,9 @@ func (p *Proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, at := range slices.SortedFunc(maps.Keys(p.waiting), netip.AddrPort.Compare) {
-		known := p.waiting[at]
-		out = append(out, proxiers.Unserved(fault.Problem, at, known.target.name.String(), known.err))
+	for _, at := range slices.SortedFunc(maps.Keys(p.pendingPorts), netip.AddrPort.Compare) {
+		known := p.pendingPorts[at]
+		out = append(out, proxiers.NewPortFault(fault.Problem, at, known.target.name.String(), known.err))
 	}
 	return out
 }
@@ -204,13 +204,13 @@ func familyIndex(a netip.Addr) int {
 	return 1
 }
 
-type backing struct {
+type servicePool struct {
 	svc  *plan.ServicePort
 	pool []plan.Endpoint
 }
 
-// eachBacking visits the loopback addresses where clients can reach the services.
-func eachBacking(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, backing)) {
+// eachAddress visits the loopback addresses where clients can reach the services.
+func eachAddress(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, servicePool)) {
 	if len(node.LoopbackAddrs) == 0 {
 		return
 	}
@@ -226,7 +226,7 @@ func eachBacking(node *plan.Node, services []*plan.ServicePort, visit func(netip
 			}
 			for _, addr := range node.LoopbackAddrs {
 				if plan.FamilyOf(addr) == svc.Family {
-					visit(netip.AddrPortFrom(addr, f.Port), backing{svc, svc.Pools[pool]})
+					visit(netip.AddrPortFrom(addr, f.Port), servicePool{svc, svc.Pools[pool]})
 				}
 			}
 		}

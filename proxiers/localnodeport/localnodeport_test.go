@@ -173,7 +173,7 @@ func TestAddressInUse(t *testing.T) {
 	w.apply(service("a", 30000, "127.0.1.1:8080"), service("b", 30001, "127.0.1.1:8080"), service("six", 30000, "[::1]:8080"))
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
-	w.tend(1200 * time.Millisecond) // time for one more attempt
+	w.maintain(1200 * time.Millisecond) // time for one more attempt
 	const complaint = "cannot bind a NodePort on loopback"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
@@ -188,7 +188,7 @@ func TestAddressInUse(t *testing.T) {
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()
-	for deadline := time.Now().Add(30 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; w.tend(10 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; w.maintain(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the address is free and not listened on")
 		}
@@ -211,7 +211,7 @@ func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w.apply()
 	_ = squatter.Close()
 	w.sockets.calls()
-	w.tend(1200 * time.Millisecond)
+	w.maintain(1200 * time.Millisecond)
 	if got := w.sockets.calls(); got != "listen [], release []" {
 		t.Errorf("after the Service has gone: %s", got)
 	}
@@ -222,8 +222,8 @@ func TestPassedSockets(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.1:8080")
 	wanted, unwanted := addrPort("127.0.0.1:30000"), addrPort("[::1]:30001")
-	w.sockets.handIn(t, wanted)
-	w.sockets.handIn(t, unwanted)
+	w.sockets.addInherited(t, wanted)
+	w.sockets.addInherited(t, unwanted)
 	conn, err := dial(wanted.String()) // the client connects before the Proxier accepts
 	if err != nil {
 		t.Fatal(err)

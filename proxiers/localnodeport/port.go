@@ -12,8 +12,8 @@ import (
 // The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
 // maxDelay.
 const (
-	shortest = time.Second
-	longest  = 30 * time.Second
+	minDelay = time.Second
+	maxDelay = 30 * time.Second
 )
 
 type port struct {
@@ -26,9 +26,9 @@ type port struct {
 	due     time.Time
 }
 
-func (p *Proxier) serve(at netip.AddrPort, b backing) {
+func (p *Proxier) serve(at netip.AddrPort, b servicePool) {
 	if p.relay == nil {
-		p.relay = relay.New(relay.Options{Paused: p.paused, Contain: p.contain, Panicked: p.panicked})
+		p.relay = relay.New(relay.Options{OnPause: p.paused, Contain: p.contain, OnPanic: p.panicked})
 	}
 	known := p.ports[at]
 	switch {
@@ -52,7 +52,7 @@ func (p *Proxier) stop(at netip.AddrPort) {
 		return
 	}
 	delete(p.ports, at)
-	delete(p.waiting, at)
+	delete(p.pendingPorts, at)
 	if known.relayed != nil {
 		known.relayed.Stop()
 		p.sockets.Release(at)
@@ -64,7 +64,7 @@ func (p *Proxier) listen(known *port) {
 	logger := p.logger.With("address", known.at, "service", known.target.name.String())
 	if known.relayed, known.err = p.accept(known); known.err == nil {
 		p.listeners[familyIndex(known.at.Addr())]++
-		delete(p.waiting, known.at)
+		delete(p.pendingPorts, known.at)
 		if known.delay > 0 {
 			logger.Info("NodePort is served on loopback")
 		}
@@ -75,9 +75,9 @@ func (p *Proxier) listen(known *port) {
 		logger.Warn("cannot bind a NodePort on loopback, retrying",
 			"message_id", messageid.LoopbackNodePortUnbound, "error", known.err)
 	}
-	known.delay = min(max(2*known.delay, shortest), longest)
+	known.delay = min(max(2*known.delay, minDelay), maxDelay)
 	known.due = time.Now().Add(known.delay)
-	p.waiting[known.at] = known
+	p.pendingPorts[known.at] = known
 }
 
 func (p *Proxier) accept(known *port) (*relay.Port, error) {
@@ -96,7 +96,7 @@ func (p *Proxier) accept(known *port) (*relay.Port, error) {
 func (p *Proxier) Due() (due time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, known := range p.waiting {
+	for _, known := range p.pendingPorts {
 		if due.IsZero() || known.due.Before(due) {
 			due = known.due
 		}
@@ -109,7 +109,7 @@ func (p *Proxier) Maintain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	for _, known := range p.waiting {
+	for _, known := range p.pendingPorts {
 		if !known.due.After(now) {
 			p.listen(known)
 		}

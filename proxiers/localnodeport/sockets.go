@@ -15,6 +15,6 @@ type Sockets interface {
 	// Release closes the socket for an address, so the kernel refuses new connections. If the socket is from a socket
 	// unit, systemd keeps it open and the kernel queues new connections.
 	Release(addr netip.AddrPort)
-	// Unclaimed lists the addresses of inherited sockets that were passed to neither Listen nor Release.
-	Unclaimed() []netip.AddrPort
+	// Unused lists the addresses of inherited sockets that were passed to neither Listen nor Release.
+	Unused() []netip.AddrPort
 }

@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	// mostDials limits how many endpoints the relay tries for one connection. An attempt may take three seconds, and a
+	// maxDials limits how many endpoints the relay tries for one connection. An attempt may take three seconds, and a
 	// Service may have thousands of endpoints.
-	mostDials = 16
-	// mostClients limits how many clients a target remembers. The relay connects all other clients to random
+	maxDials = 16
+	// maxClients limits how many clients a target remembers. The relay connects all other clients to random
 	// endpoints.
-	mostClients = 4096
+	maxClients = 4096
 )
 
 // target is a relay.Target that chooses among the endpoints of one ServicePort.
@@ -40,13 +40,13 @@ type choice struct {
 	expires  time.Time
 }
 
-func newTarget(b backing, logger *slog.Logger) *target {
+func newTarget(b servicePool, logger *slog.Logger) *target {
 	t := &target{name: b.svc.Name, logger: logger, clients: map[netip.Addr]choice{}}
 	t.update(b)
 	return t
 }
 
-func (t *target) update(b backing) {
+func (t *target) update(b servicePool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.pool, t.affinity = b.pool, b.svc.Affinity; t.affinity == 0 {
@@ -89,7 +89,7 @@ func (t *target) random(tried []netip.AddrPort) (netip.AddrPort, bool) {
 		left = slices.DeleteFunc(slices.Clone(left),
 			func(e plan.Endpoint) bool { return slices.Contains(tried, e.Addr) })
 	}
-	if len(left) == 0 || len(tried) >= mostDials {
+	if len(left) == 0 || len(tried) >= maxDials {
 		return netip.AddrPort{}, false
 	}
 	return left[rand.IntN(len(left))].Addr, true
@@ -99,9 +99,9 @@ func (t *target) remember(who netip.Addr, endpoint netip.AddrPort, now time.Time
 	if t.affinity == 0 {
 		return
 	}
-	if _, known := t.clients[who]; !known && len(t.clients) >= mostClients {
+	if _, known := t.clients[who]; !known && len(t.clients) >= maxClients {
 		t.forget(func(c choice) bool { return now.After(c.expires) })
-		if len(t.clients) >= mostClients {
+		if len(t.clients) >= maxClients {
 			return
 		}
 	}

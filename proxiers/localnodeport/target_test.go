@@ -15,16 +15,16 @@ import (
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// backingOf returns a servicePool with the endpoints, which must be sorted.
-func backingOf(affinity time.Duration, endpoints ...string) backing {
-	b := backing{svc: &plan.ServicePort{Affinity: affinity}}
+// servicePoolOf returns a servicePool with the endpoints, which must be sorted.
+func servicePoolOf(affinity time.Duration, endpoints ...string) servicePool {
+	b := servicePool{svc: &plan.ServicePort{Affinity: affinity}}
 	for _, e := range endpoints {
 		b.pool = append(b.pool, plan.Endpoint{Addr: addrPort(e)})
 	}
 	return b
 }
 
-func testTarget(b backing) *target {
+func testTarget(b servicePool) *target {
 	return newTarget(b, slog.New(slog.DiscardHandler))
 }
 
@@ -44,7 +44,7 @@ func pick(t *testing.T, tg *target, client string, tried ...string) string {
 var four = []string{"10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"}
 
 func TestEndpointsAreChosenEvenly(t *testing.T) {
-	tg := testTarget(backingOf(0, four...))
+	tg := testTarget(servicePoolOf(0, four...))
 	met := map[string]int{}
 	for range 4000 {
 		met[pick(t, tg, "127.0.0.1")]++
@@ -57,7 +57,7 @@ func TestEndpointsAreChosenEvenly(t *testing.T) {
 }
 
 func TestFailedEndpointsAreNotRetried(t *testing.T) {
-	tg := testTarget(backingOf(0, four...))
+	tg := testTarget(servicePoolOf(0, four...))
 	var tried []string
 	for range four {
 		e := pick(t, tg, "127.0.0.1", tried...)
@@ -81,7 +81,7 @@ func TestDialAttemptsAreBounded(t *testing.T) {
 	for i := range 1000 {
 		many = append(many, fmt.Sprintf("10.0.%d.%d:80", i/250, i%250))
 	}
-	tg := testTarget(backingOf(0, many...))
+	tg := testTarget(servicePoolOf(0, many...))
 	var tried []netip.AddrPort
 	for {
 		e, ok := tg.Pick(addrPort("127.0.0.1:40000"), tried)
@@ -90,14 +90,14 @@ func TestDialAttemptsAreBounded(t *testing.T) {
 		}
 		tried = append(tried, e)
 	}
-	if len(tried) != mostDials {
-		t.Errorf("%d endpoints were tried, want %d", len(tried), mostDials)
+	if len(tried) != maxDials {
+		t.Errorf("%d endpoints were tried, want %d", len(tried), maxDials)
 	}
 }
 
 func TestAffinityByAddressIsRefreshed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tg := testTarget(backingOf(time.Minute, four...))
+		tg := testTarget(servicePoolOf(time.Minute, four...))
 		mine := pick(t, tg, "127.0.0.1")
 		for range 10 {
 			time.Sleep(50 * time.Second)
@@ -123,7 +123,7 @@ func TestAffinityByAddressIsRefreshed(t *testing.T) {
 }
 
 func TestAffinityLeavesFailedEndpoint(t *testing.T) {
-	tg := testTarget(backingOf(time.Hour, four...))
+	tg := testTarget(servicePoolOf(time.Hour, four...))
 	first := pick(t, tg, "127.0.0.1")
 	second := pick(t, tg, "127.0.0.1", first)
 	if second == first || pick(t, tg, "127.0.0.1") != second {
@@ -133,12 +133,12 @@ func TestAffinityLeavesFailedEndpoint(t *testing.T) {
 
 func TestAffinityEndsWithEndpoint(t *testing.T) {
 	for range 20 { // a random choice may match the expected endpoint by chance
-		tg := testTarget(backingOf(time.Hour, four...))
+		tg := testTarget(servicePoolOf(time.Hour, four...))
 		mine := pick(t, tg, "127.0.0.1")
 		others := slices.DeleteFunc(slices.Clone(four), func(e string) bool { return e == mine })
-		tg.update(backingOf(time.Hour, others...))
+		tg.update(servicePoolOf(time.Hour, others...))
 		second := pick(t, tg, "127.0.0.1")
-		tg.update(backingOf(time.Hour, four...))
+		tg.update(servicePoolOf(time.Hour, four...))
 		if e := pick(t, tg, "127.0.0.1"); second == mine || e != second {
 			t.Fatalf("%s was removed, then came %s, then it was back, then came %s", mine, second, e)
 		}
@@ -146,9 +146,9 @@ func TestAffinityEndsWithEndpoint(t *testing.T) {
 }
 
 func TestAffinityEndsWhenTurnedOff(t *testing.T) {
-	tg := testTarget(backingOf(time.Hour, four...))
+	tg := testTarget(servicePoolOf(time.Hour, four...))
 	pick(t, tg, "127.0.0.1")
-	tg.update(backingOf(0, four...))
+	tg.update(servicePoolOf(0, four...))
 	met := map[string]bool{}
 	for range 64 {
 		met[pick(t, tg, "127.0.0.1")] = true
@@ -160,15 +160,15 @@ func TestAffinityEndsWhenTurnedOff(t *testing.T) {
 
 func TestRememberedClientsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tg := testTarget(backingOf(time.Minute, four...))
+		tg := testTarget(servicePoolOf(time.Minute, four...))
 		fill := func(n int) {
 			for i := range n {
 				pick(t, tg, fmt.Sprintf("127.%d.%d.1", i/256, i%256))
 			}
 		}
-		fill(2 * mostClients)
-		if len(tg.clients) != mostClients {
-			t.Errorf("%d clients are remembered, want %d", len(tg.clients), mostClients)
+		fill(2 * maxClients)
+		if len(tg.clients) != maxClients {
+			t.Errorf("%d clients are remembered, want %d", len(tg.clients), maxClients)
 		}
 		time.Sleep(2 * time.Minute)
 		pick(t, tg, "127.255.0.1")

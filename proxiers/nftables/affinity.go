@@ -88,13 +88,13 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 				Family: svc.Family, Kind: nfttable.MapObject,
 				Name: a.mapName(plan.Pool(pool), port),
 			}
-			n.Object(nfttable.Object{ObjectID: id, Timeout: a.timeout, Size: clientsPerMap})
+			n.AddObject(nfttable.Object{ObjectID: id, Timeout: a.timeout, Size: clientsPerMap})
 		}
 	}
 	for _, list := range svc.Pools {
 		for _, e := range list {
 			name, maps := a.learnChain(svc, e)
-			n.Object(nfttable.Object{ObjectID: nfttable.ObjectID{
+			n.AddObject(nfttable.Object{ObjectID: nfttable.ObjectID{
 				Family: svc.Family, Kind: nfttable.ChainObject,
 				Name: name,
 			}, Rules: maps})
@@ -113,14 +113,14 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 			}
 			e := key
 			e.Peer, e.PeerPort = ep.Addr.Addr(), ep.Addr.Port()
-			n.Entry(set, e, nfttable.Value{Chain: chain})
+			n.AddEntry(set, e, nfttable.Value{Chain: chain})
 		}
 	}
 }
 
-// mayMislead reports whether one of next's client maps may contain an endpoint that next lacks, either because
+// mayHaveStaleClients reports whether one of next's client maps may contain an endpoint that next lacks, either because
 // the change removed the endpoint or because the map was unused and still holds old clients.
-func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
+func (a *affinity) mayHaveStaleClients(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true
 	}
@@ -137,13 +137,13 @@ func (a *affinity) mayMislead(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// Learned returns the client maps that may still contain an endpoint that a change removed, each with the
+// StaleClientMaps returns the client maps that may still contain an endpoint that a change removed, each with the
 // remaining endpoints.
-func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
+func StaleClientMaps(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)
 		if a == nil || !slices.Contains(families, svc.Family) ||
-			!a.mayMislead(change.Prev.Find(svc.Name, svc.Family), svc) {
+			!a.mayHaveStaleClients(change.Prev.Find(svc.Name, svc.Family), svc) {
 			continue
 		}
 		for pool, ports := range a.ports {
@@ -156,7 +156,7 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 				}
 				maps = append(maps, nfttable.ClientMap{
 					Family: svc.Family, Name: a.mapName(plan.Pool(pool), port),
-					Valid: valid,
+					ValidAddrs: valid,
 				})
 			}
 		}
@@ -164,8 +164,8 @@ func Learned(change proxiers.Change, families []plan.Family) (maps []nfttable.Cl
 	return maps
 }
 
-// ClientMap returns the name of the client map for a pool and an endpoint port. The ServicePort must have session
+// ClientMapName returns the name of the client map for a pool and an endpoint port. The ServicePort must have session
 // affinity.
-func ClientMap(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
+func ClientMapName(svc *plan.ServicePort, pool plan.Pool, port uint16) string {
 	return affinityOf(svc).mapName(pool, port)
 }

@@ -36,14 +36,14 @@ func TestFirstSyncInChunks(t *testing.T) {
 	if drift.count() != 0 {
 		t.Errorf("drift reported for our own transactions: %q", drift.reasons)
 	}
-	recreate(t, p, full)
+	forceRecreate(t, p, full)
 	if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
 		t.Errorf("chunks and one transaction lead to different states: %s", diff)
 	}
 }
 
-// recreate changes a set's type so that the next full sync replaces the tables in one transaction.
-func recreate(t *testing.T, p *proxier, next *plan.Plan) {
+// forceRecreate changes a set's type so that the next full sync replaces the tables in one transaction.
+func forceRecreate(t *testing.T, p *proxier, next *plan.Plan) {
 	t.Helper()
 	nft(t, "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }")
 	apply(t, p, nil, next)
@@ -66,7 +66,7 @@ func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 			t.Errorf("takeover %v: addresses of Service CIDRs are dropped after each chunk: %v, want %v", takeover, refuses, want)
 		}
 		chunked := kernelState(t, p)
-		recreate(t, p, full)
+		forceRecreate(t, p, full)
 		if diff := firstDifference(chunked, kernelState(t, p)); diff != "" {
 			t.Errorf("takeover %v and one transaction lead to different states: %s", takeover, diff)
 		}
@@ -127,7 +127,7 @@ func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
 			next.Node.NodePortAddrs = append(next.Node.NodePortAddrs, addr(fmt.Sprintf("192.0.2.%d", 10+i)))
 			next.Node.PodSources = append(next.Node.PodSources, prefix(fmt.Sprintf("10.%d.0.0/16", 200+i)), prefix(fmt.Sprintf("10.%d.3.0/24", 200+i)))
 		}
-		next.Node.PodSources = plan.Minimal(next.Node.PodSources)
+		next.Node.PodSources = plan.NormalizePrefixes(next.Node.PodSources)
 	}
 	for i := range 8 {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
@@ -178,7 +178,7 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 	if rng.IntN(2) == 0 {
 		lb := plan.Frontend{Kind: plan.LoadBalancerIP, Addr: ip("203.0.113.%d", "2001:db8:113::%d", i+1), Port: 80, Routes: routes()}
 		if rng.IntN(2) == 0 {
-			lb.AllowFrom = plan.Minimal([]netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)})
+			lb.AllowFrom = plan.NormalizePrefixes([]netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)})
 		}
 		svc.Frontends = append(svc.Frontends, lb)
 	}
@@ -261,10 +261,10 @@ func TestCancelledApplyIsNoRefusal(t *testing.T) {
 func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	newHost(t)
 	s, env := schema(false), testEnv(plan.IPv4, plan.IPv6)
-	if s.Idle != time.Minute {
-		t.Errorf("idle objects are kept for %s, want a minute", s.Idle)
+	if s.IdleTimeout != time.Minute {
+		t.Errorf("idle objects are kept for %s, want a minute", s.IdleTimeout)
 	}
-	s.Idle = 300 * time.Millisecond
+	s.IdleTimeout = 300 * time.Millisecond
 	env.Logger, env.Drift, env.Progress = slog.New(slog.DiscardHandler), func(string) {}, func(int, int) {}
 	var p proxiers.Proxier = start(t, s, env)
 	tender := p.(proxiers.Maintainer)
@@ -277,7 +277,7 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	before := time.Now()
 	apply(t, p, full, none)
 	due := tender.Due()
-	if early, late := before.Add(s.Idle), time.Now().Add(s.Idle); due.Before(early) || due.After(late) {
+	if early, late := before.Add(s.IdleTimeout), time.Now().Add(s.IdleTimeout); due.Before(early) || due.After(late) {
 		t.Fatalf("due at %s, want between %s and %s", due, early, late)
 	}
 	left := func() (found []string) {

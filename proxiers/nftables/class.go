@@ -8,11 +8,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// localSlots is the local pool's first slot in the endpoint maps. Every pool is smaller than localSlots.
-const localSlots = 1 << 30
+// firstLocalSlot is the local pool's first slot in the endpoint maps. Every pool is smaller than firstLocalSlot.
+const firstLocalSlot = 1 << 30
 
-// pick is a Route together with the number of endpoints to choose from.
-type pick struct {
+// sizedRoute is a Route together with the number of endpoints to choose from.
+type sizedRoute struct {
 	plan.Route
 	count int
 }
@@ -22,34 +22,34 @@ type pick struct {
 type class struct {
 	proto    plan.Protocol
 	nodePort bool
-	// guarded reports whether the frontend restricts the source ranges.
-	guarded bool
-	// picks holds the frontend's Routes, indexed by origin.
-	picks [3]pick
-	// remember is a statement that, together with the mark, causes a later rule to masquerade a packet.
-	remember string
+	// hasSourceRanges reports whether the frontend restricts the source ranges.
+	hasSourceRanges bool
+	// originRoutes holds the frontend's Routes, indexed by origin.
+	originRoutes [3]sizedRoute
+	// masqueradeStatement is a statement that, together with the mark, causes a later rule to masquerade a packet.
+	masqueradeStatement string
 	// affinity is nil without session affinity. A class with session affinity belongs to one ServicePort.
 	affinity *affinity
 }
 
 // classOf returns a frontend's class. to holds the destinations of connections, by pool.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
-	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, guarded: f.AllowFrom != nil}
+	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, hasSourceRanges: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
 		if route.Verdict != plan.Forward {
-			c.picks[origin].Verdict = route.Verdict
+			c.originRoutes[origin].Verdict = route.Verdict
 			continue
 		}
-		c.picks[origin] = pick{route, len(to[route.Pool])}
+		c.originRoutes[origin] = sizedRoute{route, len(to[route.Pool])}
 		c.affinity = aff
 	}
 	return c
 }
 
-// plain returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If a
+// plainClass returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If a
 // chain's first rule refers to an endpoint map, the kernel (6.18) visits the whole map, so a single ServicePort's chain
 // must not refer to an endpoint map.
-func (c *class) plain() *class {
+func (c *class) plainClass() *class {
 	p := *c
 	p.affinity = nil
 	return &p
@@ -64,10 +64,10 @@ func (c *class) chain() string {
 	}
 	b = append(b, '-')
 	b = append(b, nfttable.ProtoName(c.proto)...)
-	if c.guarded {
+	if c.hasSourceRanges {
 		b = append(b, "-guarded"...)
 	}
-	for _, p := range c.picks {
+	for _, p := range c.originRoutes {
 		b = append(b, '-')
 		b = p.appendName(b)
 	}
@@ -78,7 +78,7 @@ func (c *class) chain() string {
 	return string(b)
 }
 
-func (p *pick) appendName(b []byte) []byte {
+func (p *sizedRoute) appendName(b []byte) []byte {
 	if p.Verdict != plan.Forward {
 		return append(b, p.Verdict.String()...)
 	}
@@ -94,36 +94,36 @@ func poolLetter(p plan.Pool) byte { return p.String()[0] }
 
 func (c *class) Rules(n *plan.Node) []string {
 	rules := []string{"meta priority set none"}
-	if c.guarded {
+	if c.hasSourceRanges {
 		set := "allowed"
 		if c.nodePort {
 			set = "nodeport-allowed"
 		}
-		rules = append(rules, fmt.Sprintf("%smeta l4proto . th dport . $ip saddr != @%s drop", c.daddr(), set))
+		rules = append(rules, fmt.Sprintf("%smeta l4proto . th dport . $ip saddr != @%s drop", c.keyPrefix(), set))
 	}
-	pod, host, outside := c.picks[plan.FromPod], c.picks[plan.FromHost], c.picks[plan.FromOutside]
+	pod, host, outside := c.originRoutes[plan.FromPod], c.originRoutes[plan.FromHost], c.originRoutes[plan.FromOutside]
 	if pod != outside || host != outside {
-		rules = append(rules, c.pickRules("$ip saddr @"+podSources+" ", pod)...)
+		rules = append(rules, c.originRules("$ip saddr @"+podSources+" ", pod)...)
 		for _, name := range n.PodInterfaces {
-			rules = append(rules, c.pickRules(`iifname "`+name+`" `, pod)...)
+			rules = append(rules, c.originRules(`iifname "`+name+`" `, pod)...)
 		}
 	}
 	if host != outside {
 		// In prerouting, a packet has no output interface yet, so only packets in the output hook match.
-		rules = append(rules, c.pickRules("oif != 0 ", host)...)
-		rules = append(rules, c.pickRules("fib saddr type local ", host)...)
+		rules = append(rules, c.originRules("oif != 0 ", host)...)
+		rules = append(rules, c.originRules("fib saddr type local ", host)...)
 	}
-	return append(rules, c.pickRules("", outside)...)
+	return append(rules, c.originRules("", outside)...)
 }
 
-// pickRules returns the rules for packets from one origin, which condition matches.
-func (c *class) pickRules(condition string, p pick) []string {
+// originRules returns the rules for packets from one origin, which condition matches.
+func (c *class) originRules(condition string, p sizedRoute) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
 	}
 	prefix := condition
 	if p.SNAT {
-		prefix += c.remember + "meta mark set meta mark or $mark "
+		prefix += c.masqueradeStatement + "meta mark set meta mark or $mark "
 	}
 	// nft accepts a map lookup by port only after a match on the transport protocol.
 	prefix += fmt.Sprintf("meta l4proto %s dnat to ", nfttable.ProtoName(c.proto))
@@ -133,23 +133,23 @@ func (c *class) pickRules(condition string, p pick) []string {
 			rules = append(rules,
 				fmt.Sprintf("%s$ip saddr map @%s : %d", prefix, c.affinity.mapName(p.Pool, port), port))
 		}
-		return append(rules, condition+"goto "+c.plain().chain())
+		return append(rules, condition+"goto "+c.plainClass().chain())
 	}
 	offset := ""
 	if p.Pool == plan.LocalPool {
-		offset = fmt.Sprintf(" offset %d", localSlots)
+		offset = fmt.Sprintf(" offset %d", firstLocalSlot)
 	}
 	endpoints := "endpoints-" + nfttable.ProtoName(c.proto)
 	if c.nodePort {
 		endpoints = "nodeport-" + endpoints
 	}
 	return append(rules, fmt.Sprintf("%s%s%s dport . numgen random mod %d%s map @%s",
-		prefix, c.daddr(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
+		prefix, c.keyPrefix(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// daddr returns the part of a key before the port. For a NodePort, which exists at all addresses, the part is
+// keyPrefix returns the part of a key before the port. For a NodePort, which exists at all addresses, the part is
 // empty.
-func (c *class) daddr() string {
+func (c *class) keyPrefix() string {
 	if c.nodePort {
 		return ""
 	}

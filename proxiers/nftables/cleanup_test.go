@@ -72,7 +72,7 @@ func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
 	p, d := testProxier(t)
-	next := plantest.Plan(plantest.Node(), plantest.Many(3, 2)...)
+	next := plantest.Plan(plantest.Node(), plantest.ManyServices(3, 2)...)
 	apply(t, p, nil, next)
 	restarted, _ := testProxier(t)
 	for _, q := range []*proxier{p, restarted} {

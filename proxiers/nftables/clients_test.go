@@ -23,7 +23,7 @@ func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string
 	}
 	defer c.Close()
 	found := map[string]string{}
-	eachElement(t, c, svc.Family, ClientMap(svc, plan.ClusterPool, port), func(raw []byte) {
+	eachElement(t, c, svc.Family, ClientMapName(svc, plan.ClusterPool, port), func(raw []byte) {
 		client, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
 		endpoint, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VALUE))
 		found[client.String()] = endpoint.String()
@@ -42,7 +42,7 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	p, drift := testProxier(t)
 	both := stickyPlan(endpoint("10.244.1.8:53"), endpoint("10.244.1.9:53"))
 	apply(t, p, nil, both)
-	name := ClientMap(both.Services[0], plan.ClusterPool, 53)
+	name := ClientMapName(both.Services[0], plan.ClusterPool, 53)
 	nft(t, "add element ip edgeway "+name+" { 198.51.100.1 : 10.244.1.8, 198.51.100.2 : 10.244.1.9, 198.51.100.3 : 10.244.1.7 }")
 	drift.wait(t)
 	apply(t, p, nil, both) // a full sync also keeps the clients in the maps
@@ -106,7 +106,7 @@ func TestPacketsRecordClients(t *testing.T) {
 	if got := clients(t, next.Services[0], 53); len(got) != 1 || got["192.0.2.1"] != served[0] {
 		t.Errorf("clients %v, want 192.0.2.1 at %s", got, served[0])
 	}
-	time.Sleep(settle)
+	time.Sleep(readTimeout)
 	if drift.count() != 0 {
 		t.Errorf("what packets teach was taken for drift: %q", drift.reasons)
 	}

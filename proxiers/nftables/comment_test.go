@@ -30,7 +30,7 @@ func TestElementsNameTheirService(t *testing.T) {
 		apply(t, p, prev, next)
 		prev = next
 		byNetlink := nft(t, "list table ip edgeway")
-		recreate(t, p, next)
+		forceRecreate(t, p, next)
 		for _, list := range []string{byNetlink, nft(t, "list table ip edgeway")} {
 			for _, element := range []string{
 				"10.96.0.9 . tcp . 80 comment \"" + c.want + "\" : ", "tcp . 30009 comment \"" + c.want + "\" : ",

@@ -22,13 +22,13 @@ func TestFullSyncAfterApplyPanic(t *testing.T) {
 	full := newPlan(testNode(), manyServices(3000, 5)...)
 	err := contain.Call(func() error { return p.Apply(t.Context(), proxiers.NewChange(nil, full)) })
 	half := kernelState(t, p)
-	if !contain.Is(err) {
+	if !contain.IsPanic(err) {
 		t.Fatalf("Apply ends with %v", err)
 	}
 	broken = false
 	apply(t, p, nil, full)
 	repaired := kernelState(t, p)
-	recreate(t, p, full)
+	forceRecreate(t, p, full)
 	if want := kernelState(t, p); repaired != want || half == want {
 		t.Errorf("after a full sync: %s; the panic left all: %t", firstDifference(repaired, want), half == want)
 	}

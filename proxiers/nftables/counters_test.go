@@ -34,9 +34,10 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// knock sends a datagram to one of this host's addresses and returns the error from the ICMP response. If a rule in the
-// output hook rejects the packet, the kernel returns EPERM immediately, and later also delivers the ICMP message.
-func knock(t *testing.T, at string) error {
+// sendDatagram sends a datagram to one of this host's addresses and returns the error from the ICMP response. If a rule
+// in the output hook rejects the packet, the kernel returns EPERM immediately, and later also delivers the ICMP
+// message.
+func sendDatagram(t *testing.T, at string) error {
 	t.Helper()
 	conn, err := net.Dial("udp", at)
 	if err != nil {
@@ -151,10 +152,10 @@ func TestLoopbackRejects(t *testing.T) {
 			t.Fatalf("TCP to %s, where somebody listens: %v", host, err)
 		}
 		_ = conn.Close()
-		if err := knock(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err := sendDatagram(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("UDP to %s: %v, want a refusal", host, err)
 		}
-		_ = knock(t, host+":30001") // no NodePort uses this port, so the packet does not count
+		_ = sendDatagram(t, host+":30001") // no NodePort uses this port, so the packet does not count
 	}
 	mustHaveRejected(t, p, 1, 1)
 	apply(t, p, nil, on)
@@ -182,7 +183,7 @@ func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = knock(t, "127.0.0.1:30000")
+	_ = sendDatagram(t, "127.0.0.1:30000")
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if n, _, err := conn.ReadFrom(make([]byte, 1)); n != 1 {
 		t.Errorf("the packet did not arrive: %v", err)

@@ -14,7 +14,7 @@ const (
 // countSets returns the sets that count new connections. The maps of frontends have no counters, because an endpoint
 // change replaces an element in the frontend maps.
 func (o Options) countSets() []nfttable.Set {
-	if !o.Count {
+	if !o.CountConnections {
 		return nil
 	}
 	key := []nfttable.Field{nfttable.Addr, nfttable.Proto, nfttable.Port}
@@ -26,7 +26,7 @@ func (o Options) countSets() []nfttable.Set {
 
 // countSet returns the SetID of the set that counts the connections to a kind of frontend.
 func (o Options) countSet(kind plan.FrontendKind) nfttable.SetID {
-	id := OwnSets + nfttable.SetID(len(o.Sets))
+	id := FirstOwnSet + nfttable.SetID(len(o.Sets))
 	if kind == plan.NodePort {
 		id++
 	}

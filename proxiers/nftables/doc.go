@@ -22,7 +22,7 @@
 // pod to one of 3 endpoints in the cluster pool, and connections from the host likewise but masqueraded. The chain
 // sends all other connections to one of 2 endpoints in the local pool. Each protocol has an endpoint map with keys that
 // consist of an address, a port and a slot. The rules choose a random slot, and the local pool's slots start at
-// localSlots.
+// firstLocalSlot.
 //
 // The services and nodeports maps contain class numbers (see nfttable), and the classes map contains the chain for each
 // number. Between the two lookups, the rules keep the number in the packet's priority, which is the only field that nft

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// settle is the maximum time that the watcher takes to read the notifications that the kernel has sent.
-const settle = 50 * time.Millisecond
+// readTimeout is the maximum time that the watcher takes to read the notifications that the kernel has sent.
+const readTimeout = 50 * time.Millisecond
 
 func TestDriftIsReportedAndRepaired(t *testing.T) {
 	newHost(t)
@@ -36,7 +36,7 @@ func TestDriftIsReportedAndRepaired(t *testing.T) {
 		drift.wait(t)
 		// The watcher must send no report before the full sync.
 		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more")
-		time.Sleep(settle)
+		time.Sleep(readTimeout)
 		if n := drift.count() - before; n != 1 {
 			t.Errorf("%s: reported %d times, want once", script, n)
 		}
@@ -69,7 +69,7 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	for i := range 20 {
 		nft(t, fmt.Sprintf("add table ip other\nadd set ip other s%d { type ipv4_addr; }\nadd element ip other s%d { 192.0.2.1 }\nadd table inet edgeway", i, i))
 	}
-	time.Sleep(settle)
+	time.Sleep(readTimeout)
 	if drift.count() != 0 {
 		t.Errorf("reported: %q", drift.reasons)
 	}

@@ -23,7 +23,7 @@ func TestPartialTransactions(t *testing.T) {
 				t.Errorf("the test's plan: %v", err)
 			}
 			tx := Render(testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(c.Prev, c.Next))
-			plantest.Golden(t, *update, c.Name, tx)
+			plantest.CompareGolden(t, *update, c.Name, tx)
 		})
 	}
 }
@@ -33,7 +33,7 @@ func TestFirstTransaction(t *testing.T) {
 	node.PodInterfaces = []string{"veth*"}
 	next := newPlan(node, webServices()...)
 	tx := Render(testEnv(plan.IPv4, plan.IPv6), proxiers.NewChange(nil, next))
-	plantest.Golden(t, *update, "first", tx)
+	plantest.CompareGolden(t, *update, "first", tx)
 }
 
 func TestOneFamily(t *testing.T) {

@@ -77,7 +77,7 @@ func testProxier(t *testing.T, changes ...func(*proxiers.Env)) (*proxier, *drift
 		change(&env)
 	}
 	s := schema(false)
-	s.Idle = 0
+	s.IdleTimeout = 0
 	p := start(t, s, env)
 	return p, d
 }
@@ -139,13 +139,13 @@ func tend(t *testing.T, p *proxier) {
 
 func kernelElements(t *testing.T, p *proxier) string {
 	t.Helper()
-	return settled(t, func() string { return tellElements(t, p) })
+	return readUntilStable(t, func() string { return tellElements(t, p) })
 }
 
-// settled calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a set to
-// a hash table of another size. During the move, a dump that spans several datagrams repeats some elements and omits as
-// many others.
-func settled(t *testing.T, read func() string) string {
+// readUntilStable calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a
+// set to a hash table of another size. During the move, a dump that spans several datagrams repeats some elements and
+// omits as many others.
+func readUntilStable(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {

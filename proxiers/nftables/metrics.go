@@ -32,7 +32,7 @@ func staleDesc() *prometheus.Desc {
 
 func (p *proxier) Describe(out chan<- *prometheus.Desc) {
 	p.failures.Describe(out)
-	Rejected{p.Table}.Describe(out)
+	RejectCollector{p.Table}.Describe(out)
 	out <- transactionsDesc()
 	out <- staleDesc()
 }
@@ -44,5 +44,5 @@ func (p *proxier) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(transactionsDesc(), prometheus.CounterValue, float64(n), path)
 	}
 	out <- prometheus.MustNewConstMetric(staleDesc(), prometheus.CounterValue, float64(stale))
-	Rejected{p.Table}.Collect(out)
+	RejectCollector{p.Table}.Collect(out)
 }

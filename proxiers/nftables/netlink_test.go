@@ -44,7 +44,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 	p, drift := testProxier(t)
 	state := func() string {
 		tend(t, p)
-		return kernelElements(t, p) + settled(t, func() string { return sortedListing(nft(t, "list ruleset")) })
+		return kernelElements(t, p) + readUntilStable(t, func() string { return sortedListing(nft(t, "list ruleset")) })
 	}
 	for seed := range sequences {
 		rng := rand.New(rand.NewPCG(uint64(seed), 2))
@@ -58,7 +58,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 			cur = next
 		}
 		byNetlink, reports := state(), drift.count()
-		recreate(t, p, cur)
+		forceRecreate(t, p, cur)
 		if diff := firstDifference(state(), byNetlink); diff != "" {
 			t.Fatalf("sequence %d: netlink and the program lead to different states: %s", seed, diff)
 		}
@@ -102,7 +102,7 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 		t.Errorf("1,000 changes took %v transactions by netlink and %v by nft", n, programs)
 	}
 	partial := kernelState(t, p)
-	recreate(t, p, full)
+	forceRecreate(t, p, full)
 	if diff := firstDifference(kernelState(t, p), partial); diff != "" {
 		t.Errorf("after 1,000 changes: %s", diff)
 	}
@@ -172,7 +172,7 @@ func TestChangesBesideOthers(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	time.Sleep(settle)
+	time.Sleep(readTimeout)
 	if drift.count() != 0 {
 		t.Errorf("drift: %q", drift.reasons)
 	}

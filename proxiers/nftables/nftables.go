@@ -33,13 +33,13 @@ const tableName = proxiers.NFTablesTable
 
 func schema(count bool) nfttable.Schema { return EndpointSchema(tableName, count) }
 
-// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection, and count the connections
-// if count is set.
+// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection, and count the
+// connections if count is set.
 func EndpointSchema(table string, count bool) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
-	return Schema(Options{Table: table, Count: count, Learn: []nfttable.Chain{
-		Hooked("learn-prerouting", knftables.PreroutingHook, after, LearnNew),
-		Hooked("learn-output", knftables.OutputHook, after, LearnNew),
+	return Schema(Options{Table: table, CountConnections: count, LearnChains: []nfttable.Chain{
+		BaseChain("learn-prerouting", knftables.PreroutingHook, after, LearnRule),
+		BaseChain("learn-output", knftables.OutputHook, after, LearnRule),
 	}})
 }
 
@@ -72,7 +72,7 @@ func (p *proxier) apply(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err
 	}
-	return p.Prune(ctx, Learned(change, p.families))
+	return p.Prune(ctx, StaleClientMaps(change, p.families))
 }
 
 // Connections implements proxiers.Counter.

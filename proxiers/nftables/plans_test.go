@@ -10,8 +10,8 @@ var (
 	newPlan       = plantest.Plan
 	service       = plantest.Service
 	clusterIP     = plantest.ClusterIP
-	manyServices  = plantest.Many
+	manyServices  = plantest.ManyServices
 	withEndpoints = plantest.WithEndpoints
-	webServices   = plantest.Web
-	toPods        = plantest.ToPods
+	webServices   = plantest.SampleServices
+	toPods        = plantest.ClusterIPRoutes
 )

@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Rejected is a prometheus.Collector that counts the packets that the tables reject on loopback addresses.
-type Rejected struct{ Table *nfttable.Table }
+// RejectCollector is a prometheus.Collector that counts the packets that the tables reject on loopback addresses.
+type RejectCollector struct{ Table *nfttable.Table }
 
 func rejectedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
@@ -16,10 +16,10 @@ func rejectedDesc() *prometheus.Desc {
 }
 
 // Describe implements prometheus.Collector.
-func (r Rejected) Describe(out chan<- *prometheus.Desc) { out <- rejectedDesc() }
+func (r RejectCollector) Describe(out chan<- *prometheus.Desc) { out <- rejectedDesc() }
 
 // Collect implements prometheus.Collector.
-func (r Rejected) Collect(out chan<- prometheus.Metric) {
+func (r RejectCollector) Collect(out chan<- prometheus.Metric) {
 	counters, err := r.Table.Counters()
 	if err != nil {
 		return // the metric is absent from this scrape

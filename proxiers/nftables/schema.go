@@ -31,41 +31,41 @@ const (
 	nodePortAddrs
 	loopbackAddrs
 	classes
-	// OwnSets is the SetID of Options.Sets[0].
-	OwnSets
+	// FirstOwnSet is the SetID of Options.Sets[0].
+	FirstOwnSet
 )
 
 const (
 	podSources = "pod-sources"
-	// idleFor is the time after which Maintain deletes an unused chain or map. A Service often needs its old class
+	// idleTimeout is the time after which Maintain deletes an unused chain or map. A Service often needs its old class
 	// again within a minute.
-	idleFor = time.Minute
+	idleTimeout = time.Minute
 )
 
 // Options holds the differences between the backends that use nftables.
 type Options struct {
 	Table string
-	// To returns the destination of connections to a pool. If Destination is nil, the rules send connections
+	// Destination returns the destination of connections to a pool. If Destination is nil, the rules send connections
 	// to one of the pool's endpoints.
-	To func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// Remember is a statement that, together with the mark, causes a later rule to masquerade a packet.
+	Destination func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
+	// MasqueradeStatement is a statement that, together with the mark, causes a later rule to masquerade a packet.
 	// MasqueradeRule is the rule that masquerades a packet after MasqueradeStatement. MasqueradeStatement and
 	// MasqueradeRule are empty if the mark alone is enough.
-	Remember, Masquerade string
-	// Learn holds chains that jump to the learn chain. The chains process a new connection after the rules or
+	MasqueradeStatement, MasqueradeRule string
+	// LearnChains holds chains that jump to the learn chain. The chains process a new connection after the rules or
 	// IPVS have chosen its endpoint.
-	Learn []nfttable.Chain
-	// Sets and Chains are the backend's additional sets and chains. OwnSets is the SetID of Sets[0].
+	LearnChains []nfttable.Chain
+	// Sets and Chains are the backend's additional sets and chains. FirstOwnSet is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// Count adds sets that count the new connections to each frontend.
-	Count bool
-	// Service adds the objects and elements that the backend needs for a ServicePort. AddService may be nil.
-	Service func(n *nfttable.Needs, svc *plan.ServicePort)
+	// CountConnections adds sets that count the new connections to each frontend.
+	CountConnections bool
+	// AddService adds the objects and elements that the backend needs for a ServicePort. AddService may be nil.
+	AddService func(n *nfttable.Needs, svc *plan.ServicePort)
 }
 
-// LearnNew is the rule for the chains in Options.LearnChains.
-const LearnNew = "ct state new jump learn"
+// LearnRule is the rule for the chains in Options.LearnChains.
+const LearnRule = "ct state new jump learn"
 
 // Schema returns the schema of a backend's tables.
 func Schema(o Options) nfttable.Schema {
@@ -75,18 +75,18 @@ func Schema(o Options) nfttable.Schema {
 	}
 	return nfttable.Schema{
 		Table: o.Table, Sets: slices.Concat(sets(), o.Sets, o.countSets()), Numbers: classes,
-		Chains: slices.Concat(o.chains(), o.Learn, o.Chains), Counters: counters, Idle: idleFor,
+		Chains: slices.Concat(o.chains(), o.LearnChains, o.Chains), Counters: counters, IdleTimeout: idleTimeout,
 		Ranges: []nfttable.Range{
-			{Name: podSources, Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
-			{Name: "service-cidrs", Of: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, Last: true},
+			{Name: podSources, Prefixes: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
+			{Name: "service-cidrs", Prefixes: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, FillLast: true},
 		},
-		Service: o.serviceNeeds, Node: nodeEntries,
+		AddService: o.serviceNeeds, NodeEntries: nodeEntries,
 		SameRules: func(a, b *plan.Node) bool { return slices.Equal(a.PodInterfaces, b.PodInterfaces) },
 	}
 }
 
-// Hooked returns a base chain with rules that process the packets at a hook.
-func Hooked(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
+// BaseChain returns a base chain with rules that process the packets at a hook.
+func BaseChain(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
 	rules ...string,
 ) nfttable.Chain {
 	return nfttable.Chain{Name: name, Type: knftables.FilterType, Hook: hook, Priority: priority, Rules: rules}
@@ -99,8 +99,8 @@ func sets() []nfttable.Set {
 	addr := []nfttable.Field{nfttable.Addr}
 	// frontend[1:], a NodePort's key, has no address.
 	return []nfttable.Set{
-		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, Leads: true},
-		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, Leads: true},
+		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, LeadsToLookup: true},
+		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, LeadsToLookup: true},
 		endpointsTCP:          {Name: "endpoints-tcp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.TCP},
 		endpointsUDP:          {Name: "endpoints-udp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.UDP},
 		endpointsSCTP:         {Name: "endpoints-sctp", Key: slots, Data: nfttable.ToEndpoint, Proto: plan.SCTP},
@@ -112,7 +112,7 @@ func sets() []nfttable.Set {
 		allowed:               {Name: "allowed", Key: with(frontend, nfttable.PeerPrefix)},
 		nodePortAllowed:       {Name: "nodeport-allowed", Key: with(frontend[1:], nfttable.PeerPrefix)},
 		hairpin:               {Name: "hairpin", Key: with([]nfttable.Field{nfttable.Peer}, frontend...)},
-		clusterIPs:            {Name: "cluster-ips", Key: addr, Leads: true},
+		clusterIPs:            {Name: "cluster-ips", Key: addr, LeadsToLookup: true},
 		nodePortAddrs:         {Name: "nodeport-addresses", Key: addr},
 		loopbackAddrs:         {Name: "loopback-addresses", Key: addr},
 		classes:               {Name: "classes", Key: []nfttable.Field{nfttable.Number}, Data: nfttable.ToChain},
@@ -140,15 +140,15 @@ func (o Options) chains() []nfttable.Chain {
 	const nat, dnat = knftables.NATType, knftables.DNATPriority
 	toService := []string{"meta priority set $ip daddr . meta l4proto . th dport map @services meta priority vmap @classes"}
 	toNodePort := []string{"$ip daddr @nodeport-addresses meta priority set meta l4proto . th dport map @nodeports meta priority vmap @classes"}
-	if o.Count {
+	if o.CountConnections {
 		toService = slices.Insert(toService, 0, countService)
 		toNodePort = slices.Insert(toNodePort, 0, countNodePort)
 	}
 	return []nfttable.Chain{
 		{Name: "services", Rules: slices.Concat(toService, toNodePort, []string{
 			"$ip daddr @loopback-addresses goto loopback",
-			"$ip daddr @cluster-ips " + plan.OtherPort.String(),
-			"$ip daddr @service-cidrs fib daddr type != local " + plan.Unallocated.String(),
+			"$ip daddr @cluster-ips " + plan.UnusedPortVerdict.String(),
+			"$ip daddr @service-cidrs fib daddr type != local " + plan.UnallocatedVerdict.String(),
 		})},
 		{Name: "loopback", Rules: loopbackRules()},
 		{Name: "learn", Rules: []string{
@@ -169,10 +169,10 @@ func (o Options) chains() []nfttable.Chain {
 }
 
 func (o Options) masquerade() []string {
-	if o.Masquerade == "" {
+	if o.MasqueradeRule == "" {
 		return nil
 	}
-	return []string{o.Masquerade}
+	return []string{o.MasqueradeRule}
 }
 
 // loopbackRules returns the rules that count and reject packets to loopback NodePorts with a protocol that Edgeway does
@@ -182,7 +182,7 @@ func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules,
 			fmt.Sprintf("meta l4proto %s meta priority set meta l4proto . th dport map @nodeports counter name %s %s",
-				nfttable.ProtoName(proto), loopbackCounter(proto), plan.NotRelayed))
+				nfttable.ProtoName(proto), loopbackCounter(proto), plan.NotRelayedVerdict))
 	}
 	return rules
 }

@@ -15,13 +15,13 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 	for i := range svc.Frontends {
 		o.addFrontend(n, svc, &svc.Frontends[i], aff)
 	}
-	if o.Service != nil {
-		o.Service(n, svc)
+	if o.AddService != nil {
+		o.AddService(n, svc)
 	}
 	for _, list := range svc.Pools {
 		for _, e := range list {
 			if e.Local {
-				n.Shared(hairpin, nfttable.Element{
+				n.AddShared(hairpin, nfttable.Element{
 					Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), Addr: e.Addr.Addr(),
 					Port: e.Addr.Port(),
 				})
@@ -31,13 +31,13 @@ func (o Options) serviceNeeds(n *nfttable.Needs, svc *plan.ServicePort) {
 }
 
 func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
-	if o.To == nil {
+	if o.Destination == nil {
 		return svc.Pools
 	}
 	var to [2][]plan.Endpoint
 	for pool, list := range svc.Pools {
 		if len(list) > 0 {
-			to[pool] = []plan.Endpoint{{Addr: o.To(svc, plan.Pool(pool))}}
+			to[pool] = []plan.Endpoint{{Addr: o.Destination(svc, plan.Pool(pool))}}
 		}
 	}
 	return to
@@ -46,9 +46,9 @@ func (o Options) to(svc *plan.ServicePort) [2][]plan.Endpoint {
 func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.Frontend, aff *affinity) {
 	to := o.to(svc)
 	c := classOf(svc, f, to, aff)
-	c.remember = o.Remember
+	c.masqueradeStatement = o.MasqueradeStatement
 	if c.affinity != nil {
-		addClass(n, svc.Family, c.plain())
+		addClass(n, svc.Family, c.plainClass())
 	}
 	key := nfttable.Element{Family: svc.Family, Proto: svc.Name.Protocol, Port: f.Port}
 	lookup, guard, learning := nodePorts, nodePortAllowed, learnNodePorts
@@ -56,17 +56,17 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 		key.Addr = f.Addr
 		lookup, guard, learning = services, allowed, learn
 	}
-	n.Entry(lookup, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
-	if o.Count {
-		n.Entry(o.countSet(f.Kind), key, nfttable.Value{})
+	n.AddEntry(lookup, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
+	if o.CountConnections {
+		n.AddEntry(o.countSet(f.Kind), key, nfttable.Value{})
 	}
 	for _, p := range f.AllowFrom {
 		e := key
 		e.Peer, e.PeerBits = p.Addr(), uint8(p.Bits())
-		n.Entry(guard, e, nfttable.Value{})
+		n.AddEntry(guard, e, nfttable.Value{})
 	}
 	var used [2]bool
-	for _, p := range c.picks {
+	for _, p := range c.originRoutes {
 		used[p.Pool] = used[p.Pool] || p.count > 0
 	}
 	for pool, list := range to {
@@ -74,21 +74,21 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 			continue
 		}
 		for i, ep := range list {
-			e := nfttable.Element{Family: key.Family, Addr: key.Addr, Port: key.Port, Slot: uint32(i + pool*localSlots)}
-			n.Entry(endpointSet(key.Proto, c.nodePort), e, nfttable.Value{Endpoint: ep.Addr})
+			e := nfttable.Element{Family: key.Family, Addr: key.Addr, Port: key.Port, Slot: uint32(i + pool*firstLocalSlot)}
+			n.AddEntry(endpointSet(key.Proto, c.nodePort), e, nfttable.Value{Endpoint: ep.Addr})
 		}
 	}
 	if aff != nil {
 		aff.addEntries(n, svc, key, learning)
 	}
 	if f.Kind == plan.ClusterIP {
-		n.Shared(clusterIPs, nfttable.Element{Family: svc.Family, Addr: f.Addr})
+		n.AddShared(clusterIPs, nfttable.Element{Family: svc.Family, Addr: f.Addr})
 	}
 }
 
 func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	id := nfttable.ObjectID{Family: f, Kind: nfttable.ChainObject, Name: c.chain()}
-	return n.Chain(nfttable.Object{ObjectID: id, Rules: c})
+	return n.AddChain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
 // nodeEntries returns the elements for the addresses that accept NodePorts, including loopback addresses.
@@ -106,13 +106,13 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// Refuse adds an element that rejects connections to the address and port in at, which is not a frontend of
+// AddRejectElement adds an element that rejects connections to the address and port in at, which is not a frontend of
 // the ServicePort.
-func Refuse(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
+func AddRejectElement(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
-	for origin := range c.picks {
-		c.picks[origin].Verdict = plan.OtherPort
+	for origin := range c.originRoutes {
+		c.originRoutes[origin].Verdict = plan.UnusedPortVerdict
 	}
 	key := nfttable.Element{Family: svc.Family, Proto: svc.Name.Protocol, Addr: at.Addr(), Port: at.Port()}
-	n.Entry(services, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
+	n.AddEntry(services, key, nfttable.Value{Number: addClass(n, svc.Family, c)})
 }

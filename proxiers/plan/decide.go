@@ -78,17 +78,17 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	switch {
 	case p.isClusterIP(dst):
 		return Decision{
-			Verdict: OtherPort, Origin: origin,
+			Verdict: UnusedPortVerdict, Origin: origin,
 			Reason: fmt.Sprintf("%s is a ClusterIP, but no Service uses its port %d/%s", dst, pkt.Dst.Port(),
 				pkt.Protocol),
 		}
 	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
 		return Decision{
-			Verdict: Unallocated, Origin: origin,
+			Verdict: UnallocatedVerdict, Origin: origin,
 			Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst),
 		}
 	}
-	return Decision{Verdict: Pass, Origin: origin, Reason: p.whyPass(pkt)}
+	return Decision{Verdict: Pass, Origin: origin, Reason: p.explainPass(pkt)}
 }
 
 // decideMartian returns the decision for a packet that is not from this host but has a loopback address as its source
@@ -106,8 +106,8 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	)}, true
 }
 
-// whyPass explains why a packet is not for a Service, or why a NodePort does not accept the packet.
-func (p *Plan) whyPass(pkt Packet) string {
+// explainPass explains why a packet is not for a Service, or why a NodePort does not accept the packet.
+func (p *Plan) explainPass(pkt Packet) string {
 	dst := pkt.Dst.Addr()
 	svc := p.nodePortAt(pkt)
 	if svc == nil {
@@ -157,8 +157,8 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			pool, ok := svc.LoopbackPool(f)
 			if !ok {
 				return Decision{
-					Verdict: NotRelayed, Origin: origin, Service: svc, Frontend: f,
-					Reason: svc.whyNotRelayed(),
+					Verdict: NotRelayedVerdict, Origin: origin, Service: svc, Frontend: f,
+					Reason: svc.explainNotRelayed(),
 				}
 			}
 			return Decision{
@@ -172,8 +172,8 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	return Decision{Verdict: Pass, Origin: origin, Reason: fmt.Sprintf("%s is not an address of a Service", pkt.Dst)}
 }
 
-// whyNotRelayed explains why LoopbackPool returns false.
-func (s *ServicePort) whyNotRelayed() string {
+// explainNotRelayed explains why LoopbackPool returns false.
+func (s *ServicePort) explainNotRelayed() string {
 	if s.Name.Protocol != TCP {
 		return fmt.Sprintf("the relay on loopback does not serve %s, because it relays only TCP", s.Name)
 	}

@@ -8,13 +8,13 @@ import (
 
 // The verdicts for packets that match no frontend are policy, like Frontend.Routes, but are the same on every host.
 const (
-	// OtherPort applies to packets to a ClusterIP's unused ports.
-	OtherPort = Reject
-	// Unallocated applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host
+	// UnusedPortVerdict applies to packets to a ClusterIP's unused ports.
+	UnusedPortVerdict = Reject
+	// UnallocatedVerdict applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host
 	// address.
-	Unallocated = Drop
-	// NotRelayed applies to packets to a NodePort on Node.LoopbackAddrs that use one of the NotRelayedProtocols.
-	NotRelayed = Reject
+	UnallocatedVerdict = Drop
+	// NotRelayedVerdict applies to packets to a NodePort on Node.LoopbackAddrs that use one of the NotRelayedProtocols.
+	NotRelayedVerdict = Reject
 )
 
 // NotRelayedProtocols returns the protocols that Edgeway does not relay on loopback (KEP-6032).
@@ -41,16 +41,16 @@ func (s *ServicePort) Destinations(n *Node) iter.Seq2[netip.AddrPort, *Frontend]
 	}
 }
 
-// Everything returns the prefix that contains all addresses of a family.
-func Everything(family Family) netip.Prefix {
+// AllAddresses returns the prefix that contains all addresses of a family.
+func AllAddresses(family Family) netip.Prefix {
 	if family == IPv4 {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// OfFamily returns the prefixes that belong to the family.
-func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
+// FilterByFamily returns the prefixes that belong to the family.
+func FilterByFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range prefixes {
 		if FamilyOf(p.Addr()) == family {
@@ -60,9 +60,9 @@ func OfFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// Minimal returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes that
+// NormalizePrefixes returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes that
 // another prefix contains.
-func Minimal(prefixes []netip.Prefix) []netip.Prefix {
+func NormalizePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
 	}
@@ -80,9 +80,9 @@ func Minimal(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// WithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and
+// ServicePortsWithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and
 // therefore rejects connections in every family. The list must be in plan order and contain all families of each port.
-func WithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
+func ServicePortsWithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true
 		for len(list) > 0 && list[0].Name == first.Name {

@@ -49,8 +49,8 @@ func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	return p.Services[i]
 }
 
-// Of looks up a Service's ServicePorts by binary search.
-func (p *Plan) Of(namespace, name string) []*ServicePort {
+// FindService looks up a Service's ServicePorts by binary search.
+func (p *Plan) FindService(namespace, name string) []*ServicePort {
 	if p == nil {
 		return nil
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// sealed returns a ServicePort with contents determined by version.
-func sealed(name string, family Family, version int) *ServicePort {
+// sealedPort returns a ServicePort with contents determined by version.
+func sealedPort(name string, family Family, version int) *ServicePort {
 	s := &ServicePort{Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family, LongLived: version%2 == 1}
 	s.Frontends = []Frontend{{Port: uint16(version / 2)}}
 	s.Seal()
@@ -52,7 +52,7 @@ func randomPlan(rng *rand.Rand, prev *Plan) *Plan {
 	next := &Plan{}
 	for i := range 12 {
 		for _, family := range []Family{IPv4, IPv6} {
-			s := sealed(fmt.Sprint("svc", i), family, rng.IntN(3))
+			s := sealedPort(fmt.Sprint("svc", i), family, rng.IntN(3))
 			if rng.IntN(3) > 0 {
 				if old := prev.Find(s.Name, family); old != nil {
 					s = old
@@ -85,7 +85,7 @@ func TestDiffAgreesWithMaps(t *testing.T) {
 }
 
 func TestDiffOfEmptyPlans(t *testing.T) {
-	some := &Plan{Services: []*ServicePort{sealed("a", IPv4, 0), sealed("a", IPv6, 0)}}
+	some := &Plan{Services: []*ServicePort{sealedPort("a", IPv4, 0), sealedPort("a", IPv6, 0)}}
 	if changed, removed := Diff(nil, some); len(changed) != 2 || removed != nil {
 		t.Errorf("from nothing: %v, %v", changed, removed)
 	}
@@ -98,7 +98,7 @@ func TestDiffOfEmptyPlans(t *testing.T) {
 }
 
 func TestDiffDoesNotModifyPlans(t *testing.T) {
-	a, b, c := sealed("a", IPv4, 0), sealed("b", IPv4, 0), sealed("c", IPv4, 0)
+	a, b, c := sealedPort("a", IPv4, 0), sealedPort("b", IPv4, 0), sealedPort("c", IPv4, 0)
 	list := []*ServicePort{a, b, c}
 	changed, removed := Diff(&Plan{Services: list[:1]}, &Plan{Services: list[1:2]})
 	_, _ = append(changed, a), append(removed, a)
@@ -108,7 +108,7 @@ func TestDiffDoesNotModifyPlans(t *testing.T) {
 }
 
 func TestFind(t *testing.T) {
-	p := &Plan{Services: []*ServicePort{sealed("a", IPv4, 0), sealed("a", IPv6, 0), sealed("c", IPv4, 0)}}
+	p := &Plan{Services: []*ServicePort{sealedPort("a", IPv4, 0), sealedPort("a", IPv6, 0), sealedPort("c", IPv4, 0)}}
 	for _, s := range p.Services {
 		if p.Find(s.Name, s.Family) != s {
 			t.Errorf("%s %s is not found", s.Name, s.Family)
@@ -129,10 +129,10 @@ func BenchmarkDiff(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			prev := &Plan{}
 			for i := range n {
-				prev.Services = append(prev.Services, sealed(fmt.Sprintf("svc%06d", i), IPv4, 0))
+				prev.Services = append(prev.Services, sealedPort(fmt.Sprintf("svc%06d", i), IPv4, 0))
 			}
 			next := &Plan{Services: slices.Clone(prev.Services)}
-			next.Services[n/2] = sealed(fmt.Sprintf("svc%06d", n/2), IPv4, 1)
+			next.Services[n/2] = sealedPort(fmt.Sprintf("svc%06d", n/2), IPv4, 1)
 			for b.Loop() {
 				if changed, _ := Diff(prev, next); len(changed) != 1 {
 					b.Fatal(len(changed))
@@ -159,11 +159,11 @@ func TestOfAndWithoutEndpoint(t *testing.T) {
 	for name, want := range map[string][]*ServicePort{
 		"": {}, "a": p.Services[:1], "b": p.Services[1:4], "bb": {}, "c": p.Services[4:], "d": {},
 	} {
-		if got := p.Of("ns", name); !slices.Equal(got, want) {
+		if got := p.FindService("ns", name); !slices.Equal(got, want) {
 			t.Errorf("of %q: %v, want %v", name, got, want)
 		}
 	}
-	if got := WithoutEndpoint(p.Services); !slices.Equal(got, []*ServicePort{p.Services[1], p.Services[4]}) {
+	if got := ServicePortsWithoutEndpoint(p.Services); !slices.Equal(got, []*ServicePort{p.Services[1], p.Services[4]}) {
 		t.Errorf("without an endpoint: %v", got)
 	}
 }

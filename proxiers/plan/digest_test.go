@@ -28,9 +28,9 @@ func sample() *ServicePort {
 	}
 }
 
-// mutations changes each field of v in turn, calls f after each change, and restores the field. A field of an
+// mutateFields changes each field of v in turn, calls f after each change, and restores the field. A field of an
 // unsupported type fails the test, so no new field can be missed.
-func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) {
+func mutateFields(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {
 		old := reflect.ValueOf(v.Interface())
@@ -55,18 +55,18 @@ func mutations(t *testing.T, path string, v reflect.Value, f func(path string)) 
 	switch v.Kind() {
 	case reflect.Struct:
 		for i := range v.NumField() {
-			mutations(t, path+"."+v.Type().Field(i).Name, v.Field(i), f)
+			mutateFields(t, path+"."+v.Type().Field(i).Name, v.Field(i), f)
 		}
 	case reflect.Array:
 		for i := range v.Len() {
-			mutations(t, fmt.Sprintf("%s[%d]", path, i), v.Index(i), f)
+			mutateFields(t, fmt.Sprintf("%s[%d]", path, i), v.Index(i), f)
 		}
 	case reflect.Slice:
 		if v.Len() == 0 {
 			t.Fatalf("the sample has nothing in %s", path)
 		}
 		for i := range v.Len() {
-			mutations(t, fmt.Sprintf("%s[%d]", path, i), v.Index(i), f)
+			mutateFields(t, fmt.Sprintf("%s[%d]", path, i), v.Index(i), f)
 		}
 		try(path+" shorter", v.Slice(0, v.Len()-1).Interface())
 		try(path+" longer", reflect.Append(v, v.Index(0)).Interface())
@@ -94,7 +94,7 @@ func TestDigestIsComplete(t *testing.T) {
 		if field == "Digest" {
 			continue
 		}
-		mutations(t, field, v.Field(i), func(path string) {
+		mutateFields(t, field, v.Field(i), func(path string) {
 			count++
 			s.Seal()
 			if other, ok := seen[s.Digest]; ok {

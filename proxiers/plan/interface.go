@@ -8,10 +8,10 @@ import (
 // maxInterface is the kernel's IFNAMSIZ without the terminating null byte.
 const maxInterface = 15
 
-// CheckInterface returns an error if a pattern in Node.PodInterfaces is unsuitable for a rule. A valid pattern has
+// ValidateInterface returns an error if a pattern in Node.PodInterfaces is unsuitable for a rule. A valid pattern has
 // at most 15 bytes and is an interface name or a name prefix followed by '*'. The kernel must accept the name
 // (dev_valid_name, up to Linux 6.18), and none of its characters may have a special meaning in rules.
-func CheckInterface(pattern string) error {
+func ValidateInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
 		strings.ContainsFunc(name, badInterfaceRune) {

@@ -41,7 +41,7 @@ type Node struct {
 	// Edgeway relays TCP in user space (proxiers/localnodeport, KEP-6032) and rejects the other protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
 	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
-	// from pods ("cni0", or "veth*" for a prefix; see CheckInterface). If PodSources and PodInterfaces are empty,
+	// from pods ("cni0", or "veth*" for a prefix; see ValidateInterface). If PodSources and PodInterfaces are empty,
 	// Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`

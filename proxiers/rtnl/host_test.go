@@ -57,8 +57,8 @@ func TestHost(t *testing.T) {
 			}
 			return true
 		},
-		Lost:    func() { lost <- struct{}{} },
-		Changed: func() { changed <- struct{}{} },
+		OnLoss:   func() { lost <- struct{}{} },
+		OnChange: func() { changed <- struct{}{} },
 	})
 	if err := w.Open(); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func TestHost(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("the overrun was not noticed")
 	}
-	time.Sleep(4 * Settle)
+	time.Sleep(4 * BatchTime)
 	for len(kinds) > 0 {
 		<-kinds
 	}

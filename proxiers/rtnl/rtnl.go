@@ -20,9 +20,9 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Settle is the time during which a Watcher collects notifications before it calls Options.OnChange, because the
+// BatchTime is the time during which a Watcher collects notifications before it calls Options.OnChange, because the
 // kernel sends several notifications when an interface comes up.
-const Settle = 50 * time.Millisecond
+const BatchTime = 50 * time.Millisecond
 
 // The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notifications may cause a full
 // sync, and a socket that fails repeatedly must not cause a full sync every second.
@@ -76,10 +76,10 @@ type Options struct {
 	// Note processes a notification and reports whether it is relevant.
 	Note func(*syscall.NetlinkMessage) bool
 	// The Watcher calls OnLoss after it has lost notifications.
-	Lost func()
+	OnLoss func()
 	// The Watcher calls OnChange once for all relevant notifications within BatchTime, and after it calls OnLoss.
 	// OnChange may be nil.
-	Changed func()
+	OnChange func()
 }
 
 // Watcher receives notifications about Options.Topics and calls the functions in Options.
@@ -165,17 +165,17 @@ func (w *Watcher) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case err := <-failed:
-			w.lost = w.lost || contain.Is(err)
+			w.lost = w.lost || contain.IsPanic(err)
 			contain.Rethrow(err)
 			return err
 		case <-matters:
 			if settled == nil {
-				settled = time.After(Settle)
+				settled = time.After(BatchTime)
 			}
 		case <-settled:
 			settled = nil
-			if w.opts.Changed != nil {
-				w.opts.Changed()
+			if w.opts.OnChange != nil {
+				w.opts.OnChange()
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func (w *Watcher) receive(matters chan<- struct{}) error {
 
 func (w *Watcher) take(messages []syscall.NetlinkMessage, lost bool) (matters bool) {
 	if lost {
-		w.opts.Lost()
+		w.opts.OnLoss()
 	}
 	for i := range messages {
 		if w.opts.Note(&messages[i]) {

@@ -101,12 +101,12 @@ func run(t *testing.T, test func(b *bench)) {
 				b.noted = append(b.noted, m.Header.Type)
 				return m.Header.Type == unix.RTM_NEWLINK
 			},
-			Lost: func() {
+			OnLoss: func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				b.lost++
 			},
-			Changed: func() {
+			OnChange: func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				b.changed = append(b.changed, time.Since(b.kernel.began))
@@ -244,7 +244,7 @@ func TestCallbackPanic(t *testing.T) {
 				}
 				return false
 			},
-			Lost: func() { lost++ },
+			OnLoss: func() { lost++ },
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
@@ -259,7 +259,7 @@ func TestCallbackPanic(t *testing.T) {
 			kernel.socket().sent <- []syscall.NetlinkMessage{{}}
 			synctest.Wait()
 			if noted == 1 {
-				if err := <-done; !contain.Is(err) {
+				if err := <-done; !contain.IsPanic(err) {
 					t.Fatalf("Run ends with %v", err)
 				}
 			}

@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// settle is the delay between an event and a check of Edgeway's routes. When a link goes down, the kernel sends
+	// checkDelay is the delay between an event and a check of Edgeway's routes. When a link goes down, the kernel sends
 	// several events, and the daemon may compute a plan with another uplink.
-	settle = 100 * time.Millisecond
-	// pause is the minimum time between two checks of all routes.
-	pause = time.Second
-	retry = 5 * time.Second
+	checkDelay = 100 * time.Millisecond
+	// checkInterval is the minimum time between two checks of all routes.
+	checkInterval = time.Second
+	retry         = 5 * time.Second
 )
 
 // watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
 // its link, and may send only one notification about several routes that disappear with their source address.
 func (f *follower) watch() error {
-	if f.end != nil {
+	if f.stopWatcher != nil {
 		return nil
 	}
 	if err := f.network.Open(); err != nil {
 		return err
 	}
 	var ctx context.Context
-	ctx, f.end = context.WithCancel(context.Background())
+	ctx, f.stopWatcher = context.WithCancel(context.Background())
 	f.env.Contain.Go(&f.watching, "route notifications", func() { f.network.Run(ctx) })
 	return nil
 }
 
-// note schedules a check of the routes if a notification is relevant. The result is always false, because
+// handle schedules a check of the routes if a notification is relevant. The result is always false, because
 // scheduleCheck already collects the events.
-func (f *follower) note(m *syscall.NetlinkMessage) bool {
+func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		to, protocol, ok := rtnl.ParseRoute(m.Data)
@@ -49,36 +49,36 @@ func (f *follower) note(m *syscall.NetlinkMessage) bool {
 		switch {
 		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // byte 4 of struct rtmsg, rtnetlink(7), is the routing table
 		case own:
-			f.look(to)
+			f.scheduleCheck(to)
 		case f.touches(to):
-			f.look(netip.Prefix{})
+			f.scheduleCheck(netip.Prefix{})
 		}
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		f.look(netip.Prefix{})
+		f.scheduleCheck(netip.Prefix{})
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if f.isSource(m.Data) {
-			f.look(netip.Prefix{})
+			f.scheduleCheck(netip.Prefix{})
 		}
 	case unix.RTM_NEWLINK:
 		if f.wentDown(m.Data) {
-			f.look(netip.Prefix{})
+			f.scheduleCheck(netip.Prefix{})
 		}
 	}
 	return false
 }
 
-// look schedules a check of all routes. lost is the destination of a removed Edgeway route, or the zero
+// scheduleCheck schedules a check of all routes. lost is the destination of a removed Edgeway route, or the zero
 // Prefix.
-func (f *follower) look(lost netip.Prefix) {
+func (f *follower) scheduleCheck(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {
-		f.lost = lost
+		f.removedRoute = lost
 	}
-	known := !f.due.IsZero()
+	known := !f.nextCheck.IsZero()
 	if !known {
-		f.due = time.Now().Add(settle)
-		if rested := f.looked.Add(pause); rested.After(f.due) {
-			f.due = rested
+		f.nextCheck = time.Now().Add(checkDelay)
+		if rested := f.lastCheck.Add(checkInterval); rested.After(f.nextCheck) {
+			f.nextCheck = rested
 		}
 	}
 	f.mu.Unlock()
@@ -90,14 +90,14 @@ func (f *follower) look(lost netip.Prefix) {
 func (f *follower) has(to netip.Prefix) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	_, ok := f.have[to]
+	_, ok := f.presentRoutes[to]
 	return ok
 }
 
 func (f *follower) touches(to netip.Prefix) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.places.touches(to)
+	return f.destinations.touches(to)
 }
 
 func (f *follower) isSource(message []byte) bool {
@@ -131,7 +131,7 @@ func (f *follower) wentDown(message []byte) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, r := range f.have {
+	for _, r := range f.presentRoutes {
 		if r.link == int(info.Index) {
 			return true
 		}

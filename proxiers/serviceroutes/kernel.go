@@ -34,8 +34,8 @@ func openKernel() (*kernel, error) {
 	return &kernel{h}, nil
 }
 
-// link returns the index of a network interface, or 0 if the interface does not exist or is down.
-func (k *kernel) link(name string) (int, error) {
+// linkIndex returns the index of a network interface, or 0 if the interface does not exist or is down.
+func (k *kernel) linkIndex(name string) (int, error) {
 	l, err := k.LinkByName(name)
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
 		return 0, nil
@@ -49,8 +49,8 @@ func (k *kernel) link(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// own returns the routes with Edgeway's protocol number from all routing tables.
-func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
+// ownRoutes returns the routes with Edgeway's protocol number from all routing tables.
+func (k *kernel) ownRoutes(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
 			func(r *netlink.Route) bool { return r.Protocol == Protocol })
@@ -62,35 +62,35 @@ func (k *kernel) own(families []plan.Family) (out []netlink.Route, err error) {
 	return out, nil
 }
 
-// coverage holds the routes of other programs in the main routing table.
-type coverage struct {
-	// leads holds, for each destination, whether packets reach it through the route with the lowest metric.
-	leads map[netip.Prefix]bool
+// foreignRoutes holds the routes of other programs in the main routing table.
+type foreignRoutes struct {
+	// reachable holds, for each destination, whether packets reach it through the route with the lowest metric.
+	reachable map[netip.Prefix]bool
 	// lengths holds the prefix lengths of the destinations, the longest first. The kernel prefers longer prefixes.
 	lengths []int
 }
 
-// others lists the other programs' routes with destinations that matters accepts.
-func (k *kernel) others(family plan.Family, matters func(netip.Prefix) bool) (*coverage, error) {
+// listForeign lists the other programs' routes with destinations that matters accepts.
+func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool) (*foreignRoutes, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
 	if err != nil {
 		return nil, err
 	}
-	return coverageOf(found), nil
+	return newForeignRoutes(found), nil
 }
 
-// coverageOf returns the routes except dead routes, which the kernel ignores.
-func coverageOf(routes []netlink.Route) *coverage {
-	c := &coverage{leads: map[netip.Prefix]bool{}}
+// newForeignRoutes returns the routes except dead routes, which the kernel ignores.
+func newForeignRoutes(routes []netlink.Route) *foreignRoutes {
+	c := &foreignRoutes{reachable: map[netip.Prefix]bool{}}
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
 	for i := range routes {
 		r := &routes[i]
 		to := rtnl.Prefix(r.Dst)
-		if _, known := c.leads[to]; known || r.Flags&unix.RTNH_F_DEAD != 0 {
+		if _, known := c.reachable[to]; known || r.Flags&unix.RTNH_F_DEAD != 0 {
 			continue
 		}
-		c.leads[to] = leads(r)
+		c.reachable[to] = delivers(r)
 		if !slices.Contains(c.lengths, to.Bits()) {
 			c.lengths = append(c.lengths, to.Bits())
 		}
@@ -100,21 +100,21 @@ func coverageOf(routes []netlink.Route) *coverage {
 }
 
 // covers reports whether packets to the whole destination have a route.
-func (c *coverage) covers(to netip.Prefix) bool {
+func (c *foreignRoutes) covers(to netip.Prefix) bool {
 	for _, bits := range c.lengths {
 		if bits > to.Bits() {
 			continue
 		}
-		if leads, known := c.leads[netip.PrefixFrom(to.Addr(), bits).Masked()]; known {
+		if leads, known := c.reachable[netip.PrefixFrom(to.Addr(), bits).Masked()]; known {
 			return leads
 		}
 	}
 	return false
 }
 
-// leads reports whether packets can reach a destination through the route. Other route types reject packets
+// delivers reports whether packets can reach a destination through the route. Other route types reject packets
 // (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
-func leads(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
+func delivers(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
 // list filters the routes while it reads them from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
@@ -135,9 +135,9 @@ func (k *kernel) list(family plan.Family, mask uint64,
 	return out, nil
 }
 
-// finds reports whether the kernel's route lookup returns another program's route that covers the whole
+// hasForeignRoute reports whether the kernel's route lookup returns another program's route that covers the whole
 // destination.
-func (k *kernel) finds(to netip.Prefix) (bool, error) {
+func (k *kernel) hasForeignRoute(to netip.Prefix) (bool, error) {
 	at := to.Addr()
 	if !to.IsSingleIP() {
 		at = at.Next() // the first address of a network may denote the whole network
@@ -152,7 +152,7 @@ func (k *kernel) finds(to netip.Prefix) (bool, error) {
 		return false, fmt.Errorf("look up a route to %s: %w", at, err)
 	}
 	return slices.ContainsFunc(found, func(r netlink.Route) bool {
-		return r.Protocol != Protocol && leads(&r) && rtnl.Prefix(r.Dst).Bits() <= to.Bits()
+		return r.Protocol != Protocol && delivers(&r) && rtnl.Prefix(r.Dst).Bits() <= to.Bits()
 	}), nil
 }
 

@@ -46,7 +46,7 @@ func TestCovered(t *testing.T) {
 		"the lower metric rejects":         {routes(to("0.0.0.0/0", after(200)), to("0.0.0.0/0", kind(unix.RTN_UNREACHABLE), after(100))), "10.96.0.0/16", false},
 		"the lower metric comes first, it": {routes(to("0.0.0.0/0", after(100)), to("0.0.0.0/0", kind(unix.RTN_UNREACHABLE), after(200))), "10.96.0.0/16", true},
 	} {
-		if got := coverageOf(c.routes).covers(netip.MustParsePrefix(c.place)); got != c.want {
+		if got := newForeignRoutes(c.routes).covers(netip.MustParsePrefix(c.place)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -128,10 +128,10 @@ func (l *lab) settled(want ...string) {
 	}
 }
 
-// rest runs Maintain for long enough that the follower has handled all events.
-func (l *lab) rest() {
+// maintainUntilIdle runs Maintain for long enough that the follower has handled all events.
+func (l *lab) maintainUntilIdle() {
 	l.Helper()
-	for over := time.After(pause + 5*settle); l.work(over); {
+	for over := time.After(checkInterval + 5*checkDelay); l.work(over); {
 	}
 }
 

@@ -8,41 +8,41 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// places holds a plan's ClusterIP ranges, and each frontend address outside these ranges.
-type places struct {
+// destinations holds a plan's ClusterIP ranges, and each frontend address outside these ranges.
+type destinations struct {
 	ranges []netip.Prefix
-	// uses maps each address outside the ranges to its number of frontends. addrs holds the same addresses,
+	// frontendCounts maps each address outside the ranges to its number of frontends. addrs holds the same addresses,
 	// sorted.
-	uses    map[netip.Addr]int
-	singles []netip.Addr
-	// left counts the attempts to add addresses beyond maxSingles. While overflow is not 0, the method use adds no
+	frontendCounts map[netip.Addr]int
+	addrs          []netip.Addr
+	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, the method use adds no
 	// address, so the counts for the recorded addresses stay correct.
-	left int
+	overflow int
 }
 
-// maxSingles limits the routes to single addresses to about 5 MB of kernel memory. Users with more than maxSingles
+// maxAddrs limits the routes to single addresses to about 5 MB of kernel memory. Users with more than maxAddrs
 // addresses can configure a range.
-const maxSingles = 20_000
+const maxAddrs = 20_000
 
-func newPlaces(p *plan.Plan) *places {
-	out := &places{ranges: p.Node.ServiceCIDRs, uses: map[netip.Addr]int{}}
+func newDestinations(p *plan.Plan) *destinations {
+	out := &destinations{ranges: p.Node.ServiceCIDRs, frontendCounts: map[netip.Addr]int{}}
 	for _, svc := range p.Services {
 		out.each(svc, func(a netip.Addr) { out.use(a) })
 	}
-	out.singles = make([]netip.Addr, 0, len(out.uses))
-	for a := range out.uses {
-		out.singles = append(out.singles, a)
+	out.addrs = make([]netip.Addr, 0, len(out.frontendCounts))
+	for a := range out.frontendCounts {
+		out.addrs = append(out.addrs, a)
 	}
-	slices.SortFunc(out.singles, netip.Addr.Compare)
+	slices.SortFunc(out.addrs, netip.Addr.Compare)
 	return out
 }
 
-// move applies a plan change, and returns the added and removed addresses.
-func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
+// update applies a plan change, and returns the added and removed addresses.
+func (p *destinations) update(change proxiers.Change) (fresh, gone []netip.Addr) {
 	drop := func(a netip.Addr) {
 		if p.release(a) {
-			i, _ := slices.BinarySearchFunc(p.singles, a, netip.Addr.Compare)
-			p.singles = slices.Delete(p.singles, i, i+1)
+			i, _ := slices.BinarySearchFunc(p.addrs, a, netip.Addr.Compare)
+			p.addrs = slices.Delete(p.addrs, i, i+1)
 			gone = append(gone, a)
 		}
 	}
@@ -50,8 +50,8 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.use(a) {
-				i, _ := slices.BinarySearchFunc(p.singles, a, netip.Addr.Compare)
-				p.singles = slices.Insert(p.singles, i, a)
+				i, _ := slices.BinarySearchFunc(p.addrs, a, netip.Addr.Compare)
+				p.addrs = slices.Insert(p.addrs, i, a)
 				fresh = append(fresh, a)
 			}
 		})
@@ -67,7 +67,7 @@ func (p *places) move(change proxiers.Change) (fresh, gone []netip.Addr) {
 	return fresh, gone
 }
 
-func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
+func (p *destinations) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	for i := range svc.Frontends {
 		a := svc.Frontends[i].Addr
 		if svc.Frontends[i].Kind != plan.NodePort &&
@@ -78,32 +78,32 @@ func (p *places) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 }
 
 // use adds a frontend to an address and reports whether the address had no frontend before.
-func (p *places) use(a netip.Addr) (first bool) {
-	if p.uses[a] == 0 && (p.left > 0 || len(p.uses) >= maxSingles) {
-		p.left++
+func (p *destinations) use(a netip.Addr) (first bool) {
+	if p.frontendCounts[a] == 0 && (p.overflow > 0 || len(p.frontendCounts) >= maxAddrs) {
+		p.overflow++
 		return false
 	}
-	p.uses[a]++
-	return p.uses[a] == 1
+	p.frontendCounts[a]++
+	return p.frontendCounts[a] == 1
 }
 
 // release removes a frontend from an address and reports whether the address has no frontend left. release ignores
 // addresses that use did not add.
-func (p *places) release(a netip.Addr) (last bool) {
-	switch p.uses[a] {
+func (p *destinations) release(a netip.Addr) (last bool) {
+	switch p.frontendCounts[a] {
 	case 0:
 		return false
 	case 1:
-		delete(p.uses, a)
+		delete(p.frontendCounts, a)
 		return true
 	}
-	p.uses[a]--
+	p.frontendCounts[a]--
 	return false
 }
 
-func (p *places) of(family plan.Family) []netip.Prefix {
-	out := plan.OfFamily(p.ranges, family)
-	for _, a := range p.singles {
+func (p *destinations) of(family plan.Family) []netip.Prefix {
+	out := plan.FilterByFamily(p.ranges, family)
+	for _, a := range p.addrs {
 		if plan.FamilyOf(a) == family {
 			out = append(out, single(a))
 		}
@@ -111,12 +111,12 @@ func (p *places) of(family plan.Family) []netip.Prefix {
 	return out
 }
 
-func (p *places) touches(to netip.Prefix) bool {
+func (p *destinations) touches(to netip.Prefix) bool {
 	if slices.ContainsFunc(p.ranges, to.Overlaps) {
 		return true
 	}
-	i, _ := slices.BinarySearchFunc(p.singles, to.Addr(), netip.Addr.Compare)
-	return i < len(p.singles) && to.Contains(p.singles[i])
+	i, _ := slices.BinarySearchFunc(p.addrs, to.Addr(), netip.Addr.Compare)
+	return i < len(p.addrs) && to.Contains(p.addrs[i])
 }
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -23,19 +23,19 @@ type route struct {
 // refresh compares the kernel's routes with the wanted routes and corrects the differences.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
-	f.due, f.lost, f.looked = time.Time{}, netip.Prefix{}, time.Now() // later events schedule another check
+	f.nextCheck, f.removedRoute, f.lastCheck = time.Time{}, netip.Prefix{}, time.Now() // later events schedule another check
 	f.mu.Unlock()
-	want, err := f.wanted(ctx)
+	want, err := f.wantedRoutes(ctx)
 	if err != nil {
 		return err
 	}
-	own, err := f.kernel.own(f.env.Families)
+	own, err := f.kernel.ownRoutes(f.env.Families)
 	if err != nil {
 		return err
 	}
 	have, changed, extra := compare(own, want)
 	f.mu.Lock()
-	f.have = have
+	f.presentRoutes = have
 	f.mu.Unlock()
 	added := 0
 	for to, r := range want {
@@ -59,12 +59,12 @@ func (f *follower) refresh(ctx context.Context) error {
 	return nil
 }
 
-// warn logs once that some addresses get no route because the plan has more than maxSingles addresses.
+// warn logs once that some addresses get no route because the plan has more than maxAddrs addresses.
 func (f *follower) warn(routes bool) {
-	over := routes && f.places.left > 0
+	over := routes && f.destinations.overflow > 0
 	if over && !f.warned {
 		f.env.Logger.Warn("too many Service addresses, some have no route",
-			"message_id", messageid.TooManyServiceRoutes, "routes", len(f.places.singles))
+			"message_id", messageid.TooManyServiceRoutes, "routes", len(f.destinations.addrs))
 	}
 	f.warned = over
 }
@@ -90,10 +90,10 @@ func compare(own []netlink.Route,
 	return have, changed, extra
 }
 
-// step reads and writes only the routes to added and removed addresses.
-func (f *follower) step(ctx context.Context, change proxiers.Change) error {
+// applyChange reads and writes only the routes to added and removed addresses.
+func (f *follower) applyChange(ctx context.Context, change proxiers.Change) error {
 	f.mu.Lock()
-	fresh, gone := f.places.move(change)
+	fresh, gone := f.destinations.update(change)
 	f.mu.Unlock()
 	for _, u := range f.uplinks {
 		link := -1 // unknown
@@ -103,36 +103,36 @@ func (f *follower) step(ctx context.Context, change proxiers.Change) error {
 			}
 			var err error
 			if link < 0 {
-				if link, err = f.kernel.link(u.Interface); err != nil {
+				if link, err = f.kernel.linkIndex(u.Interface); err != nil {
 					return err
 				}
 			}
-			if err := f.stepTo(ctx, route{single(a), u.Addr, link}); err != nil {
+			if err := f.addRoute(ctx, route{single(a), u.Addr, link}); err != nil {
 				return err
 			}
 		}
 	}
 	for _, a := range gone {
-		r, ours := f.have[single(a)]
+		r, ours := f.presentRoutes[single(a)]
 		if !ours {
 			continue
 		}
 		f.mu.Lock()
-		delete(f.have, r.to) // before the removal, so that the kernel's notification does not count as drift
+		delete(f.presentRoutes, r.to) // before the removal, so that the kernel's notification does not count as drift
 		f.mu.Unlock()
 		if err := f.kernel.remove(*r.netlink()); err != nil {
 			return err
 		}
 	}
-	f.warn(len(f.have) > 0)
+	f.warn(len(f.presentRoutes) > 0)
 	return nil
 }
 
-func (f *follower) stepTo(ctx context.Context, r route) error {
+func (f *follower) addRoute(ctx context.Context, r route) error {
 	if r.link == 0 {
 		return nil
 	}
-	if found, err := f.kernel.finds(r.to); err != nil || found {
+	if found, err := f.kernel.hasForeignRoute(r.to); err != nil || found {
 		return err
 	}
 	return f.put(ctx, r, false)
@@ -143,24 +143,24 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 		return err
 	}
 	f.mu.Lock()
-	f.have[r.to] = r
+	f.presentRoutes[r.to] = r
 	f.mu.Unlock()
 	return nil
 }
 
-// wanted returns the routes that must exist. A family has no wanted routes while its uplink is down, because the
+// wantedRoutes returns the routes that must exist. A family has no wanted routes while its uplink is down, because the
 // next plan will have another uplink.
-func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
+func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
-		link, err := f.kernel.link(u.Interface)
+		link, err := f.kernel.linkIndex(u.Interface)
 		if err != nil {
 			return nil, err
 		}
 		if link == 0 {
 			continue
 		}
-		needed, err := f.needed(ctx, plan.FamilyOf(u.Addr))
+		needed, err := f.neededDestinations(ctx, plan.FamilyOf(u.Addr))
 		if err != nil {
 			return nil, err
 		}
@@ -171,27 +171,27 @@ func (f *follower) wanted(ctx context.Context) (map[netip.Prefix]route, error) {
 	return want, nil
 }
 
-// needed returns the destinations that no other program has a route to and, with always, all ranges.
+// neededDestinations returns the destinations that no other program has a route to and, with always, all ranges.
 // neededDestinations reads the main routing table, where Edgeway's routes can be distinguished from other routes. For
 // the remaining destinations, the kernel's route lookup shows whether another routing table has a route.
-func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
-	all := f.places.of(family)
+func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
+	all := f.destinations.of(family)
 	if len(all) == 0 {
 		return nil, nil
 	}
-	others, err := f.kernel.others(family, f.places.touches)
+	others, err := f.kernel.listForeign(family, f.destinations.touches)
 	if err != nil {
 		return nil, err
 	}
 	for _, to := range all {
-		if f.always && slices.Contains(f.places.ranges, to) {
+		if f.always && slices.Contains(f.destinations.ranges, to) {
 			out = append(out, to)
 			continue
 		}
 		if others.covers(to) {
 			continue
 		}
-		found, err := f.kernel.finds(to)
+		found, err := f.kernel.hasForeignRoute(to)
 		if err = errors.Join(err, ctx.Err()); err != nil {
 			return nil, err
 		}
@@ -205,7 +205,7 @@ func (f *follower) needed(ctx context.Context, family plan.Family) (out []netip.
 // linksAreUp reports whether all uplinks are up. When a link goes down, the kernel itself removes the routes.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
-		if link, err := f.kernel.link(u.Interface); err != nil || link == 0 {
+		if link, err := f.kernel.linkIndex(u.Interface); err != nil || link == 0 {
 			return false
 		}
 	}

@@ -57,25 +57,25 @@ type follower struct {
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// end stops the watcher, and is nil before the first call to watch.
-	end context.CancelFunc
+	// stopWatcher stops the watcher, and is nil before the first call to watch.
+	stopWatcher context.CancelFunc
 
-	mu      sync.Mutex
-	uplinks []plan.Uplink
-	places  *places
-	// have holds the wanted routes that exist in the kernel.
-	have map[netip.Prefix]route
-	// looked is the time of the last check of all routes, and nextCheck is the time of the next check. removedRoute
+	mu           sync.Mutex
+	uplinks      []plan.Uplink
+	destinations *destinations
+	// presentRoutes holds the wanted routes that exist in the kernel.
+	presentRoutes map[netip.Prefix]route
+	// lastCheck is the time of the last check of all routes, and nextCheck is the time of the next check. removedRoute
 	// is the destination of an Edgeway route that another program removed, or the zero Prefix.
-	looked, due time.Time
-	lost        netip.Prefix
+	lastCheck, nextCheck time.Time
+	removedRoute         netip.Prefix
 }
 
 func newFollower(env proxiers.Env, kernel *kernel, always bool, ignored []int) *follower {
-	f := &follower{env: env, always: always, ignored: ignored, kernel: kernel, places: &places{}}
+	f := &follower{env: env, always: always, ignored: ignored, kernel: kernel, destinations: &destinations{}}
 	f.network = rtnl.New(rtnl.Options{
 		Logger: env.Logger, Topics: rtnl.Links | rtnl.Addresses | rtnl.Routes | rtnl.Rules,
-		Note: f.note, Lost: func() { f.look(netip.Prefix{}) },
+		Note: f.handle, OnLoss: func() { f.scheduleCheck(netip.Prefix{}) },
 	})
 	return f
 }
@@ -87,11 +87,11 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	node := change.Next.Node
 	if prev := change.Prev; prev != nil && slices.Equal(prev.Node.ServiceCIDRs, node.ServiceCIDRs) &&
 		slices.Equal(prev.Node.Uplinks, node.Uplinks) {
-		return f.step(ctx, change)
+		return f.applyChange(ctx, change)
 	}
-	all := newPlaces(change.Next)
+	all := newDestinations(change.Next)
 	f.mu.Lock()
-	f.uplinks, f.places = node.Uplinks, all
+	f.uplinks, f.destinations = node.Uplinks, all
 	f.mu.Unlock()
 	return f.refresh(ctx)
 }
@@ -99,14 +99,14 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.due
+	return f.nextCheck
 }
 
 // Maintain reports drift if an Edgeway route was removed although its interface stayed up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
-	lost := f.lost
-	f.due, f.lost = time.Time{}, netip.Prefix{}
+	lost := f.removedRoute
+	f.nextCheck, f.removedRoute = time.Time{}, netip.Prefix{}
 	f.mu.Unlock()
 	if lost.IsValid() && f.linksAreUp() {
 		f.env.Drift("the route to " + lost.String() + " was removed")
@@ -115,15 +115,15 @@ func (f *follower) Maintain(ctx context.Context) error {
 	err := f.refresh(ctx)
 	if err != nil {
 		f.mu.Lock()
-		f.due = time.Now().Add(retry)
+		f.nextCheck = time.Now().Add(retry)
 		f.mu.Unlock()
 	}
 	return err
 }
 
 func (f *follower) Close() error {
-	if f.end != nil {
-		f.end()
+	if f.stopWatcher != nil {
+		f.stopWatcher()
 	}
 	f.watching.Wait()
 	f.kernel.Close()
@@ -136,7 +136,7 @@ func cleanup(ctx context.Context, env proxiers.Env) error {
 		return err
 	}
 	defer kernel.Close()
-	own, err := kernel.own(env.Families)
+	own, err := kernel.ownRoutes(env.Families)
 	if err != nil {
 		return err
 	}

@@ -149,17 +149,17 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	for i, lost := range []string{"10.96.0.0/16", "203.0.113.7", "fd00:96::/112", "2001:db8:77::7"} {
 		l.ip("route del " + lost)
 		l.settled(allOfThem...)
-		if l.rest(); l.drifts != i+1 {
+		if l.maintainUntilIdle(); l.drifts != i+1 {
 			t.Errorf("after the loss of %s: %d times drift, want %d", lost, l.drifts, i+1)
 		}
 	}
 	l.ip("addr del 192.0.2.10/24 dev v0")
 	l.ip("addr add 192.0.2.10/24 dev v0") // before the follower processes the removal
 	l.settled(allOfThem...)
-	l.rest()
+	l.maintainUntilIdle()
 	l.drifts = 0
 	l.ip("link set v0 down")
-	l.rest()
+	l.maintainUntilIdle()
 	l.settled()
 	if l.drifts > 0 {
 		t.Errorf("a link that is down is taken for drift")
@@ -266,14 +266,14 @@ func TestEndpointChangeNeedsNoKernelRequest(t *testing.T) {
 func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
-	l.rest()
+	l.maintainUntilIdle()
 	route := func(table int) []byte {
 		return []byte{unix.AF_INET, 32, 0, 0, byte(table), 0, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0, 10, 96, 0, 1}
 	}
 	f := l.Proxier.(*follower)
 	for _, table := range []int{ignoredTable, ignoredTable + 1} {
 		for _, event := range []uint16{unix.RTM_NEWROUTE, unix.RTM_DELROUTE} {
-			f.note(&syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: event}, Data: route(table)})
+			f.handle(&syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: event}, Data: route(table)})
 		}
 		if looks := !f.Due().IsZero(); looks != (table != ignoredTable) {
 			t.Errorf("routes of table %d: looked at: %v", table, looks)
@@ -281,7 +281,7 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// Once there are maxSingles addresses, type destinations omits new addresses but still counts the recorded addresses
+// Once there are maxAddrs addresses, type destinations omits new addresses but still counts the recorded addresses
 // correctly.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
@@ -293,20 +293,20 @@ func TestPlacesAreBounded(t *testing.T) {
 		return servicePort(fmt.Sprintf("svc-%06d", i), 80, "10.96.0.1", texts...)
 	}
 	var services []*plan.ServicePort
-	for i := range maxSingles + 2 {
+	for i := range maxAddrs + 2 {
 		services = append(services, one(i, i))
 	}
 	before := planOf(services...)
-	p := newPlaces(before)
-	if len(p.singles) != maxSingles || p.left != 2 {
-		t.Fatalf("%d addresses, and %d left out", len(p.singles), p.left)
+	p := newDestinations(before)
+	if len(p.addrs) != maxAddrs || p.overflow != 2 {
+		t.Fatalf("%d addresses, and %d left out", len(p.addrs), p.overflow)
 	}
 	next := slices.Clone(before.Services)
-	next[0] = one(0, maxSingles+1) // this address was omitted, so it must not be counted
-	next[maxSingles] = one(maxSingles)
-	fresh, gone := p.move(proxiers.NewChange(before, &plan.Plan{Node: before.Node, Services: next}))
-	if len(fresh) != 0 || !slices.Equal(gone, []netip.Addr{addr(0)}) || len(p.singles) != maxSingles-1 || len(p.uses) != maxSingles-1 {
-		t.Errorf("came %v, went %v, %d are left", fresh, gone, len(p.singles))
+	next[0] = one(0, maxAddrs+1) // this address was omitted, so it must not be counted
+	next[maxAddrs] = one(maxAddrs)
+	fresh, gone := p.update(proxiers.NewChange(before, &plan.Plan{Node: before.Node, Services: next}))
+	if len(fresh) != 0 || !slices.Equal(gone, []netip.Addr{addr(0)}) || len(p.addrs) != maxAddrs-1 || len(p.frontendCounts) != maxAddrs-1 {
+		t.Errorf("came %v, went %v, %d are left", fresh, gone, len(p.addrs))
 	}
 	if p.touches(single(addr(0))) || !p.touches(netip.MustParsePrefix("100.64.0.0/24")) || p.touches(netip.MustParsePrefix("100.63.0.0/16")) {
 		t.Error("what is touched is wrong")

@@ -121,7 +121,7 @@ func TestHostsReachEndpoints(t *testing.T) {
 		t.Errorf("after a reset: %v: %s", err, out)
 	}
 	direct.endpoint = cluster.EndpointAddr(7, 4)
-	if err := cluster.InNetns(p.host.netns, func() error { return direct.try(time.Second) }); err == nil {
+	if err := cluster.RunInNetns(p.host.netns, func() error { return direct.try(time.Second) }); err == nil {
 		t.Error("another endpoint answered")
 	}
 }

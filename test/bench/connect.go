@@ -108,7 +108,7 @@ const attempts = 8
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	began, reached := time.Now(), 0 // the start of the attempts to reach the current goal
 	var last error
-	err := cluster.InNetns(h.netns, func() error {
+	err := cluster.RunInNetns(h.netns, func() error {
 		for ctx.Err() == nil {
 			try := time.Now()
 			for last = nil; reached < len(goals) && last == nil; {
@@ -148,7 +148,7 @@ func (g goal) try(patience time.Duration) error {
 
 func (h *host) connectAll(targets []netip.AddrPort) (time.Duration, error) {
 	var total time.Duration
-	err := cluster.InNetns(h.netns, func() error {
+	err := cluster.RunInNetns(h.netns, func() error {
 		for _, to := range targets {
 			began := time.Now()
 			fd, err := open(to, time.Second)

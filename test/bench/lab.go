@@ -103,7 +103,7 @@ func (l *lab) close() {
 
 // serve starts one server for all endpoints. The server sends each client the address that the client connected to.
 func (l *lab) serve() error {
-	return cluster.InNetns(l.core(), func() (err error) {
+	return cluster.RunInNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
 			return fmt.Errorf("listener for the endpoints: %w", err)
 		}
@@ -130,7 +130,7 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 		DisableKeepAlives:  true,
 		DisableCompression: true,
 		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-			err = cluster.InNetns(h.netns, func() error {
+			err = cluster.RunInNetns(h.netns, func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 				return err
 			})
@@ -148,7 +148,7 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 // a new connection from the same port for two minutes. The entries of closed connections also use memory.
 func (b *bench) forgetFlows() error {
 	for _, p := range b.programs() {
-		err := cluster.InNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+		err := cluster.RunInNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 		if err != nil {
 			return fmt.Errorf("connection tracking on %s's host: %w", p.name, err)
 		}

@@ -44,7 +44,7 @@ service other
 `
 
 func testStickiness(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	p := ses.syncText(t, stickySpec)
 	fail(t, s.sticky(p))
 }
@@ -52,7 +52,7 @@ func testStickiness(t *testing.T, s *suite) {
 func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	first := s.choices(p, "cluster-1:80")
 	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
-		problems = append(problems, s.moved(first, s.choices(p, at), "the second connection, to "+at)...)
+		problems = append(problems, s.changedClients(first, s.choices(p, at), "the second connection, to "+at)...)
 	}
 	for c, met := range s.choices(p, "external-2:80") {
 		if met.server != "pod-b:9090" {
@@ -77,7 +77,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 }
 
 func testRemovedChoice(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	const text = `
 service web
   affinity 1h
@@ -94,7 +94,7 @@ service web
 		t.Error("no client used the removed endpoint")
 	}
 	after := s.choices(p, "node-1:30080")
-	fail(t, s.moved(stay, after, "another endpoint was removed"))
+	fail(t, s.changedClients(stay, after, "another endpoint was removed"))
 	for c, met := range after {
 		if met.server == "pod-b" {
 			t.Errorf("%s: still uses the removed endpoint", c)
@@ -102,13 +102,13 @@ service web
 	}
 	// When the endpoint returns together with a new endpoint, no client may switch to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
-	fail(t, s.moved(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
+	fail(t, s.changedClients(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
 
 func testExpiry(t *testing.T, s *suite) {
 	affinity := paced(shortAffinity)
 	for range 4 {
-		if s.expires(t, affinity) {
+		if s.tryExpiry(t, affinity) {
 			return
 		}
 		affinity *= 2
@@ -117,10 +117,10 @@ func testExpiry(t *testing.T, s *suite) {
 	t.Error("this machine is too busy to measure the affinity timeout")
 }
 
-// expires tests the expiry of session affinity. The result is false if a client's connections were too far apart to
+// tryExpiry tests the expiry of session affinity. The result is false if a client's connections were too far apart to
 // draw a conclusion.
-func (s *suite) expires(t *testing.T, affinity time.Duration) bool {
-	ses := s.fresh(t)
+func (s *suite) tryExpiry(t *testing.T, affinity time.Duration) bool {
+	ses := s.startClean(t)
 	p := ses.syncText(t, fmt.Sprintf(`
 service used
   affinity %[1]s
@@ -142,7 +142,7 @@ service unused
 			return false
 		}
 		last = now
-		fail(t, s.moved(used, again, "it was used all the time"))
+		fail(t, s.changedClients(used, again, "it was used all the time"))
 	}
 	if again := s.choices(p, "cluster-2:80"); maps.Equal(unused, again) {
 		t.Errorf("after %s without a connection, all %d clients still use their endpoints", 2*affinity, len(again))
@@ -151,15 +151,15 @@ service unused
 }
 
 func testAffinitySurvives(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	p := ses.syncText(t, stickySpec)
 	before := s.choices(p, "cluster-1:80")
 	ses.apply(t, nil, p)
-	fail(t, s.moved(before, s.choices(p, "cluster-1:80"), "a full sync"))
+	fail(t, s.changedClients(before, s.choices(p, "cluster-1:80"), "a full sync"))
 	second := s.start(t)
 	second.apply(t, nil, p)
 	defer func() { _ = second.proxier.Close() }()
-	fail(t, s.moved(before, s.choices(p, "lb-1:80"), "a restart"))
+	fail(t, s.changedClients(before, s.choices(p, "lb-1:80"), "a restart"))
 }
 
 type client struct {
@@ -186,7 +186,7 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	met := map[client]choice{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, busy)
+	slots := make(chan struct{}, maxBusyRows)
 	for _, source := range []string{"pod-c", "client-a"} {
 		f.source = source
 		rows, err := f.rows()
@@ -200,11 +200,11 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 				wg.Go(func() {
 					slots <- struct{}{}
 					defer func() { <-slots }()
-					outcome := s.world.hosts[source].Connect(r.flow(patience))
+					outcome := s.world.hosts[source].Connect(r.flow(responseTimeout))
 					d := p.Decide(r.packet())
 					s.report.count(r, d, 1)
 					server := outcome.Server
-					if outcome.Answer != netlab.Served {
+					if outcome.Result != netlab.Served {
 						server = outcome.String()
 					}
 					mu.Lock()
@@ -218,16 +218,16 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// moved returns a line for each client that has changed its endpoint between before and after, unless a
+// changedClients returns a line for each client that has changed its endpoint between before and after, unless a
 // declared deviation allows the change.
-func (s *suite) moved(before, after map[client]choice, why string) (problems []string) {
+func (s *suite) changedClients(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]
 		if has.server == had.server {
 			continue
 		}
 		i := slices.IndexFunc(s.backend.Affinity, func(d AffinityDeviation) bool {
-			return has.svc != nil && d.Forgets(has.svc, had.frontend, has.frontend)
+			return has.svc != nil && d.MayChangeEndpoint(has.svc, had.frontend, has.frontend)
 		})
 		if i >= 0 {
 			s.report.countDeviation(s.backend.Affinity[i].Name)

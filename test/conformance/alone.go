@@ -12,10 +12,10 @@ import (
 
 const aloneVariable = "CONFORMANCE_ALONE"
 
-// alone runs a test in a separate process and network namespace, in parallel with other isolated tests. The tests
+// isolate runs a test in a separate process and network namespace, in parallel with other isolated tests. The tests
 // mostly wait, so several tests together take little longer than one test. In the separate process, isolate returns
 // false, and the test continues.
-func alone(t *testing.T) bool {
+func isolate(t *testing.T) bool {
 	if os.Getenv(aloneVariable) == t.Name() {
 		return false
 	}

@@ -13,7 +13,7 @@ import (
 // testBalance checks that a backend distributes connections evenly across a Service's endpoints, both with one pool and
 // with two pools (SEMANTICS row 17).
 func testBalance(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	p := ses.syncText(t, `
 service five
   cluster pod-a pod-b far-a far-b far-b:9090
@@ -23,7 +23,7 @@ service three
   local   pod-a pod-b pod-b:9090
   ClusterIP cluster-2:80  pod=local host=cluster outside=cluster
 `)
-	connections := fewer(500, 200)
+	connections := scaleDown(500, 200)
 	for _, svc := range p.Services {
 		row, err := newRow("pod-c", netip.AddrPortFrom(svc.Frontends[0].Addr, 80), svc.Name.Protocol)
 		if err != nil {
@@ -47,15 +47,15 @@ func (s *suite) spread(t *testing.T, r row, d plan.Decision, n int) map[string]i
 	met := map[string]int{}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, busy)
+	slots := make(chan struct{}, maxBusyRows)
 	for range n {
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: patience})
+			outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: responseTimeout})
 			mu.Lock()
 			defer mu.Unlock()
-			if outcome.Answer != netlab.Served {
+			if outcome.Result != netlab.Served {
 				t.Errorf("%s: %s", r, outcome)
 			}
 			met[outcome.Server]++

@@ -14,7 +14,7 @@ type kind struct {
 	change func(*changer)
 }
 
-var appearance = kind{"a Service appears", (*changer).add}
+var appearance = kind{"a Service appears", (*changer).addService}
 
 // serviceChanges change a plan's Services. After each change, the suite can test connections, because the lab stays the
 // same.

@@ -13,42 +13,42 @@ import (
 )
 
 const (
-	// patience is the time limit for an expected response. Only a failed connection takes as long as
+	// responseTimeout is the time limit for an expected response. Only a failed connection takes as long as
 	// responseTimeout.
-	patience = 30 * time.Second
-	// silence is the time after which a packet without a response counts as dropped.
-	silence = 400 * time.Millisecond
-	// busy limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of rows that
+	responseTimeout = 30 * time.Second
+	// dropTimeout is the time after which a packet without a response counts as dropped.
+	dropTimeout = 400 * time.Millisecond
+	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of rows that
 	// mostly wait. Rows with a rejected TCP connection mostly wait: if the kernel receives the ICMP error while
 	// connect still holds the socket, Linux reports the error only after the next SYN, a second later.
-	busy = 16
-	idle = 400
+	maxBusyRows = 16
+	maxIdleRows = 400
 )
 
 type suite struct {
 	backend Backend
-	world   *world
+	world   *suiteLab
 	sockets *sockets
 	report  *report
-	// patience replaces the constant responseTimeout with a shorter time, unless it is 0.
-	patience time.Duration
-	// measured reports whether the suite counts the connections that take the backend's shortcut.
-	measured bool
-	// enough is the number of differences after which compare stops, or 0 to find all differences.
-	enough int
+	// responseTimeout replaces the constant responseTimeout with a shorter time, unless it is 0.
+	responseTimeout time.Duration
+	// countsShortcut reports whether the suite counts the connections that take the backend's shortcut.
+	countsShortcut bool
+	// maxDifferences is the number of differences after which compare stops, or 0 to find all differences.
+	maxDifferences int
 }
 
 // compare tests the connections of all rows and returns a line for each row with a result that differs from p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
-	defer s.world.leaveLoopback()
-	if err := s.listenWhereNothingIsDone(p, rows); err != nil {
+	defer s.world.stopLoopbackServers()
+	if err := s.listenOnHost(p, rows); err != nil {
 		return []string{err.Error()}
 	}
-	taken, err := s.taken()
+	taken, err := s.shortcutConnections()
 	if err != nil {
 		return []string{err.Error()}
 	}
-	slots := map[bool]chan struct{}{true: make(chan struct{}, busy), false: make(chan struct{}, idle)}
+	slots := map[bool]chan struct{}{true: make(chan struct{}, maxBusyRows), false: make(chan struct{}, maxIdleRows)}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	for _, r := range rows {
@@ -58,7 +58,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 			slot <- struct{}{}
 			defer func() { <-slot }()
 			mu.Lock()
-			done := s.enough > 0 && len(differences) >= s.enough
+			done := s.maxDifferences > 0 && len(differences) >= s.maxDifferences
 			mu.Unlock()
 			if done {
 				return
@@ -71,7 +71,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 		})
 	}
 	wg.Wait()
-	now, err := s.taken()
+	now, err := s.shortcutConnections()
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -81,18 +81,18 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	return differences
 }
 
-// taken returns the number of connections that have taken the shortcut, or 0 if the suite does not count
+// shortcutConnections returns the number of connections that have taken the shortcut, or 0 if the suite does not count
 // connections.
-func (s *suite) taken() (int, error) {
-	if s.backend.Shortcut == nil || !s.measured {
+func (s *suite) shortcutConnections() (int, error) {
+	if s.backend.Shortcut == nil || !s.countsShortcut {
 		return 0, nil
 	}
-	return s.backend.Shortcut.Taken()
+	return s.backend.Shortcut.Count()
 }
 
 // countEligible counts n connections of a row if they can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
-	if c := s.backend.Shortcut; c != nil && s.measured && c.Eligible(p, r.packet(), e.should, r.unbound) {
+	if c := s.backend.Shortcut; c != nil && s.countsShortcut && c.IsEligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
 	}
 }
@@ -102,15 +102,15 @@ type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// own reports whether the destination is one of the host's addresses.
-	own bool
+	// toHost reports whether the destination is one of the host's addresses.
+	toHost bool
 }
 
 func (s *suite) expect(p *plan.Plan, r row) expectation {
 	should := p.Decide(r.packet())
-	e := expectation{Decision: should, should: should, own: slices.Contains(p.Node.HostAddrs, r.to.Addr())}
+	e := expectation{Decision: should, should: should, toHost: slices.Contains(p.Node.HostAddrs, r.to.Addr())}
 	for i, d := range s.backend.Deviations {
-		if does, ok := d.Instead(p, r.packet(), should); ok {
+		if does, ok := d.Decide(p, r.packet(), should); ok {
 			e.Decision, e.deviation = does, &s.backend.Deviations[i]
 			break
 		}
@@ -118,10 +118,10 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenWhereNothingIsDone starts servers on the host at the destinations that no Service may intercept.
-func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
+// listenOnHost starts servers on the host at the destinations that no Service may intercept.
+func (s *suite) listenOnHost(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
-		if e := s.expect(p, r); e.Verdict == plan.Pass && e.own {
+		if e := s.expect(p, r); e.Verdict == plan.Pass && e.toHost {
 			if err := s.world.listen(r.to, r.protocol); err != nil {
 				return fmt.Errorf("the host's own server at %s/%s: %w", r.to, r.protocol, err)
 			}
@@ -133,13 +133,13 @@ func (s *suite) listenWhereNothingIsDone(p *plan.Plan, rows []row) error {
 // compareRow tests the number of connections that a row's expected result requires: one, two, or enough to reach every
 // endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
-	wait, least, most := cmp.Or(s.patience, patience), 2, 2
+	wait, least, most := cmp.Or(s.responseTimeout, responseTimeout), 2, 2
 	switch {
 	case s.answer(r, e) == netlab.Silent:
-		wait, least, most = paced(silence), 1, 1
+		wait, least, most = paced(dropTimeout), 1, 1
 	case e.Verdict != plan.Forward:
 		least, most = 1, 1
-	case r.all:
+	case r.everyEndpoint:
 		// With n endpoints, 60n connections miss a given endpoint with a probability of about e^-60.
 		least, most = len(e.Endpoints), 60*len(e.Endpoints)
 	}
@@ -149,7 +149,7 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	for n < least || n < most && len(met) < len(e.Endpoints) {
 		n++
 		outcome := s.world.hosts[r.source].Connect(r.flow(wait))
-		if problem := s.judge(r, e, outcome); problem != "" {
+		if problem := s.describeDifference(r, e, outcome); problem != "" {
 			s.report.count(r, e.should, n)
 			return s.describe(r, e, problem)
 		}
@@ -159,17 +159,17 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 		met[outcome.Server] = true
 	}
 	s.report.count(r, e.should, n)
-	if r.all && e.Verdict == plan.Forward && len(met) < len(e.Endpoints) {
+	if r.everyEndpoint && e.Verdict == plan.Forward && len(met) < len(e.Endpoints) {
 		return s.describe(r, e, fmt.Sprintf("%d connections reached only %v", n, sortedKeys(met)))
 	}
 	return ""
 }
 
-func (s *suite) answer(r row, e expectation) netlab.Answer {
+func (s *suite) answer(r row, e expectation) netlab.Result {
 	switch {
 	case e.Verdict == plan.Reject && r.protocol == plan.TCP && r.to.Addr().IsLoopback():
 		return netlab.Reset // no server listens, so the kernel resets the connection even without a rule
-	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.own:
+	case e.Verdict == plan.Forward, e.Verdict == plan.Pass && e.toHost:
 		return netlab.Served
 	case e.Verdict == plan.Reject:
 		return netlab.Refused
@@ -179,20 +179,20 @@ func (s *suite) answer(r row, e expectation) netlab.Answer {
 	return netlab.Silent
 }
 
-// judge describes how an outcome differs from the expectation, or returns "" if it does not.
-func (s *suite) judge(r row, e expectation, outcome netlab.Outcome) string {
+// describeDifference describes how an outcome differs from the expectation, or returns "" if it does not.
+func (s *suite) describeDifference(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
 	}
-	if e.deviation != nil && s.agrees(r, e.should, s.answer(r, expectation{Decision: e.should, own: e.own}), outcome) {
+	if e.deviation != nil && s.agrees(r, e.should, s.answer(r, expectation{Decision: e.should, toHost: e.toHost}), outcome) {
 		return fmt.Sprintf("%s, as specified: the declared deviation %q no longer exists", outcome, e.deviation.Name)
 	}
 	return outcome.String()
 }
 
-func (s *suite) agrees(r row, d plan.Decision, answer netlab.Answer, outcome netlab.Outcome) bool {
+func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome netlab.Outcome) bool {
 	switch {
-	case outcome.Answer != answer:
+	case outcome.Result != answer:
 		return false
 	case answer != netlab.Served:
 		return true

@@ -31,9 +31,9 @@ type Backend struct {
 	Followers []proxiers.Component
 	// CountsLoopback reports whether the backend counts rejected packets on loopback in kube-proxy's metric.
 	CountsLoopback bool
-	// NotHere is the reason why the backend can run only in virtual machines, or "" if the backend can run
+	// VMOnlyReason is the reason why the backend can run only in virtual machines, or "" if the backend can run
 	// anywhere.
-	NotHere string
+	VMOnlyReason string
 	// Shortcut is a path that bypasses the rules, or nil if the backend has none.
 	Shortcut *Shortcut
 	// Damages maps names to functions that damage the backend's state as another program might. After each damage, the
@@ -46,32 +46,32 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Instead returns the backend's actual decision. The result ok is false if the backend decides as specified. The
+	// Decide returns the backend's actual decision. The result ok is false if the backend decides as specified. The
 	// suite fails if ok is true but the backend decides as specified.
-	Instead func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
+	Decide func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
 // Shortcut is a path that bypasses the backend's complete rules, with the same result. The suite requires eligible
 // connections to take the shortcut.
 type Shortcut struct {
-	// Eligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
+	// IsEligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
 	// whether the connection's socket is not bound to an address.
-	Eligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
-	// Taken returns the number of connections that have taken the shortcut.
-	Taken func() (int, error)
+	IsEligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
+	// Count returns the number of connections that have taken the shortcut.
+	Count func() (int, error)
 }
 
-// leastTaken is the percentage of eligible connections that must take the shortcut.
-const leastTaken = 95
+// minShortcutPercent is the percentage of eligible connections that must take the shortcut.
+const minShortcutPercent = 95
 
 // AffinityDeviation is a declared difference from the specified session affinity.
 type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// Forgets reports whether a client that moves from the frontend before to the frontend now may reach
+	// MayChangeEndpoint reports whether a client that moves from the frontend before to the frontend now may reach
 	// another endpoint. The two frontends may be the same. The suite fails if no client changes its endpoint.
-	Forgets func(svc *plan.ServicePort, before, now *plan.Frontend) bool
+	MayChangeEndpoint func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
 // machineDir exists only in the virtual machines of test/vm.
@@ -80,10 +80,10 @@ const machineDir = "/vm/job"
 // Run checks a backend against the specification in a separate process. TestMain must have called Main. Run requires
 // root.
 func Run(t *testing.T, b Backend) {
-	if b.NotHere != "" && !inMachine() {
-		t.Skipf("%s: %s", b.Name, b.NotHere)
+	if b.VMOnlyReason != "" && !inMachine() {
+		t.Skipf("%s: %s", b.Name, b.VMOnlyReason)
 	}
-	if alone(t) {
+	if isolate(t) {
 		return
 	}
 	for _, c := range b.all() {
@@ -95,7 +95,7 @@ func Run(t *testing.T, b Backend) {
 		}
 	}
 	s := &suite{backend: b, world: newWorld(t), sockets: newSockets(t), report: newReport()}
-	defer func() { t.Log("\n" + s.report.text(b.Name)) }()
+	defer func() { t.Log("\n" + s.report.summary(b.Name)) }()
 
 	looked := false
 	for _, part := range []struct {
@@ -120,14 +120,14 @@ func Run(t *testing.T, b Backend) {
 	} {
 		// During tests other than scenarios, matrix and state, the shortcut would also count connections that the suite
 		// does not compare.
-		s.measured = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
+		s.countsShortcut = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
-			looked = looked || s.measured
+			looked = looked || s.countsShortcut
 			part.test(t, s)
 		})
 	}
 	if !t.Failed() {
-		fail(t, s.deviationsUnseen())
+		fail(t, s.unseenDeviations())
 		if looked {
 			fail(t, s.shortcutUnused())
 		}
@@ -135,10 +135,10 @@ func Run(t *testing.T, b Backend) {
 }
 
 func (s *suite) shortcutUnused() []string {
-	if s.backend.Shortcut == nil || s.report.eligible > 0 && s.report.taken*100 >= s.report.eligible*leastTaken {
+	if s.backend.Shortcut == nil || s.report.eligibleCount > 0 && s.report.shortcutCount*100 >= s.report.eligibleCount*minShortcutPercent {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d eligible connections took the shortcut", s.report.taken, s.report.eligible)}
+	return []string{fmt.Sprintf("%d of %d eligible connections took the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
 }
 
 func inMachine() bool {
@@ -146,8 +146,8 @@ func inMachine() bool {
 	return err == nil
 }
 
-// deviationsUnseen returns a line for each declared deviation that no connection showed.
-func (s *suite) deviationsUnseen() (problems []string) {
+// unseenDeviations returns a line for each declared deviation that no connection showed.
+func (s *suite) unseenDeviations() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {
 		declared[d.Name] = d.Reason

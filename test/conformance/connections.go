@@ -44,14 +44,14 @@ func testConnections(t *testing.T, s *suite) {
 		env.CountConnections = count
 		return create(ctx, env)
 	}
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	if _, ok := ses.counter(); !ok {
 		if s.backend.Traits.CountsConnections {
 			t.Error("the backend counts no connections")
 		}
 		return
 	}
-	c := &connectionCount{suite: s, want: map[proxiers.Frontends]uint64{}, left: connections(t)}
+	c := &connectionCount{suite: s, want: map[proxiers.Frontends]uint64{}, remaining: connections(t)}
 	p := ses.syncText(t, fmt.Sprintf(countedSpec, "pod-a pod-b far-a", "pod-a pod-b", "pod-a pod-b"))
 	c.connect(t, p, 3)
 	c.mustEqual(t, ses, "after a first sync")
@@ -79,7 +79,7 @@ func testConnections(t *testing.T, s *suite) {
 	if err := off.proxier.Close(); err != nil {
 		t.Error(err)
 	}
-	fresh := s.fresh(t)
+	fresh := s.startClean(t)
 	fresh.apply(t, nil, p)
 	if want := fresh.dump(t); have != want {
 		t.Errorf("after counting was turned off, the kernel holds\n%s\ninstead of\n%s", have, want)
@@ -107,8 +107,8 @@ type connectionCount struct {
 	*suite
 	mu   sync.Mutex
 	want map[proxiers.Frontends]uint64
-	// left is the number of connections that the test still has to open.
-	left int
+	// remaining is the number of connections that the test still has to open.
+	remaining int
 }
 
 // connect opens a share of the remaining connections: all of them if share is 1, half of them if share is 2.
@@ -117,27 +117,27 @@ func (c *connectionCount) connect(t *testing.T, p *plan.Plan, share int) {
 	// The relay, and not the backend, counts connections to loopback addresses.
 	rows := slices.DeleteFunc(rowsOf(p, p.Services), func(r row) bool { return r.to.Addr().IsLoopback() })
 	rows = slices.DeleteFunc(rows, func(r row) bool { return p.Decide(r.packet()).Verdict != plan.Forward })
-	for n := c.left / share; n > 0; {
+	for n := c.remaining / share; n > 0; {
 		// The kernel treats a packet with the addresses and ports of a tracked UDP flow as part of that flow.
 		if err := c.world.Node.FlushConntrack(); err != nil {
 			t.Fatalf("conntrack: %v", err)
 		}
 		rows := rows[:min(n, len(rows))]
-		c.once(t, p, rows)
-		n, c.left = n-len(rows), c.left-len(rows)
+		c.connectOnce(t, p, rows)
+		n, c.remaining = n-len(rows), c.remaining-len(rows)
 	}
 }
 
-// once opens one connection for each row.
-func (c *connectionCount) once(t *testing.T, p *plan.Plan, rows []row) {
+// connectOnce opens one connection for each row.
+func (c *connectionCount) connectOnce(t *testing.T, p *plan.Plan, rows []row) {
 	t.Helper()
-	slots, wg := make(chan struct{}, busy), sync.WaitGroup{}
+	slots, wg := make(chan struct{}, maxBusyRows), sync.WaitGroup{}
 	for _, r := range rows {
 		d := p.Decide(r.packet())
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if got := c.world.hosts[r.source].Connect(r.flow(patience)); got.Answer != netlab.Served {
+			if got := c.world.hosts[r.source].Connect(r.flow(responseTimeout)); got.Result != netlab.Served {
 				t.Errorf("%s: %s", r, got)
 			}
 			c.mu.Lock()

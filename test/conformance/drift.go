@@ -13,7 +13,7 @@ func testDrift(t *testing.T, s *suite) {
 	}
 	for _, name := range sortedKeys(s.backend.Damages) {
 		t.Run(name, func(t *testing.T) {
-			ses := s.fresh(t)
+			ses := s.startClean(t)
 			c := newChanger(5)
 			p := ses.sync(t, c.spec)
 			whole := ses.dump(t)
@@ -23,7 +23,7 @@ func testDrift(t *testing.T, s *suite) {
 			select {
 			case reason := <-ses.drift:
 				t.Logf("reason given: %s", reason)
-			case <-time.After(patience):
+			case <-time.After(responseTimeout):
 				t.Fatal("the backend did not report drift")
 			}
 			ses.apply(t, nil, p)
@@ -34,7 +34,7 @@ func testDrift(t *testing.T, s *suite) {
 		})
 	}
 	t.Run("none from own changes", func(t *testing.T) {
-		ses := s.fresh(t)
+		ses := s.startClean(t)
 		s.foreign(t)
 		c := newChanger(6)
 		ses.sync(t, c.spec)

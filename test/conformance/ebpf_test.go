@@ -53,7 +53,7 @@ func ebpfBackend(tc bool) Backend {
 		Component:      component,
 		CountsLoopback: true,
 		Dump:           dumpEbpf,
-		Shortcut:       &Shortcut{Eligible: eligibleWith(tc), Taken: takenByBPF},
+		Shortcut:       &Shortcut{IsEligible: bpfEligibility(tc), Count: countBPFConnections},
 		Sequences:      15, // as many as for the nftables backend
 		Damages: map[string]func(context.Context) error{
 			"all rules are flushed":        nftables["all rules are flushed"],
@@ -69,10 +69,10 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// eligibleWith returns a function that reports whether BPF must handle a connection. nftables handles connections
+// bpfEligibility returns a function that reports whether BPF must handle a connection. nftables handles connections
 // from the host's bound sockets if the connections need masquerading. nftables also handles connections from other
 // hosts and from pods, except TCP connections if tc is set.
-func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
+func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
 			return false
@@ -84,9 +84,9 @@ func eligibleWith(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bo
 	}
 }
 
-// takenByBPF adds up the counters in bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams,
+// countBPFConnections adds up the counters in bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams,
 // first packets, and first packets that exceeded the tc program's rate limit.
-func takenByBPF() (n int, err error) {
+func countBPFConnections() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
 		return 0, err
@@ -122,11 +122,11 @@ func emptyMap(name string) error {
 		return err
 	}
 	defer m.Close()
-	return eachElementOf(m, func(key, _ []byte) error { return m.Delete(key) })
+	return forEachElement(m, func(key, _ []byte) error { return m.Delete(key) })
 }
 
-// eachElementOf collects all elements of a map before calling visit for each element.
-func eachElementOf(m *bpf.Map, visit func(key, value []byte) error) error {
+// forEachElement collects all elements of a map before calling visit for each element.
+func forEachElement(m *bpf.Map, visit func(key, value []byte) error) error {
 	var keys, values [][]byte
 	var key, value []byte
 	elements := m.Iterate()
@@ -174,7 +174,7 @@ func dumpMaps() (lines []string, err error) {
 			return
 		}
 		defer m.Close()
-		err = errors.Join(err, eachElementOf(m, func(key, value []byte) error { visit(key, value); return nil }))
+		err = errors.Join(err, forEachElement(m, func(key, value []byte) error { visit(key, value); return nil }))
 	}
 	read("slots", func(k, v []byte) { slots[string(k)] = at(v) })
 	read("frontends", func(k, v []byte) {

@@ -13,24 +13,24 @@ import (
 // fast path rewrites its whole nft table when a Service changes, so test/vm skips the subtest "writes".
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
-	b.NotHere = "not every kernel has a flowtable"
+	b.VMOnlyReason = "not every kernel has a flowtable"
 	c := flowtable.Component(b.Traits.SharedTables)
 	start := c.New
 	c.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 		p, err := start(ctx, env)
-		return &optedIn{Proxier: p}, err
+		return &fastPathProxier{Proxier: p}, err
 	}
 	b.Followers = []proxiers.Component{c}
 	Run(t, b)
 }
 
-// optedIn is a Proxier that enables the fast path for every Service in a plan.
-type optedIn struct {
+// fastPathProxier is a Proxier that enables the fast path for every Service in a plan.
+type fastPathProxier struct {
 	proxiers.Proxier
 	before, after *plan.Plan
 }
 
-func (o *optedIn) Apply(ctx context.Context, change proxiers.Change) error {
+func (o *fastPathProxier) Apply(ctx context.Context, change proxiers.Change) error {
 	prev := o.after
 	if change.Prev == nil || change.Prev != o.before {
 		prev = nil

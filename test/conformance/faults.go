@@ -14,15 +14,15 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faulty is a Proxier that fails in one of ten calls to Apply: before any change, after all changes, or in
+// faultyProxier is a Proxier that fails in one of ten calls to Apply: before any change, after all changes, or in
 // between because the context is done.
-type faulty struct {
+type faultyProxier struct {
 	proxiers.Proxier
 	*rand.Rand
 	faults int
 }
 
-func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
+func (f *faultyProxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if f.IntN(10) > 0 {
 		return f.Proxier.Apply(ctx, change)
 	}
@@ -43,9 +43,9 @@ func (f *faulty) Apply(ctx context.Context, change proxiers.Change) error {
 // At the end, the state must be the same as after a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
-	steps := fewer(80, 40)
-	ses := s.fresh(t)
-	f := &faulty{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
+	steps := scaleDown(80, 40)
+	ses := s.startClean(t)
+	f := &faultyProxier{Proxier: ses.proxier, Rand: rand.New(rand.NewPCG(4, 0))}
 	c := newChanger(4)
 	var known, next *plan.Plan // the last plan that the backend applied without an error, or nil
 	for n := range steps {
@@ -70,7 +70,7 @@ func testFaults(t *testing.T, s *suite) {
 	t.Logf("%d faults in %d steps", f.faults, steps)
 }
 
-func attempt(t *testing.T, f *faulty, known, next *plan.Plan) *plan.Plan {
+func attempt(t *testing.T, f *faultyProxier, known, next *plan.Plan) *plan.Plan {
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
 	before := f.faults

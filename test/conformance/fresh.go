@@ -66,9 +66,9 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// fresh is a second host in its own process and network namespace. The second host performs the same changes
+// freshHost is a second host in its own process and network namespace. The second host performs the same changes
 // without partial syncs, and creates the state from scratch after each sequence.
-type fresh struct {
+type freshHost struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
 	dec *gob.Decoder
@@ -83,17 +83,17 @@ type freshRequest struct {
 
 type freshState struct {
 	Dump, Error string
-	// Written counts the objects that a full sync wrote.
-	Written int
+	// Writes counts the objects that a full sync wrote.
+	Writes int
 }
 
-func startFresh(t testing.TB, b Backend) *fresh {
+func startFresh(t testing.TB, b Backend) *freshHost {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fresh{cmd: exec.Command(self)}
+	f := &freshHost{cmd: exec.Command(self)}
 	f.cmd.Env = append(os.Environ(), freshVariable+"="+b.Name)
 	f.cmd.Stderr = t.Output()
 	f.cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -119,9 +119,9 @@ func startFresh(t testing.TB, b Backend) *fresh {
 
 // begin starts a sequence on the fresh host and returns immediately. The method end returns the state after the
 // sequence.
-func (f *fresh) begin(r freshRequest) error { return f.enc.Encode(r) }
+func (f *freshHost) begin(r freshRequest) error { return f.enc.Encode(r) }
 
-func (f *fresh) end() (s freshState, err error) {
+func (f *freshHost) end() (s freshState, err error) {
 	if err := f.dec.Decode(&s); err != nil {
 		return s, fmt.Errorf("fresh host: %w", err)
 	}
@@ -159,7 +159,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 			c = newSequenceChanger()
 		}
 		var s freshState
-		err := c.walk(r.Sequence, func() error { return nil })
+		err := c.performSequence(r.Sequence, func() error { return nil })
 		if err == nil {
 			s, err = fromScratch(b, c.spec, m)
 		}
@@ -188,13 +188,13 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if _, err := m.written(); err != nil {
+	if _, err := m.countWrites(); err != nil {
 		return s, err
 	}
 	if err := p.Apply(ctx, proxiers.NewChange(nil, next)); err != nil {
 		return s, fmt.Errorf("full sync: %w", err)
 	}
-	if s.Written, err = m.written(); err != nil {
+	if s.Writes, err = m.countWrites(); err != nil {
 		return s, err
 	}
 	s.Dump, err = b.Dump(ctx)
@@ -202,8 +202,8 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 }
 
 // imaginaryLab returns the usual addresses of a lab, but no hosts.
-func imaginaryLab() *lab {
-	l := &lab{endpoints: endpointAddrs()}
+func imaginaryLab() *labAddrs {
+	l := &labAddrs{endpoints: endpointAddrs()}
 	for _, f := range families {
 		l.hostAddrs = append(l.hostAddrs, mustAddress(hostName, f), mustAddress("node-2", f), mustAddress("node-3", f))
 	}

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// contextOf returns a context for cleanup functions, because they run after t.Context is done.
-func contextOf(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
+// cleanupContext returns a context for cleanup functions, because they run after t.Context is done.
+func cleanupContext(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
 // hostState returns, as text, the state that a backend or a follower may change on a host: rules, addresses,
 // interfaces, all routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
@@ -25,7 +25,7 @@ func (s *suite) hostState(t *testing.T) string {
 		"ip route show table all", "ip -6 route show table all", "tc qdisc show", "tc filter show dev eth0",
 	} {
 		words := strings.Fields(command)
-		out, err := s.world.Node.Command(contextOf(t), words[0], words[1:]...).CombinedOutput()
+		out, err := s.world.Node.Command(cleanupContext(t), words[0], words[1:]...).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%s: %v: %s", command, err, out)
 		}
@@ -82,7 +82,7 @@ func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 		return // the kernel has no iptables-legacy tables
 	}
 	program := family + "tables-legacy-save"
-	out, err := s.world.Node.Command(contextOf(t), program).Output()
+	out, err := s.world.Node.Command(cleanupContext(t), program).Output()
 	if err != nil {
 		t.Fatalf("%s: %v", program, err)
 	}

@@ -17,13 +17,13 @@ import (
 	"edgeway/proxiers/iptables"
 )
 
-func TestIptablesNft(t *testing.T) { Run(t, usable(t, iptablesBackend("nft"))) }
+func TestIptablesNft(t *testing.T) { Run(t, requireUsable(t, iptablesBackend("nft"))) }
 
-func TestIptablesLegacy(t *testing.T) { Run(t, usable(t, iptablesBackend("legacy"))) }
+func TestIptablesLegacy(t *testing.T) { Run(t, requireUsable(t, iptablesBackend("legacy"))) }
 
-// usable skips the test with a reason if the host lacks a feature that the backend needs. In continuous
+// requireUsable skips the test with a reason if the host lacks a feature that the backend needs. In continuous
 // integration (CI=true), requireUsable fails the test instead.
-func usable(t testing.TB, b Backend) Backend {
+func requireUsable(t testing.TB, b Backend) Backend {
 	t.Helper()
 	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("CI") != "true" {
 		t.Skip(err)
@@ -37,7 +37,7 @@ func iptablesBackend(variant string) Backend {
 	name := "iptables-" + variant
 	all := iptables.Components()
 	i := slices.IndexFunc(all, func(c proxiers.Component) bool { return c.Name == name })
-	ipt := variantOf(variant)
+	ipt := iptablesVariant(variant)
 	b := Backend{
 		Component: all[i],
 		Dump:      ipt.dump,
@@ -67,12 +67,12 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// variantOf is "nft" or "legacy". The methods use the variant's programs to change and list rules, as another
+// iptablesVariant is "nft" or "legacy". The methods use the variant's programs to change and list rules, as another
 // program might.
-type variantOf string
+type iptablesVariant string
 
 // command runs a command such as "iptables ARGUMENTS" or "ip6tables-save ARGUMENTS".
-func (v variantOf) command(ctx context.Context, command string) (string, error) {
+func (v iptablesVariant) command(ctx context.Context, command string) (string, error) {
 	words := strings.Fields(command)
 	family, what, isOther := strings.Cut(words[0], "-")
 	program := family + "-" + string(v)
@@ -89,7 +89,7 @@ func (v variantOf) command(ctx context.Context, command string) (string, error) 
 	return string(out), nil
 }
 
-func (v variantOf) run(commands ...string) func(context.Context) error {
+func (v iptablesVariant) run(commands ...string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for _, c := range commands {
 			if _, err := v.command(ctx, c); err != nil {
@@ -101,7 +101,7 @@ func (v variantOf) run(commands ...string) func(context.Context) error {
 }
 
 // dump prints a sorted list of Edgeway's chains and the built-in chains for IPv4 and IPv6.
-func (v variantOf) dump(ctx context.Context) (string, error) {
+func (v iptablesVariant) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {
 		for _, table := range []string{"nat", "filter"} {
@@ -124,7 +124,7 @@ var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
 // chains returns the rules of each chain in an iptables table, without counters. chains omits other programs' chains,
 // and the empty built-in chains that a program creates when it lists a table.
-func (v variantOf) chains(ctx context.Context, family, table string) (map[string][]string, error) {
+func (v iptablesVariant) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (v variantOf) chains(ctx context.Context, family, table string) (map[string
 	return chains, nil
 }
 
-func (v variantOf) deleteJump(ctx context.Context) error {
+func (v iptablesVariant) deleteJump(ctx context.Context) error {
 	chains, err := v.chains(ctx, "iptables", "filter")
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (v variantOf) deleteJump(ctx context.Context) error {
 	return fmt.Errorf("no jump in %q", chains["FORWARD"])
 }
 
-func (v variantOf) onServiceChain(command string) func(context.Context) error {
+func (v iptablesVariant) onServiceChain(command string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		chains, err := v.chains(ctx, "ip6tables", "nat")
 		if err != nil {

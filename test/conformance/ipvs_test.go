@@ -20,7 +20,7 @@ func ipvsBackend() Backend {
 		CountsLoopback: true,
 		Dump:           dumpIpvs,
 		Sequences:      15, // as many as for the nftables backend
-		NotHere:        "it needs a kernel with IPVS, whose module is loaded",
+		VMOnlyReason:   "it needs a kernel with IPVS, whose module is loaded",
 		Damages: map[string]func(context.Context) error{
 			"all virtual servers go":         command("ipvsadm", "-C"),
 			"a virtual server is deleted":    changeServer("-D SERVER"),

@@ -14,7 +14,7 @@ import (
 
 // testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	const text = `
 nodeports node-1 loopback
 service web
@@ -25,9 +25,9 @@ service web
 `
 	ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a"))
 	before := s.loopbackChoices(t)
-	fail(t, s.moved(before, s.loopbackChoices(t), "the second connection"))
+	fail(t, s.changedClients(before, s.loopbackChoices(t), "the second connection"))
 	ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b far-a far-b"))
-	fail(t, s.moved(before, s.loopbackChoices(t), "an endpoint was added"))
+	fail(t, s.changedClients(before, s.loopbackChoices(t), "an endpoint was added"))
 	ses.syncText(t, fmt.Sprintf(text, "pod-b far-a far-b"))
 	met := map[string]bool{}
 	for c, now := range s.loopbackChoices(t) {
@@ -56,8 +56,8 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	met := map[client]choice{}
 	for _, from := range sources {
 		to := netip.AddrPortFrom(mustAddress("loopback", plan.FamilyOf(from)), 30080)
-		outcome := s.world.Node.Connect(netlab.Flow{Protocol: plan.TCP, From: from, To: to, Wait: patience})
-		if outcome.Answer != netlab.Served {
+		outcome := s.world.Node.Connect(netlab.Flow{Protocol: plan.TCP, From: from, To: to, Wait: responseTimeout})
+		if outcome.Result != netlab.Served {
 			t.Fatalf("from %s to %s: %s", from, to, outcome)
 		}
 		met[client{hostName, from, plan.TCP}] = choice{server: outcome.Server}
@@ -69,7 +69,7 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
 func testLoopbackCounters(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	p := ses.syncText(t, `
 nodeports node-1 loopback
 service web

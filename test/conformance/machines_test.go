@@ -17,11 +17,11 @@ func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 	}
 	listed := textsIn(t, machineJobs)
 	for _, b := range withoutJob(backends(), listed) {
-		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.NotHere, machineJobs)
+		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.VMOnlyReason, machineJobs)
 	}
 	// The check must report a missing job and accept an existing job.
-	stranger, known := Backend{NotHere: "to try it"}, nftablesBackend()
-	stranger.Name, known.NotHere = "stranger", "to try it"
+	stranger, known := Backend{VMOnlyReason: "to try it"}, nftablesBackend()
+	stranger.Name, known.VMOnlyReason = "stranger", "to try it"
 	if missing := withoutJob([]Backend{stranger, known}, listed); len(missing) != 1 || missing[0].Name != "stranger" {
 		t.Errorf("without a job are %d backends, want the stranger", len(missing))
 	}
@@ -29,7 +29,7 @@ func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 
 func withoutJob(all []Backend, listed map[string]bool) (missing []Backend) {
 	for _, b := range all {
-		if b.NotHere != "" && !listed[b.Name] {
+		if b.VMOnlyReason != "" && !listed[b.Name] {
 			missing = append(missing, b)
 		}
 	}

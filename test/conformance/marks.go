@@ -54,7 +54,7 @@ table inet foreign {
 // masquerading, and in connections to addresses without a Service. The backend must not change another program's nft
 // table (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	s.foreign(t)
 	before := s.nft(t, "-s", "list", "table", "inet", "foreign")
 	p := ses.syncText(t, `
@@ -97,8 +97,8 @@ service sticky
 // testOwnMark checks that Services do not affect packets from the host that have the daemon's own mark. The daemon uses
 // TCP connections to its API server, and no Service may intercept them.
 func testOwnMark(t *testing.T, s *suite) {
-	ses := s.fresh(t)
-	s.answerEverywhere(t)
+	ses := s.startClean(t)
+	s.resetServiceConnections(t)
 	p := ses.syncText(t, `
 service forwarding
   for TCP
@@ -141,7 +141,7 @@ service dropping
 				t.Fatal(err)
 			}
 		}
-		if outcome := s.world.Node.Connect(r.flow(5 * time.Second)); outcome.Answer != want || outcome.Server != server {
+		if outcome := s.world.Node.Connect(r.flow(5 * time.Second)); outcome.Result != want || outcome.Server != server {
 			t.Errorf("with the daemon's own mark, %s: %s", r, outcome)
 		}
 	}
@@ -152,10 +152,10 @@ service dropping
 	}
 }
 
-// answerEverywhere lets the gateway reset connections to Service addresses during this test, because no server
+// resetServiceConnections lets the gateway reset connections to Service addresses during this test, because no server
 // listens on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over
 // IPv4.
-func (s *suite) answerEverywhere(t *testing.T) {
+func (s *suite) resetServiceConnections(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {
 		for _, f := range families {
@@ -192,7 +192,7 @@ func (s *suite) foreign(t *testing.T) {
 
 func (s *suite) nftRules(t *testing.T, rules string) {
 	t.Helper()
-	cmd := s.world.Node.Command(contextOf(t), "nft", "-f", "-")
+	cmd := s.world.Node.Command(cleanupContext(t), "nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("nft: %v: %s", err, out)
@@ -201,7 +201,7 @@ func (s *suite) nftRules(t *testing.T, rules string) {
 
 func (s *suite) nft(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := s.world.Node.Command(contextOf(t), "nft", args...).CombinedOutput()
+	out, err := s.world.Node.Command(cleanupContext(t), "nft", args...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("nft %v: %v: %s", args, err, out)
 	}

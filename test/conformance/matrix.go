@@ -16,25 +16,25 @@ var routes = []plan.Route{
 	{Verdict: plan.Drop},
 }
 
-// cells returns a frontend's routes for the three origins. The argument n differs for each Service and for each
+// tripleFunc returns a frontend's routes for the three origins. The argument n differs for each Service and for each
 // kind of frontend, so a Service has different triples.
-type cells func(n int) [3]plan.Route
+type tripleFunc func(n int) [3]plan.Route
 
-// everyRoute returns one of six triples. The triples form a Latin square: each origin occurs with each route.
-func everyRoute(n int) [3]plan.Route {
+// latinTriple returns one of six triples. The triples form a Latin square: each origin occurs with each route.
+func latinTriple(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// everyPair returns one of 36 triples. For any two origins, every pair of routes occurs, as in the full set of 216
+// pairwiseTriple returns one of 36 triples. For any two origins, every pair of routes occurs, as in the full set of 216
 // triples.
-func everyPair(n int) [3]plan.Route {
+func pairwiseTriple(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
 }
 
 // matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and each kind
 // of frontend occurs with every triple. Each Service also has a load-balancer frontend with source ranges.
-func matrixSpec(services int, triple cells) *spec {
+func matrixSpec(services int, triple tripleFunc) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {
 		svc := &service{
@@ -61,10 +61,10 @@ func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string
 		services int
-		triple   cells
-	}{{"every route", 6, everyRoute}, {"every pair of routes", 36, everyPair}} {
+		triple   tripleFunc
+	}{{"every route", 6, latinTriple}, {"every pair of routes", 36, pairwiseTriple}} {
 		t.Run(m.name, func(t *testing.T) {
-			ses := s.fresh(t)
+			ses := s.startClean(t)
 			p := ses.sync(t, matrixSpec(m.services, m.triple))
 			rows := rowsOf(p, p.Services)
 			s.mustAgree(t, p, rows, "matrix")

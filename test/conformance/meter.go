@@ -28,8 +28,8 @@ type meter struct {
 // meterBuffer is the size of a socket buffer that holds the notifications of one Apply.
 const meterBuffer = 32 << 20
 
-// recording is a script that records its input and passes it to another program.
-const recording = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
+// recordingScript is a script that records its input and passes it to another program.
+const recordingScript = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
 // startMeter puts recording scripts before the iptables-legacy programs in PATH.
 func startMeter(dir string) (*meter, error) {
@@ -40,7 +40,7 @@ func startMeter(dir string) (*meter, error) {
 			continue
 		}
 		if err == nil {
-			err = os.WriteFile(filepath.Join(dir, program), fmt.Appendf(nil, recording, m.lines, path), 0o700)
+			err = os.WriteFile(filepath.Join(dir, program), fmt.Appendf(nil, recordingScript, m.lines, path), 0o700)
 		}
 		if err != nil {
 			return nil, err
@@ -63,9 +63,9 @@ func startMeter(dir string) (*meter, error) {
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// written returns the number of objects that programs have written since its previous call. The kernel sends all
+// countWrites returns the number of objects that programs have written since its previous call. The kernel sends all
 // notifications of a transaction before the transaction returns.
-func (m *meter) written() (n int, err error) {
+func (m *meter) countWrites() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err
 	}
@@ -87,14 +87,14 @@ func (m *meter) written() (n int, err error) {
 			return 0, fmt.Errorf("notices of nftables: %w", err)
 		}
 		for _, msg := range messages {
-			n += objectsIn(msg)
+			n += countObjects(msg)
 		}
 	}
 }
 
-// objectsIn returns the number of objects in a notification. A notification may contain many elements. The end of a
+// countObjects returns the number of objects in a notification. A notification may contain many elements. The end of a
 // transaction is not an object.
-func objectsIn(msg syscall.NetlinkMessage) int {
+func countObjects(msg syscall.NetlinkMessage) int {
 	const subsystem, genHeader = 8, 4
 	switch msg.Header.Type & (1<<subsystem - 1) {
 	case unix.NFT_MSG_NEWGEN:

@@ -78,8 +78,8 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	}
 	for n := -1; n != len(objects); {
 		n = len(objects)
-		mentioned := mentionedIn(objects)
-		maps.DeleteFunc(objects, func(name string, o nftObject) bool { return unused(name, o, mentioned) })
+		mentioned := mentionedWords(objects)
+		maps.DeleteFunc(objects, func(name string, o nftObject) bool { return isUnused(name, o, mentioned) })
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(objects)) {
@@ -89,8 +89,8 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedIn returns every word in all rules and elements, with the family as a prefix, for example "ip endpoints".
-func mentionedIn(objects map[string]nftObject) map[string]bool {
+// mentionedWords returns every word in all rules and elements, with the family as a prefix, for example "ip endpoints".
+func mentionedWords(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
 	for name, o := range objects {
 		family, _, _ := strings.Cut(name, " ")
@@ -103,8 +103,8 @@ func mentionedIn(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// unused reports whether a Service's object is unreferenced.
-func unused(name string, o nftObject, mentioned map[string]bool) bool {
+// isUnused reports whether a Service's object is unreferenced.
+func isUnused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
 	ofService := kind == "chain" || kind == "map" && strings.HasPrefix(short, "clients-")

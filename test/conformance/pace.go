@@ -15,11 +15,13 @@ const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 
-// rest returns the pause between two requests from a client. The pause leaves CPU time to the backend.
-func rest() time.Duration { return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond }
+// requestPause returns the pause between two requests from a client. The pause leaves CPU time to the backend.
+func requestPause() time.Duration {
+	return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond
+}
 
-// fewer returns n divided by the pace, but never less than the parameter least.
-func fewer(n, least int) int { return max(least, n/pace()) }
+// scaleDown returns n divided by the pace, but never less than the parameter least.
+func scaleDown(n, least int) int { return max(least, n/pace()) }
 
 func pace() int {
 	text, set := os.LookupEnv(paceVariable)

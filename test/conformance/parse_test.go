@@ -33,7 +33,7 @@ func TestScenarioErrors(t *testing.T) {
 }
 
 func TestUnknownNameErrors(t *testing.T) {
-	l := &lab{} // this test needs no lab hosts
+	l := &labAddrs{} // this test needs no lab hosts
 	for text, want := range map[string]string{
 		"service web\n  cluster pod-z\n  ClusterIP cluster-1:80 all=cluster":                   `no endpoint is called "pod-z"`,
 		"service web\n  ClusterIP moon-1:80 all=reject":                                        `no address is called "moon-1"`,

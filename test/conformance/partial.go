@@ -19,9 +19,9 @@ import (
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200
-	// sequencesForAll is the number of sequences that must cover every kind of change.
-	sequencesForAll = 15
-	longestSequence = 8
+	// coverageSequences is the number of sequences that must cover every kind of change.
+	coverageSequences = 15
+	longestSequence   = 8
 )
 
 // testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the state must be the
@@ -33,12 +33,12 @@ func testPartialSyncs(t *testing.T, s *suite) {
 	defer func() { t.Log(w) }()
 	d := newDeck()
 	for n := range sequences(t, s.backend) {
-		if err := w.check(t.Context(), d.deal(randomSequence(n, longestSequence)), false); err != nil {
+		if err := w.applySequence(t.Context(), d.deal(randomSequence(n, longestSequence)), false); err != nil {
 			t.Fatalf("sequence %d: %v", n, err)
 		}
 	}
 	w.mustHaveBeenPartial(t)
-	if w.sequences >= sequencesForAll {
+	if w.sequences >= coverageSequences {
 		w.mustHaveSeenAll(t)
 	}
 }
@@ -55,12 +55,12 @@ func sequences(t *testing.T, b Backend) int {
 	return n
 }
 
-// walk holds a running backend that goes from plan to plan by partial syncs, and a fresh host for comparison.
-type walk struct {
+// randomWalk holds a running backend that goes from plan to plan by partial syncs, and a fresh host for comparison.
+type randomWalk struct {
 	backend Backend
 	proxier proxiers.Proxier
-	fresh   *fresh
-	lab     *lab
+	fresh   *freshHost
+	lab     *labAddrs
 	changer *changer
 	plan    *plan.Plan
 	drift   chan string
@@ -70,15 +70,15 @@ type walk struct {
 	changes map[string]int
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
-	// written counts the objects that partial syncs wrote while the node did not change, and fullWrites counts
+	// partialWrites counts the objects that partial syncs wrote while the node did not change, and fullWrites counts
 	// the objects that full syncs would have written. partialSyncs counts the partial syncs in the current
 	// sequence.
-	written, total, partial int
+	partialWrites, fullWrites, partialSyncs int
 }
 
-func newWalk(t testing.TB, b Backend) *walk {
+func newWalk(t testing.TB, b Backend) *randomWalk {
 	t.Helper()
-	w := &walk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, shapes: map[*regexp.Regexp]int{}}
+	w := &randomWalk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, shapes: map[*regexp.Regexp]int{}}
 	opts := silentEnv()
 	opts.Drift = func(reason string) {
 		select {
@@ -107,22 +107,22 @@ func newWalk(t testing.TB, b Backend) *walk {
 }
 
 // reset restores the initial plan by a full sync.
-func (w *walk) reset(ctx context.Context) error {
+func (w *randomWalk) reset(ctx context.Context) error {
 	w.changer, w.plan = newSequenceChanger(), nil
 	return w.sync(ctx)
 }
 
-// check applies a sequence to the current plan, or to the initial plan if fromStart is true. The result is the
+// applySequence applies a sequence to the current plan, or to the initial plan if fromStart is true. The result is the
 // first difference from the fresh host's state.
-func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
+func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()
 	}
 	if err := w.fresh.begin(freshRequest{Sequence: seq, Reset: fromStart}); err != nil {
 		return fmt.Errorf("fresh host: %w", err)
 	}
-	w.changer.done, w.partial = nil, 0
-	err := w.changer.walk(seq, func() error { return w.sync(ctx) })
+	w.changer.done, w.partialSyncs = nil, 0
+	err := w.changer.performSequence(seq, func() error { return w.sync(ctx) })
 	if fromStart && len(seq) < changeBytes {
 		err = w.sync(ctx)
 	}
@@ -134,7 +134,7 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	if err != nil {
 		return fmt.Errorf("dump: %w", err)
 	}
-	w.total += w.partial * want.Written
+	w.fullWrites += w.partialSyncs * want.Writes
 	w.sequences++
 	for _, name := range w.changer.done {
 		w.changes[name]++
@@ -156,7 +156,7 @@ func (w *walk) check(ctx context.Context, seq sequence, fromStart bool) error {
 	}
 }
 
-func (w *walk) sync(ctx context.Context) error {
+func (w *randomWalk) sync(ctx context.Context) error {
 	next, err := w.changer.spec.compile(w.lab, w.plan)
 	if err != nil {
 		return err
@@ -165,33 +165,33 @@ func (w *walk) sync(ctx context.Context) error {
 	defer cancel()
 	prev := w.plan
 	w.plan = nil // stays nil if Apply fails
-	if _, err := w.meter.written(); err != nil {
+	if _, err := w.meter.countWrites(); err != nil {
 		return err
 	}
 	if err := w.proxier.Apply(ctx, proxiers.NewChange(prev, next)); err != nil {
 		return fmt.Errorf("apply: %w", err)
 	}
-	n, err := w.meter.written()
+	n, err := w.meter.countWrites()
 	w.plan = next
 	w.syncs++
 	if prev != nil && prev.Node == next.Node {
-		w.partial++
-		w.written += n
+		w.partialSyncs++
+		w.partialWrites += n
 	}
 	return err
 }
 
 // mustHaveBeenPartial fails the test if partial syncs wrote more than a third of the objects that full syncs would have
 // written.
-func (w *walk) mustHaveBeenPartial(t *testing.T) {
+func (w *randomWalk) mustHaveBeenPartial(t *testing.T) {
 	t.Helper()
-	if w.written == 0 || w.written > w.total/3 {
-		t.Errorf("partial syncs wrote %d objects, and full syncs would have written %d", w.written, w.total)
+	if w.partialWrites == 0 || w.partialWrites > w.fullWrites/3 {
+		t.Errorf("partial syncs wrote %d objects, and full syncs would have written %d", w.partialWrites, w.fullWrites)
 	}
 }
 
 // mustHaveSeenAll fails the test if a kind of change did not occur, or if a shape matched no dump or every dump.
-func (w *walk) mustHaveSeenAll(t *testing.T) {
+func (w *randomWalk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
 	for _, k := range slices.Concat(serviceChanges, nodeChanges, stateOnlyChanges, stateOnlyNodeChanges) {
 		if w.changes[k.name] == 0 {
@@ -205,15 +205,15 @@ func (w *walk) mustHaveSeenAll(t *testing.T) {
 	}
 }
 
-func (w *walk) String() string {
+func (w *randomWalk) String() string {
 	changes := 0
 	for _, n := range w.changes {
 		changes += n
 	}
 	s := fmt.Sprintf("partial syncs: %s: %s sequences, %s changes, %s differences; %s syncs", w.backend.Name,
 		thousands(w.sequences), thousands(changes), thousands(w.differences), thousands(w.syncs))
-	if w.total > 0 {
-		s += fmt.Sprintf(", %d %% of all objects written", 100*w.written/w.total)
+	if w.fullWrites > 0 {
+		s += fmt.Sprintf(", %d %% of all objects written", 100*w.partialWrites/w.fullWrites)
 	}
 	return s
 }

@@ -19,14 +19,14 @@ func FuzzPartial(f *testing.F) {
 	for n := range 3 {
 		f.Add([]byte(randomSequence(n, longestSequence)))
 	}
-	var walks []*walk
+	var walks []*randomWalk
 	for _, variant := range []string{"nft", "legacy"} {
-		walks = append(walks, newWalk(f, usable(f, iptablesBackend(variant))))
+		walks = append(walks, newWalk(f, requireUsable(f, iptablesBackend(variant))))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		const most = 12 * changeBytes
 		for _, w := range walks {
-			if err := w.check(t.Context(), data[:min(len(data), most)], true); err != nil {
+			if err := w.applySequence(t.Context(), data[:min(len(data), most)], true); err != nil {
 				if resetErr := w.reset(t.Context()); resetErr != nil {
 					t.Error(resetErr)
 				}
@@ -36,9 +36,9 @@ func FuzzPartial(f *testing.F) {
 	})
 }
 
-// chainOmitted is a script that passes its input to another program. If the file "armed" exists, the script omits one
+// omittingScript is a script that passes its input to another program. If the file "armed" exists, the script omits one
 // chain.
-const chainOmitted = `#!/bin/sh
+const omittingScript = `#!/bin/sh
 [ -e %[1]s/armed ] || exec %[2]s "$@"
 awk '
 	/^:KUBE-SVC-/ && !name { name = substr($1, 2); next }
@@ -50,7 +50,7 @@ awk '
 func TestPartialSyncWithoutChainIsDetected(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
-			b := usable(t, iptablesBackend(variant))
+			b := requireUsable(t, iptablesBackend(variant))
 			dir := t.TempDir()
 			for _, family := range []string{"iptables", "ip6tables"} {
 				omitChain(t, dir, family+"-"+variant+"-restore")
@@ -62,13 +62,13 @@ func TestPartialSyncWithoutChainIsDetected(t *testing.T) {
 				return honest(ctx, opts)
 			}
 			w := newWalk(t, b)
-			if err := w.check(t.Context(), newEndpoints(0, 10), false); err != nil {
+			if err := w.applySequence(t.Context(), endpointChanges(0, 10), false); err != nil {
 				t.Fatalf("without the bug: %v", err)
 			}
 			if err := os.WriteFile(filepath.Join(dir, "armed"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			err := w.check(t.Context(), newEndpoints(10, 20), false)
+			err := w.applySequence(t.Context(), endpointChanges(10, 20), false)
 			if w.differences != 1 {
 				t.Fatalf("%d differences, error %v; want the one that is there", w.differences, err)
 			}
@@ -83,15 +83,15 @@ func omitChain(t *testing.T, dir, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	script := fmt.Sprintf(chainOmitted, dir, path)
+	script := fmt.Sprintf(omittingScript, dir, path)
 	if err := os.WriteFile(filepath.Join(dir, program), []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// newEndpoints returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
+// endpointChanges returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
 // references, and the omitted chain may hold such a rule.
-func newEndpoints(from, to int) (seq sequence) {
+func endpointChanges(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)
 	for n := from; n < to; n++ {

@@ -81,18 +81,18 @@ var bugs = []bug{
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to prove that the suite expects declared deviations",
-	Instead: func(_ *plan.Plan, pkt plan.Packet, should plan.Decision) (plan.Decision, bool) {
+	Decide: func(_ *plan.Plan, pkt plan.Packet, should plan.Decision) (plan.Decision, bool) {
 		does := should
 		does.Verdict = plan.Drop
 		return does, should.Verdict == plan.Reject && should.Service != nil && !pkt.Dst.Addr().IsLoopback()
 	},
 }
 
-// forgetfulness is a deviation that no backend declares: session affinity does not last.
-var forgetfulness = AffinityDeviation{
-	Name:    "clients are forgotten",
-	Reason:  "to prove that the suite expects declared deviations",
-	Forgets: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
+// affinityLoss is a deviation that no backend declares: session affinity does not last.
+var affinityLoss = AffinityDeviation{
+	Name:              "clients are forgotten",
+	Reason:            "to prove that the suite expects declared deviations",
+	MayChangeEndpoint: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
 // testPlantedBugs proves that the suite detects a backend's mistakes. Each bug alone must cause a difference.
@@ -106,46 +106,46 @@ func testPlantedBugs(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	// The watcher needs its own report, because differences that the bugs cause are not the backend's differences.
-	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), enough: 1, patience: 3 * time.Second}
+	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1, responseTimeout: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
 
-	t.Run("none", func(t *testing.T) { watcher.mustLookRight(t, right, right) })
+	t.Run("none", func(t *testing.T) { watcher.mustFindNoDifference(t, right, right) })
 	for _, b := range bugs {
-		t.Run(b.name, func(t *testing.T) { watcher.mustLookWrong(t, b.spoil(right), right) })
+		t.Run(b.name, func(t *testing.T) { watcher.mustFindDifference(t, b.spoil(right), right) })
 	}
 	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
-	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustLookRight(t, silentBug.spoil(right), right) })
-	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustLookWrong(t, right, right) })
+	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustFindNoDifference(t, silentBug.spoil(right), right) })
+	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustFindDifference(t, right, right) })
 	forgetful := *watcher
 	forgetful.report = newReport()
-	forgetful.backend.Affinity = append(slices.Clone(s.backend.Affinity), forgetfulness)
+	forgetful.backend.Affinity = append(slices.Clone(s.backend.Affinity), affinityLoss)
 	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
-		forgetful.mustLookRight(t, right, right)
-		if unseen := forgetful.deviationsUnseen(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, forgetfulness.Name) }) {
+		forgetful.mustFindNoDifference(t, right, right)
+		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {
 			t.Errorf("the suite did not notice: %q", unseen)
 		}
 	})
 	t.Run("a declared affinity deviation is accepted", func(t *testing.T) {
-		forgetful.mustLookRight(t, forgetfulBug.spoil(right), right)
-		if forgetful.report.deviated[forgetfulness.Name] == 0 {
+		forgetful.mustFindNoDifference(t, forgetfulBug.spoil(right), right)
+		if forgetful.report.deviated[affinityLoss.Name] == 0 {
 			t.Error("no client was forgotten")
 		}
 	})
 }
 
-// mustLookRight applies one plan, and fails the test if connections differ from the specified plan.
-// mustLookWrong fails the test if no connection differs.
-func (s *suite) mustLookRight(t *testing.T, applied, specified *plan.Plan) {
+// mustFindNoDifference applies one plan, and fails the test if connections differ from the specified plan.
+// mustFindDifference fails the test if no connection differs.
+func (s *suite) mustFindNoDifference(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
-	s.fresh(t).apply(t, nil, applied)
-	fail(t, s.looks(specified))
+	s.startClean(t).apply(t, nil, applied)
+	fail(t, s.sampleDifferences(specified))
 }
 
-func (s *suite) mustLookWrong(t *testing.T, applied, specified *plan.Plan) {
+func (s *suite) mustFindDifference(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
-	s.fresh(t).apply(t, nil, applied)
-	found := s.looks(specified)
+	s.startClean(t).apply(t, nil, applied)
+	found := s.sampleDifferences(specified)
 	if len(found) == 0 {
 		t.Fatal("the suite did not notice")
 	}
@@ -161,8 +161,8 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// looks compares a sample of rows with p and returns the first differences.
-func (s *suite) looks(p *plan.Plan) []string {
+// sampleDifferences compares a sample of rows with p and returns the first differences.
+func (s *suite) sampleDifferences(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {
 		if (svc.Name.Protocol == plan.UDP) == (svc.Family == plan.IPv6) {
@@ -172,7 +172,7 @@ func (s *suite) looks(p *plan.Plan) []string {
 	rows := rowsOf(p, some)
 	for i, r := range rows {
 		d := p.Decide(r.packet())
-		rows[i].all = d.Service != nil && d.Service.Affinity == 0
+		rows[i].everyEndpoint = d.Service != nil && d.Service.Affinity == 0
 	}
 	if found := s.compare(p, rows); len(found) > 0 {
 		return found

@@ -59,8 +59,8 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// add adds a Service. The new Service may have the addresses of a deleted Service, but not of an existing one.
-func (c *changer) add() {
+// addService adds a Service. The new Service may have the addresses of a deleted Service, but not of an existing one.
+func (c *changer) addService() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
 	}
@@ -81,7 +81,7 @@ func (c *changer) chooseNumber(isFree func(int) bool) (n int, ok bool) {
 
 func (c *changer) addSome(n int) {
 	for range n {
-		c.add()
+		c.addService()
 	}
 }
 

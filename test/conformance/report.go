@@ -17,9 +17,9 @@ type report struct {
 	differences int
 	matrix      map[string]map[string]int // connections by dimension and value of the matrix
 	deviated    map[string]int            // connections by deviation
-	// eligible counts the connections that could take the shortcut, and shortcutCount counts the connections that
+	// eligibleCount counts the connections that could take the shortcut, and shortcutCount counts the connections that
 	// took it.
-	eligible, taken int
+	eligibleCount, shortcutCount int
 }
 
 func newReport() *report {
@@ -59,13 +59,13 @@ func (r *report) count(row row, d plan.Decision, n int) {
 func (r *report) countTaken(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.taken += n
+	r.shortcutCount += n
 }
 
 func (r *report) countEligible(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.eligible += n
+	r.eligibleCount += n
 }
 
 func (r *report) countDifferences(n int) {
@@ -80,8 +80,8 @@ func (r *report) countDeviation(name string) {
 	r.deviated[name]++
 }
 
-// text returns a one-line summary of the suite, and a line for each dimension of the matrix.
-func (r *report) text(backend string) string {
+// summary returns a one-line summary of the suite, and a line for each dimension of the matrix.
+func (r *report) summary(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
@@ -96,8 +96,8 @@ func (r *report) text(backend string) string {
 	for _, name := range slices.Sorted(maps.Keys(r.deviated)) {
 		fmt.Fprintf(&b, "  declared deviation %q seen in %s connections\n", name, thousands(r.deviated[name]))
 	}
-	if r.eligible > 0 {
-		fmt.Fprintf(&b, "  shortcut   taken by %s of %s eligible connections\n", thousands(r.taken), thousands(r.eligible))
+	if r.eligibleCount > 0 {
+		fmt.Fprintf(&b, "  shortcut   taken by %s of %s eligible connections\n", thousands(r.shortcutCount), thousands(r.eligibleCount))
 	}
 	return b.String()
 }

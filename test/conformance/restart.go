@@ -40,14 +40,14 @@ service changing
 // testRestart checks that connections to unchanged Services survive changes to other Services, full syncs, and
 // restarts. After a restart, the backend starts with the state that a killed backend left behind.
 func testRestart(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	p := ses.syncText(t, steadySpec+changingSpec)
-	traffic := s.watch(t, p)
+	traffic := s.startTraffic(t, p)
 
 	ses.syncText(t, steadySpec+changedSpec)
 	p = ses.syncText(t, steadySpec+changingSpec)
 	ses.apply(t, nil, p)
-	traffic.mustBeUnharmed(t, "changes to another Service and a full sync")
+	traffic.mustHaveNoFailures(t, "changes to another Service and a full sync")
 
 	// A killed backend does not close anything. After a kill, a new backend starts with a plan that differs from the
 	// kernel's state.
@@ -63,7 +63,7 @@ func testRestart(t *testing.T, s *suite) {
 	next.apply(t, nil, p)
 	defer func() { _ = next.proxier.Close() }()
 	s.mustAgree(t, p, rowsOf(p, p.Services), "after a restart with another plan")
-	traffic.mustBeUnharmed(t, "a restart with another plan")
+	traffic.mustHaveNoFailures(t, "a restart with another plan")
 
 	for range 5 {
 		another := s.start(t)
@@ -72,13 +72,13 @@ func testRestart(t *testing.T, s *suite) {
 			t.Error(err)
 		}
 	}
-	traffic.mustBeUnharmed(t, "five restarts")
+	traffic.mustHaveNoFailures(t, "five restarts")
 	traffic.stop()
 
 	// Established flows must survive the removal of their Service, and new flows must fail.
 	next.syncText(t, "")
 	for _, session := range traffic.sessions {
-		if got := session.Ask(patience); got.Answer != netlab.Served {
+		if got := session.Ask(responseTimeout); got.Result != netlab.Served {
 			t.Errorf("established flow of a removed Service: %s", got)
 		}
 	}
@@ -94,8 +94,8 @@ type traffic struct {
 	failures []string
 }
 
-// watch starts traffic to the Services of steadySpec, and opens flows to the Service that the test changes.
-func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
+// startTraffic starts traffic to the Services of steadySpec, and opens flows to the Service that the test changes.
+func (s *suite) startTraffic(t *testing.T, p *plan.Plan) *traffic {
 	tr := &traffic{}
 	end := make(chan struct{})
 	var wg sync.WaitGroup
@@ -111,10 +111,10 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 			select {
 			case <-end:
 				return
-			case <-time.After(rest()):
+			case <-time.After(requestPause()):
 			}
 			tr.made.Add(1)
-			if got := try(); got.Answer != netlab.Served {
+			if got := try(); got.Result != netlab.Served {
 				tr.fail(what + ": " + got.String())
 			}
 		}
@@ -126,17 +126,19 @@ func (s *suite) watch(t *testing.T, p *plan.Plan) *traffic {
 				if err != nil {
 					t.Fatal(err)
 				}
-				f := netlab.Flow{Protocol: proto, From: r.from, To: r.to, Wait: patience}
+				f := netlab.Flow{Protocol: proto, From: r.from, To: r.to, Wait: responseTimeout}
 				session, outcome := s.world.hosts[r.source].Open(f)
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
 				// A single request adds a UDP flow to the connection-tracking table.
-				if got := session.Ask(patience); got.Answer != netlab.Served {
+				if got := session.Ask(responseTimeout); got.Result != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
 				tr.sessions = append(tr.sessions, session)
-				wg.Go(func() { loop(func() netlab.Outcome { return session.Ask(patience) }, "established, "+r.String()) })
+				wg.Go(func() {
+					loop(func() netlab.Outcome { return session.Ask(responseTimeout) }, "established, "+r.String())
+				})
 				if name != "cluster-2" {
 					wg.Go(func() {
 						loop(func() netlab.Outcome { return s.world.hosts[r.source].Connect(f) }, "new, "+r.String())
@@ -173,8 +175,8 @@ func (tr *traffic) fail(line string) {
 	tr.failures = append(tr.failures, line)
 }
 
-// mustBeUnharmed fails the test for each connection that has failed since the previous call to mustBeUnharmed.
-func (tr *traffic) mustBeUnharmed(t *testing.T, what string) {
+// mustHaveNoFailures fails the test for each connection that has failed since the previous call to mustHaveNoFailures.
+func (tr *traffic) mustHaveNoFailures(t *testing.T, what string) {
 	t.Helper()
 	time.Sleep(100 * time.Millisecond) // let the traffic continue for a while after the event
 	tr.mu.Lock()

@@ -23,8 +23,8 @@ type row struct {
 	unbound bool
 	// mark is the packet mark of the host's packets, or 0 for no mark.
 	mark uint32
-	// all reports whether the suite opens enough connections to reach every endpoint of the pool.
-	all bool
+	// everyEndpoint reports whether the suite opens enough connections to reach every endpoint of the pool.
+	everyEndpoint bool
 }
 
 // newRow returns a row for a source such as "pod-a", or such as "host@lb-1" for the source address lb-1. The source

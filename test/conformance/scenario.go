@@ -154,15 +154,15 @@ func (f *flow) rows() ([]row, error) {
 			if err != nil {
 				return nil, err
 			}
-			r.all = true
+			r.everyEndpoint = true
 			rows = append(rows, r)
 		}
 	}
 	return rows, nil
 }
 
-// holds describes how plan.Decide differs from the line, or returns "" if plan.Decide agrees.
-func (f *flow) holds(w *world, p *plan.Plan, r row) string {
+// difference describes how plan.Decide differs from the line, or returns "" if plan.Decide agrees.
+func (f *flow) difference(w *suiteLab, p *plan.Plan, r row) string {
 	d := p.Decide(r.packet())
 	if d.Verdict != f.verdict {
 		return fmt.Sprintf("plan.Decide says %s (%s)", d.Verdict, d.Reason)
@@ -175,7 +175,7 @@ func (f *flow) holds(w *world, p *plan.Plan, r row) string {
 }
 
 // endpointNames returns the endpoints of a decision, sorted and in the scenarios' notation.
-func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
+func (w *suiteLab) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {
 		name := w.endpointName(e.Addr)
@@ -188,7 +188,7 @@ func (w *world) endpointNames(d plan.Decision, from netip.Addr) []string {
 	return names
 }
 
-func (w *world) endpointName(at netip.AddrPort) string {
+func (w *suiteLab) endpointName(at netip.AddrPort) string {
 	for name, addrs := range w.endpoints {
 		if addrs[plan.FamilyOf(at.Addr())] == at {
 			return name

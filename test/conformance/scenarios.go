@@ -13,7 +13,7 @@ func testScenarios(t *testing.T, s *suite) {
 }
 
 func (s *suite) runScenario(t *testing.T, sc scenario) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	for _, st := range sc.steps {
 		var rows []row
 		var flows []flow // flows[i] is the flow of rows[i]
@@ -27,22 +27,22 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 			}
 			rows = append(rows, rs...)
 		}
-		s.ownSources(t, rows)
+		s.addHostSources(t, rows)
 		p := ses.sync(t, st.spec)
 		for i, r := range rows {
-			if problem := flows[i].holds(s.world, p, r); problem != "" {
+			if problem := flows[i].difference(s.world, p, r); problem != "" {
 				t.Errorf("flow %q, %s: %s", flows[i].line, r, problem)
 			}
 			if d := p.Decide(r.packet()); d.Service != nil && d.Service.Affinity > 0 {
-				rows[i].all = false // with session affinity, all connections reach the same endpoint
+				rows[i].everyEndpoint = false // with session affinity, all connections reach the same endpoint
 			}
 		}
 		s.mustAgree(t, p, rows, "step ", p.Generation)
 	}
 }
 
-// ownSources adds every address that a row uses as the host's source address to the host until the test ends.
-func (s *suite) ownSources(t *testing.T, rows []row) {
+// addHostSources adds every address that a row uses as the host's source address to the host until the test ends.
+func (s *suite) addHostSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {
 			continue

@@ -65,9 +65,9 @@ func newSequenceChanger() *changer {
 	return c
 }
 
-// walk performs the changes in seq, calls apply after each change that is not combined with the next change,
+// performSequence performs the changes in seq, calls apply after each change that is not combined with the next change,
 // and stops at the first error.
-func (c *changer) walk(seq sequence, apply func() error) error {
+func (c *changer) performSequence(seq sequence, apply func() error) error {
 	for len(seq) >= changeBytes {
 		b := seq[:changeBytes]
 		seq = seq[changeBytes:]

@@ -35,8 +35,8 @@ func (s *suite) start(t *testing.T) *session {
 	return ses
 }
 
-// fresh starts the backend on a clean host, and registers a cleanup.
-func (s *suite) fresh(t *testing.T) *session {
+// startClean starts the backend on a clean host, and registers a cleanup.
+func (s *suite) startClean(t *testing.T) *session {
 	t.Helper()
 	s.clean(t)
 	ses := s.start(t)

@@ -49,8 +49,8 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
-// lab holds the lab's addresses that a plan contains: the node's addresses and the endpoints' addresses.
-type lab struct {
+// labAddrs holds the lab's addresses that a plan contains: the node's addresses and the endpoints' addresses.
+type labAddrs struct {
 	hostAddrs []netip.Addr
 	// endpoints maps the name that an endpoint's server sends (such as "pod-a" or "far-a:9090") and a family to the
 	// endpoint's address.
@@ -58,7 +58,7 @@ type lab struct {
 }
 
 // compile validates s and returns its plan. Like the planner, compile shares the unchanged objects of prev.
-func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
+func (s *spec) compile(l *labAddrs, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (s *spec) compile(l *lab, prev *plan.Plan) (*plan.Plan, error) {
 	return p, plantest.Validate(p)
 }
 
-func (s *spec) compileServices(l *lab, prev *plan.Plan) (all []*plan.ServicePort, err error) {
+func (s *spec) compileServices(l *labAddrs, prev *plan.Plan) (all []*plan.ServicePort, err error) {
 	for _, svc := range s.services {
 		for _, proto := range svc.protocols {
 			for _, family := range svc.families {
@@ -97,8 +97,8 @@ func (s *spec) compileServices(l *lab, prev *plan.Plan) (all []*plan.ServicePort
 	return all, nil
 }
 
-func (s *spec) node(l *lab) *plan.Node {
-	n := &plan.Node{Name: "node", ServiceCIDRs: plan.Minimal(s.cidrs)}
+func (s *spec) node(l *labAddrs) *plan.Node {
+	n := &plan.Node{Name: "node", ServiceCIDRs: plan.NormalizePrefixes(s.cidrs)}
 	n.HostAddrs = append(n.HostAddrs, l.hostAddrs...)
 	for _, f := range families {
 		n.HostAddrs = append(n.HostAddrs, mustAddress("loopback", f))
@@ -115,7 +115,7 @@ func (s *spec) node(l *lab) *plan.Node {
 	}
 	switch s.pods {
 	case podsBySource:
-		n.PodSources = plan.Minimal(podRanges)
+		n.PodSources = plan.NormalizePrefixes(podRanges)
 	case podsByInterface:
 		n.PodInterfaces = []string{"pod-*"}
 	case podsUnknown:
@@ -131,7 +131,7 @@ func sameNode(a, b *plan.Node) bool {
 		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
 }
 
-func (s *service) compile(l *lab, proto plan.Protocol, family plan.Family) (*plan.ServicePort, error) {
+func (s *service) compile(l *labAddrs, proto plan.Protocol, family plan.Family) (*plan.ServicePort, error) {
 	name, port, _ := strings.Cut(s.name, ":")
 	sp := &plan.ServicePort{
 		Name:   plan.ServicePortName{Namespace: "default", Name: name, Port: port, Protocol: proto},
@@ -203,6 +203,6 @@ func (f *frontend) compile(family plan.Family) (plan.Frontend, error) {
 		}
 		pf.AllowFrom = append(pf.AllowFrom, netip.PrefixFrom(addr, addr.BitLen()))
 	}
-	pf.AllowFrom = plan.Minimal(pf.AllowFrom)
+	pf.AllowFrom = plan.NormalizePrefixes(pf.AllowFrom)
 	return pf, nil
 }

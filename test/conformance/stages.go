@@ -95,6 +95,6 @@ func (s *sockets) closeAll() {
 
 func (s *suite) follow(opts proxiers.Env) stages {
 	return stages{localnodeport.New(localnodeport.Options{
-		Logger: opts.Logger, Sockets: s.sockets, Panicked: func(err error) { panic(err) },
+		Logger: opts.Logger, Sockets: s.sockets, OnPanic: func(err error) { panic(err) },
 	})}
 }

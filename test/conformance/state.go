@@ -17,7 +17,7 @@ func testState(t *testing.T, s *suite) {
 }
 
 func testIdempotence(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	c := newChanger(1)
 	p := ses.sync(t, c.spec)
 	first := ses.dump(t)
@@ -39,9 +39,9 @@ func testIdempotence(t *testing.T, s *suite) {
 // destinations. At the end, the state must be the same as a new backend's state on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
-	for seed := range uint64(fewer(3, 1)) {
+	for seed := range uint64(scaleDown(3, 1)) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			ses := s.fresh(t)
+			ses := s.startClean(t)
 			c := newChanger(seed)
 			p := ses.sync(t, c.spec)
 			for n := range steps {
@@ -61,7 +61,7 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan
-	full := s.fresh(t)
+	full := s.startClean(t)
 	full.apply(t, nil, p)
 	if fresh := full.dump(t); walked != fresh {
 		t.Errorf("partial syncs and a full sync lead to different states: %s", firstDifference(walked, fresh))
@@ -93,7 +93,7 @@ func testCleanup(t *testing.T, s *suite) {
 }
 
 func testClose(t *testing.T, s *suite) {
-	ses := s.fresh(t)
+	ses := s.startClean(t)
 	c := newChanger(3)
 	p := ses.sync(t, c.spec)
 	before := ses.dump(t)

@@ -19,9 +19,9 @@ const (
 	otherEndpointPort = 9090
 )
 
-// crowdSize is the number of additional addresses of client-a and of pod-c. For session affinity, each address is a
+// extraAddrs is the number of additional addresses of client-a and of pod-c. For session affinity, each address is a
 // separate client.
-const crowdSize = 16
+const extraAddrs = 16
 
 const hostName = "host"
 
@@ -44,13 +44,13 @@ var hostRanges = map[string][2]string{
 	"node":     {"192.0.2.", "2001:db8:2::"},
 }
 
-// world is the suite's lab, with the hosts and endpoints that scenarios name.
-type world struct {
+// suiteLab is the suite's lab, with the hosts and endpoints that scenarios name.
+type suiteLab struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listening maps each listening address of the host itself to a function that stops the server.
-	listening map[listener]func() error
+	// listeners maps each listening address of the host itself to a function that stops the server.
+	listeners map[listener]func() error
 }
 
 type listener struct {
@@ -62,14 +62,14 @@ type listener struct {
 // Service may intercept.
 const selfName = "host itself"
 
-func newWorld(t *testing.T) *world {
-	w := &world{
+func newWorld(t *testing.T) *suiteLab {
+	w := &suiteLab{
 		Lab:       netlab.New(t, netlab.Options{InPlace: true}),
 		endpoints: endpointAddrs(),
-		listening: map[listener]func() error{},
+		listeners: map[listener]func() error{},
 	}
 	t.Cleanup(func() {
-		for _, stop := range w.listening {
+		for _, stop := range w.listeners {
 			_ = stop() // the lab is removed after the test anyway
 		}
 	})
@@ -102,7 +102,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) lab() *lab { return &lab{hostAddrs: w.Node.Addrs, endpoints: w.endpoints} }
+func (w *suiteLab) lab() *labAddrs { return &labAddrs{hostAddrs: w.Node.Addrs, endpoints: w.endpoints} }
 
 func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	all := map[string]map[plan.Family]netip.AddrPort{}
@@ -117,27 +117,27 @@ func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	return all
 }
 
-func (w *world) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
+func (w *suiteLab) listen(at netip.AddrPort, protocol plan.Protocol) (err error) {
 	l := listener{at, protocol}
-	if w.listening[l] == nil {
-		w.listening[l], err = w.Node.Start(selfName, at, protocol)
+	if w.listeners[l] == nil {
+		w.listeners[l], err = w.Node.Start(selfName, at, protocol)
 	}
 	return err
 }
 
-// leaveLoopback stops the host's TCP servers on loopback, because the backend may have to listen there for the
+// stopLoopbackServers stops the host's TCP servers on loopback, because the backend may have to listen there for the
 // next plan.
-func (w *world) leaveLoopback() {
-	for l, stop := range w.listening {
+func (w *suiteLab) stopLoopbackServers() {
+	for l, stop := range w.listeners {
 		if l.protocol == plan.TCP && l.at.Addr().IsLoopback() {
 			_ = stop() // if stop fails, listening for the next plan also fails
-			delete(w.listening, l)
+			delete(w.listeners, l)
 		}
 	}
 }
 
 func crowd(host string, f plan.Family) []netip.Addr {
-	addrs := make([]netip.Addr, crowdSize)
+	addrs := make([]netip.Addr, extraAddrs)
 	first := mustAddress(host, f)
 	for i := range addrs {
 		raw := first.AsSlice()

@@ -10,18 +10,18 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// mostWritten is the percentage of all objects that a partial sync may write on average after a change to one of
+// maxWrittenPercent is the percentage of all objects that a partial sync may write on average after a change to one of
 // fifty Services. The percentage includes deleted objects. In the iptables backend, Services share chains.
-const mostWritten = 8
+const maxWrittenPercent = 8
 
 func testWrites(t *testing.T, s *suite) {
-	if problem := s.partialWrites(t, s.backend.start, 2*len(serviceChanges)); problem != "" {
+	if problem := s.measurePartialWrites(t, s.backend.start, 2*len(serviceChanges)); problem != "" {
 		t.Error(problem)
 	}
 }
 
 func testPlantedRewrites(t *testing.T, s *suite) {
-	problem := s.partialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
+	problem := s.measurePartialWrites(t, func(ctx context.Context, opts proxiers.Env) (stages, error) {
 		honest, err := s.backend.start(ctx, opts)
 		return stages{rewriter{honest, s.backend, opts}}, err
 	}, 3)
@@ -40,9 +40,9 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// partialWrites performs the given number of changes to fifty Services, each by a partial sync. The result
+// measurePartialWrites performs the given number of changes to fifty Services, each by a partial sync. The result
 // describes the problem if the partial syncs wrote too many objects in comparison with full syncs, and is "" otherwise.
-func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
+func (s *suite) measurePartialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -64,14 +64,14 @@ func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.written(); err != nil {
+		if _, err := m.countWrites(); err != nil {
 			t.Fatal(err)
 		}
 		if err := p.Apply(t.Context(), proxiers.NewChange(prev, next)); err != nil {
 			t.Fatal(err)
 		}
 		prev = next
-		n, err := m.written()
+		n, err := m.countWrites()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,8 @@ func (s *suite) partialWrites(t *testing.T, start func(context.Context, proxiers
 		written += apply()
 	}
 	t.Logf("wrote %s objects in %d changes; full syncs would have written %s", thousands(written), changes, thousands(total))
-	if written == 0 || 100*written > mostWritten*total {
-		return fmt.Sprintf("partial syncs wrote %d of %d objects, want at most %d %% and more than 0", written, total, mostWritten)
+	if written == 0 || 100*written > maxWrittenPercent*total {
+		return fmt.Sprintf("partial syncs wrote %d of %d objects, want at most %d %% and more than 0", written, total, maxWrittenPercent)
 	}
 	return ""
 }

@@ -33,27 +33,27 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	if diff := cmp.Diff(steps, l.commands(guide, "## Access for one host")); diff != "" || len(steps) != 2 {
 		t.Fatalf("README: %d blocks of commands, want one for a machine with kubectl and one for the host; cluster.md differs:\n%s", len(steps), diff)
 	}
-	made := filepath.Join(l.administer(steps[0]), "edgeway.kubeconfig")
+	made := filepath.Join(l.runAsAdmin(steps[0]), "edgeway.kubeconfig")
 	lasting := l.commands(guide, "## A token that does not expire")[0]
-	l.hasOnlyTheRights(filepath.Join(l.administer(lasting, "edgeway-token"), "edgeway.kubeconfig"))
-	l.hasOnlyTheRights(made)
+	l.hasExactRights(filepath.Join(l.runAsAdmin(lasting, "edgeway-token"), "edgeway.kubeconfig"))
+	l.hasExactRights(made)
 
 	d := l.newDaemon()
 	before, after, found := strings.Cut(steps[1], "sudo systemctl enable --now edgeway\n")
-	if out := d.asOperator(made, before+"sudo edgeway config check\n"); !found || !strings.Contains(out, "The configuration is valid.") {
+	if out := d.runAsOperator(made, before+"sudo edgeway config check\n"); !found || !strings.Contains(out, "The configuration is valid.") {
 		t.Errorf("before the start, which was found: %v\n%s", found, out)
 	}
 	d.startReady()
-	if out := d.asOperator(made, after+"sudo edgeway status --wait\n"); !strings.Contains(out, "kube: synced") {
+	if out := d.runAsOperator(made, after+"sudo edgeway status --wait\n"); !strings.Contains(out, "kube: synced") {
 		t.Errorf("after the start:\n%s", out)
 	}
-	n := l.namespace()
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.node, clusterIP, "ep1"))
-	n.endpoints("shop", ep2Addr)
-	l.within(patience, answers(l.client, nodePort, "ep2"))
+	n := l.newNamespace()
+	clusterIP, nodePort := n.createWeb("shop")
+	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep1"))
+	n.setEndpoints("shop", ep2Addr)
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep2"))
 	l.must(d.hasNoFault())
-	l.within(patience, func() error {
+	l.waitFor(longTimeout, func() error {
 		out, errs, _ := d.edgeway("plan", "--json")
 		if want := cluster.ServiceCIDRs()[0].String(); !strings.Contains(out, want) {
 			return fmt.Errorf("the plan does not have the range %s:\n%s%s", want, out, errs)
@@ -62,9 +62,9 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasOnlyTheRights fails the test unless a kubeconfig grants exactly the rights that a host needs. hasOnlyTheRights
+// hasExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. hasExactRights
 // ignores the right to query one's own rights, because every user has that right.
-func (l *lab) hasOnlyTheRights(kubeconfig string) {
+func (l *lab) hasExactRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
 	out, err := exec.CommandContext(l.t.Context(), kubectl, "--kubeconfig", kubeconfig, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()
@@ -82,13 +82,13 @@ func (l *lab) hasOnlyTheRights(kubeconfig string) {
 	}
 }
 
-// asOperator runs commands on the host as an operator would. The working directory holds the new kubeconfig, which
+// runAsOperator runs commands on the host as an operator would. The working directory holds the new kubeconfig, which
 // points to the link. In the commands, the daemon's directory replaces /etc/edgeway, the root group replaces the
 // package's group, and a shell function replaces sudo.
-func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
+func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
-	d.link.lead(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
+	d.link.writeKubeconfig(d.lab, kubeconfig, filepath.Join(home, "edgeway.kubeconfig"))
 	main, err := os.ReadFile(d.config)
 	d.must(err)
 	own := fmt.Sprintf("kubeconfig = %q\n", d.kubeconfigFile()) // the guide's commands set this key
@@ -96,7 +96,7 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	d.must(os.MkdirAll(filepath.Join(d.dir, "conf.d"), 0o755))
 	commands = strings.NewReplacer("/etc/edgeway/", d.dir+"/", " -g edgeway ", " -g root ").Replace(commands)
 	cmd := d.node.Command(d.t.Context(), "bash", "-euo", "pipefail", "-c",
-		`sudo() { "$@"; }; edgeway() { "$0" "$@" --config "$CONFIG"; };`+"\n"+commands, shared.binary)
+		`sudo() { "$@"; }; edgeway() { "$0" "$@" --config "$CONFIG"; };`+"\n"+commands, sharedState.binary)
 	cmd.Dir, cmd.Env = home, append(cmd.Environ(), "CONFIG="+d.config, "HOME="+home)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -105,9 +105,9 @@ func (d *daemon) asOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// administer runs commands as a cluster administrator, in a directory that contains the examples. runAsAdmin also fills
+// runAsAdmin runs commands as a cluster administrator, in a directory that contains the examples. runAsAdmin also fills
 // in the token Secrets that the commands create in kube-system.
-func (l *lab) administer(commands string, secrets ...string) (dir string) {
+func (l *lab) runAsAdmin(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")
 	l.must(err)
@@ -115,7 +115,7 @@ func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	for _, example := range []string{"kubernetes-access.yaml", "fleet-access.yaml", "edgeway-kubeconfig"} {
 		l.must(os.Symlink(filepath.Join(repository, "etc", "edgeway", example), filepath.Join(dir, example)))
 	}
-	ctx, cancel := context.WithTimeout(l.t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 2*longTimeout)
 	defer cancel()
 	var issued errgroup.Group
 	for _, secret := range secrets {
@@ -123,7 +123,7 @@ func (l *lab) administer(commands string, secrets ...string) (dir string) {
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+programs(l.t)+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
+	cmd.Env = append(os.Environ(), "PATH="+programs(l.t)+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+sharedState.cluster.Kubeconfig(cluster.Admin))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.t.Fatalf("the commands for an administrator: %v\n%s", err, out)
 	}
@@ -162,7 +162,7 @@ func (l *lab) commands(file, heading string) (blocks []string) {
 // issueToken stands in for the token controller, which every other cluster runs. issueToken fills in a service
 // account's Secret as soon as the Secret exists.
 func issueToken(ctx context.Context, namespace, name string) error {
-	secrets := shared.admin.Core.Secrets(namespace)
+	secrets := sharedState.admin.Core.Secrets(namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})
 	for ; apierrors.IsNotFound(err); secret, err = secrets.Get(ctx, name, metav1.GetOptions{}) {
 		time.Sleep(100 * time.Millisecond)
@@ -173,12 +173,12 @@ func issueToken(ctx context.Context, namespace, name string) error {
 	if secret.Type != corev1.SecretTypeServiceAccountToken {
 		return fmt.Errorf("Secret %s is of type %s: no controller fills it in", name, secret.Type)
 	}
-	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
+	admin, err := clientcmd.LoadFromFile(sharedState.cluster.Kubeconfig(cluster.Admin))
 	if err != nil {
 		return err
 	}
 	account := secret.Annotations[corev1.ServiceAccountNameKey]
-	request, err := shared.admin.Core.ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := sharedState.admin.Core.ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("service account %s: %w", account, err)
 	}

@@ -16,55 +16,55 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	n, clusterIP, nodePort := d.shop()
 
 	d.link.cut() // the daemon must miss the change
-	n.endpoints("shop", ep2Addr)
-	shared.cluster.StopAPIServer()
+	n.setEndpoints("shop", ep2Addr)
+	sharedState.cluster.StopAPIServer()
 	began := time.Now()
 	d.link.restore()
-	l.must(shared.cluster.Compact(t.Context()))
-	l.throughout(2*time.Second, func() error {
+	l.must(sharedState.cluster.Compact(t.Context()))
+	l.mustStay(2*time.Second, func() error {
 		if err := answers(l.client, nodePort, "ep1")(); err != nil {
 			return err
 		}
 		return d.healthy()
 	})
-	l.within(patience, d.saysStale(time.Since(began).Truncate(time.Second)))
+	l.waitFor(longTimeout, d.reportsStale(time.Since(began).Truncate(time.Second)))
 
-	l.must(shared.cluster.StartAPIServer(t.Context()))
-	took := l.within(patience, answers(l.client, nodePort, "ep2"))
+	l.must(sharedState.cluster.StartAPIServer(t.Context()))
+	took := l.waitFor(longTimeout, answers(l.client, nodePort, "ep2"))
 	t.Logf("the change that was missed arrived %.1f s after the API server was ready", took.Seconds())
-	l.within(patience, answers(l.node, clusterIP, "ep2"))
-	n.endpoints("shop", ep1Addr)
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep2"))
+	n.setEndpoints("shop", ep1Addr)
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 }
 
 // A host that reboots while the API server is unreachable has no rules, only the state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
-	n := l.namespace()
+	n := l.newNamespace()
 	began := time.Now().Truncate(time.Second) // the file stores times in whole seconds
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
-	l.within(patience, d.hasStored(n.name))
+	clusterIP, nodePort := n.createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, d.hasStored(n.name))
 	d.stop()
 	stopped := time.Now()
 	l.onNode("nft", "flush", "ruleset")
-	l.must(unanswered(l.client, nodePort)())
+	l.must(isUnanswered(l.client, nodePort)())
 	d.link.cut()
 
-	limit := l.promised(2 * time.Second)
+	limit := l.extendLimit(2 * time.Second)
 	d.start()
-	took := l.within(limit, answersSoon(l.client, nodePort, "ep1"))
+	took := l.waitFor(limit, answersSoon(l.client, nodePort, "ep1"))
 	t.Logf("NodePort served %.0f ms after the start", took.Seconds()*1000)
-	l.within(patience, answers(l.node, clusterIP, "ep1"))
-	l.within(patience, d.healthy)
-	l.within(patience, d.says("source-kube", "serving the last-known state, saved"))
+	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep1"))
+	l.waitFor(longTimeout, d.healthy)
+	l.waitFor(longTimeout, d.statusPrints("source-kube", "serving the last-known state, saved"))
 	if s, err := d.status(); err != nil || !s.LastKnown.Serving || s.LastKnown.SavedAt.Before(began) || time.Since(s.LastKnown.SavedAt) < time.Since(stopped) {
 		t.Errorf("the state was saved between %s and %s; edgeway status says %+v, %v", began, stopped, s.LastKnown, err)
 	}
 
-	n.endpoints("shop", ep2Addr)
+	n.setEndpoints("shop", ep2Addr)
 	d.link.restore()
-	l.within(patience, answers(l.client, nodePort, "ep2"))
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep2"))
 }
 
 // Open connections to the API server go silent, as when a NAT gateway loses its state. Only the daemon's own timeouts
@@ -76,8 +76,8 @@ func TestStalledWatchIsDetected(t *testing.T) {
 	if d.link.stall() == 0 {
 		t.Fatal("the daemon has no connection to stall")
 	}
-	n.endpoints("shop", ep2Addr)
-	took := l.within(5*time.Minute, func() error {
+	n.setEndpoints("shop", ep2Addr)
+	took := l.waitFor(5*time.Minute, func() error {
 		time.Sleep(time.Second)
 		return answers(l.client, nodePort, "ep2")()
 	})
@@ -86,15 +86,15 @@ func TestStalledWatchIsDetected(t *testing.T) {
 
 func TestReadiness(t *testing.T) {
 	l := newLab(t)
-	clusterIP, _ := l.namespace().web("shop")
+	clusterIP, _ := l.newNamespace().createWeb("shop")
 	d := l.newDaemon()
 	d.link.cut()
 	d.start()
-	l.within(patience, d.healthIs(503))
-	l.throughout(time.Second, d.healthIs(503))
-	l.must(unanswered(l.node, clusterIP)())
+	l.waitFor(longTimeout, d.healthIs(503))
+	l.mustStay(time.Second, d.healthIs(503))
+	l.must(isUnanswered(l.node, clusterIP)())
 	d.link.restore()
-	l.within(patience, d.healthy)
+	l.waitFor(longTimeout, d.healthy)
 	// A healthy daemon already serves the Services, so the first connection must succeed.
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
@@ -107,13 +107,13 @@ func TestForbiddenIsLogged(t *testing.T) {
 	d.user = cluster.Stranger
 	d.configure("")
 	d.start()
-	l.within(patience, d.logged("forbidden"))
+	l.waitFor(longTimeout, d.logged("forbidden"))
 	l.must(d.healthIs(503)())
 }
 
-// saysStale returns an error unless `edgeway status` (as text and as JSON) and /healthz report that the API server
+// reportsStale returns an error unless `edgeway status` (as text and as JSON) and /healthz report that the API server
 // has been unreachable for at least the given time.
-func (d *daemon) saysStale(age time.Duration) func() error {
+func (d *daemon) reportsStale(age time.Duration) func() error {
 	return func() error {
 		s, err := d.status()
 		if err != nil {
@@ -129,7 +129,7 @@ func (d *daemon) saysStale(age time.Duration) func() error {
 		if code, body, err := d.get(healthAddr, "/healthz"); code != 200 || !strings.Contains(body, "Source kube") {
 			return fmt.Errorf("/healthz is %d and should say that the source is unreachable: %s (%w)", code, body, orElse(err, "no error"))
 		}
-		return d.says("source-kube", "ago")()
+		return d.statusPrints("source-kube", "ago")()
 	}
 }
 

@@ -54,8 +54,8 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since its previous call, and the errors of failed requests.
-func (w *load) soFar() (count int, failures []string) {
+// newResults returns the number of requests since its previous call, and the errors of failed requests.
+func (w *load) newResults() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	count, failures = w.count, w.failures
@@ -84,9 +84,9 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 	}
 }
 
-// switched returns an error unless the status reports that the given backend is in force and that no rules of
+// usesBackend returns an error unless the status reports that the given backend is in force and that no rules of
 // another backend remain.
-func (d *daemon) switched(backend string) func() error {
+func (d *daemon) usesBackend(backend string) func() error {
 	return func() error {
 		s, err := d.status()
 		ofOthers := func(f statusFault) bool { return f.ID == "no-endpoint" } // other tests' Services have this fault
@@ -107,13 +107,13 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 	d := l.newDaemon()
 	d.configure(withBackend("nftables"))
 	d.startReady()
-	n := l.namespace()
-	clusterIP, nodePort := n.web("shop")
-	empty := n.service("empty", nil)
+	n := l.newNamespace()
+	clusterIP, nodePort := n.createWeb("shop")
+	empty := n.createService("empty", nil)
 	dns := strings.TrimSuffix(clusterIP, ":80") + ":53"
-	refusal := refused(l.client, at(empty.Spec.ClusterIP, 80))
-	l.within(patience, answers(l.client, nodePort, "ep1"))
-	l.within(patience, refusal)
+	refusal := isRefused(l.client, at(empty.Spec.ClusterIP, 80))
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, refusal)
 
 	type open struct {
 		*netlab.Session
@@ -152,10 +152,10 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 		if out, errs, code := d.edgeway("reload"); code != 0 {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", to.backend, code, out, errs)
 		}
-		took := l.within(patience, d.switched(to.actual))
+		took := l.waitFor(longTimeout, d.usesBackend(to.actual))
 		l.must(l.onlyRulesOf(to.actual)())
 		time.Sleep(200 * time.Millisecond)
-		count, failures := clients.soFar()
+		count, failures := clients.newResults()
 		t.Logf("to %s in %.0f ms: %d connections", to.backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
 			t.Errorf("to %s: %d connections of %d failed: %q", to.backend, len(failures), count, failures[:min(len(failures), 5)])
@@ -185,8 +185,8 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 	configure("iptables-nft")
 	d.startReady()
-	clusterIP, nodePort := l.namespace().web("last-of-all")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	clusterIP, nodePort := l.newNamespace().createWeb("last-of-all")
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 	clients := startLoad(answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"), answers(l.node, clusterIP, "ep1"))
 	defer clients.done.Wait()
 	defer close(clients.stop)
@@ -195,9 +195,9 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 		if out, errs, code := d.edgeway("reload"); code != 0 {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
-		took := l.within(6*patience, d.switched(backend))
+		took := l.waitFor(6*longTimeout, d.usesBackend(backend))
 		time.Sleep(dialTimeout) // give connections without a response time to fail
-		count, failures := clients.soFar()
+		count, failures := clients.newResults()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
 			t.Errorf("to %s: %d connections of %d failed: %q", backend, len(failures), count, failures[:min(len(failures), 5)])
@@ -245,13 +245,13 @@ func (d *daemon) uncomplaining() error {
 func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
-	n := l.namespace()
-	clusterIP, _ := n.web("shop")
+	n := l.newNamespace()
+	clusterIP, _ := n.createWeb("shop")
 	for _, backend := range []string{"nftables", "iptables-legacy", "iptables-nft", "nftables"} {
 		d.configure(withBackend(backend))
 		d.startReady()
 		l.must(answers(l.client, clusterIP, "ep1")())
-		l.within(patience, l.onlyRulesOf(backend))
+		l.waitFor(longTimeout, l.onlyRulesOf(backend))
 		d.kill()
 		l.must(answers(l.client, clusterIP, "ep1")())
 	}
@@ -268,17 +268,17 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	d.env = []string{"XTABLES_LOCKFILE=" + lock.Name()}
 	d.configure(withBackend("iptables-legacy"))
 	d.startReady()
-	clusterIP, _ := l.namespace().web("shop")
-	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	clusterIP, _ := l.newNamespace().createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep1"))
 	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // a hung program would hold the lock in the same way
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
-	l.within(patience, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
-	l.within(patience, d.says("leftovers", "iptables-legacy"))
+	l.waitFor(longTimeout, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
+	l.waitFor(longTimeout, d.statusPrints("leftovers", "iptables-legacy"))
 	l.must(d.healthy())
 	l.must(answers(l.client, clusterIP, "ep1")())
 	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_UN))
-	l.within(patience, d.switched("nftables"))
+	l.waitFor(longTimeout, d.usesBackend("nftables"))
 	l.must(l.onlyRulesOf("nftables")())
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
@@ -288,11 +288,11 @@ func TestIPTablesMetrics(t *testing.T) {
 	d := l.newDaemon()
 	d.configure(withBackend("iptables-legacy"))
 	d.startReady()
-	n := l.namespace()
-	clusterIP, _ := n.web("shop")
-	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	n.endpoints("shop", ep2Addr)
-	l.within(patience, answers(l.client, clusterIP, "ep2"))
+	n := l.newNamespace()
+	clusterIP, _ := n.createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep1"))
+	n.setEndpoints("shop", ep2Addr)
+	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep2"))
 	for _, m := range []struct {
 		line  string
 		least float64
@@ -307,6 +307,6 @@ func TestIPTablesMetrics(t *testing.T) {
 		{`edgeway_iptables_lock_acquisitions_total{ip_family="IPv4"}`, 2},
 		{`edgeway_iptables_lock_wait_seconds_total{ip_family="IPv4"}`, 0},
 	} {
-		l.must(d.metric(m.line, m.least)())
+		l.must(d.metricAtLeast(m.line, m.least)())
 	}
 }

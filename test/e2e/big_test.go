@@ -25,8 +25,8 @@ const (
 	// watchdogTime is the unit's watchdog timeout. longestSilence is the documented maximum time between two pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
-	// programmedWithin is the maximum time for programming all Services of a test case on a busy machine.
-	programmedWithin = 15 * time.Minute
+	// programmingLimit is the maximum time for programming all Services of a test case on a busy machine.
+	programmingLimit = 15 * time.Minute
 )
 
 // bulk is a set of similar Services. No test connects to their endpoints.
@@ -42,7 +42,7 @@ func TestBigServicesDoNotAffectOthers(t *testing.T) {
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
 		{name: "13,500 ports x addresses", services: 15, ports: 20, endpoints: 1, external: 45},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, surroundings{}) })
+		t.Run(c.name, func(t *testing.T) { c.run(t, memoryLimits{}) })
 	}
 }
 
@@ -54,25 +54,25 @@ func TestNightlyBigServices(t *testing.T) {
 		{name: "a million ports x addresses of one Service", services: 1, ports: 500, endpoints: 1, external: 2000},
 		{name: "20,000 ports", services: 1, ports: 20_000, endpoints: 1},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.run(t, surroundings{}) })
-		t.Run(c.name+" with little memory for nft", func(t *testing.T) { c.run(t, surroundings{programMemory: 200 << 20}) })
-		t.Run(c.name+" in a control group of 256 MB", func(t *testing.T) { c.run(t, surroundings{groupMemory: 256 << 20}) })
+		t.Run(c.name, func(t *testing.T) { c.run(t, memoryLimits{}) })
+		t.Run(c.name+" with little memory for nft", func(t *testing.T) { c.run(t, memoryLimits{programMemory: 200 << 20}) })
+		t.Run(c.name+" in a control group of 256 MB", func(t *testing.T) { c.run(t, memoryLimits{groupMemory: 256 << 20}) })
 	}
 }
 
-// surroundings holds two memory limits in bytes: one for each nft process, and one for the daemon and its child
+// memoryLimits holds two memory limits in bytes: one for each nft process, and one for the daemon and its child
 // processes together.
-type surroundings struct{ programMemory, groupMemory int }
+type memoryLimits struct{ programMemory, groupMemory int }
 
-func (c bulk) run(t *testing.T, around surroundings) {
+func (c bulk) run(t *testing.T, around memoryLimits) {
 	l := newLab(t)
 	d := l.newDaemon()
-	h := l.newHeart(d)
-	d.limit(around)
+	h := l.newPingReceiver(d)
+	d.limitMemory(around)
 	d.startReady()
-	n := l.namespace()
-	_, early := n.web("early")
-	l.within(patience, answers(l.client, early, "ep1"))
+	n := l.newNamespace()
+	_, early := n.createWeb("early")
+	l.waitFor(longTimeout, answers(l.client, early, "ep1"))
 
 	if err := n.create(c); err != nil {
 		t.Logf("the API server refuses it: %v", err)
@@ -80,7 +80,7 @@ func (c bulk) run(t *testing.T, around surroundings) {
 	}
 	meanwhile := n.soon("meanwhile")
 	for i := range c.services { // each stored Service must be in force, or a fault must name it
-		l.within(programmedWithin, d.hasStored(c.endpoint(i, c.endpoints-1)))
+		l.waitFor(programmingLimit, d.hasStored(c.endpoint(i, c.endpoints-1)))
 	}
 	synced := n.soon("afterwards")
 	l.must(d.alive())
@@ -89,18 +89,18 @@ func (c bulk) run(t *testing.T, around surroundings) {
 	if out, errs, code := d.edgeway("reload"); code != 0 {
 		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
 	}
-	l.within(programmedWithin, d.fullSyncs(2))
+	l.waitFor(programmingLimit, d.hasFullSyncs(2))
 	reload := time.Since(began)
 	after := n.soon("after-reload")
 	l.must(answers(l.client, early, "ep1")())
 	l.must(d.alive())
 
-	silence := h.longest()
+	silence := h.longestPause()
 	if silence > longestSilence {
 		t.Errorf("the heart was silent for %.1f s, want at most %s", silence.Seconds(), longestSilence)
 	}
 	daemon := d.peak()
-	all := d.endedWith()
+	all := d.stopAndMeasure()
 	t.Logf("| %s | daemon %d MB, daemon or nft %d MB | silence %.1f s | a new Service after %.1f s, %.1f s, %.1f s | reload %.1f s |",
 		c.name, daemon>>20, all>>20, silence.Seconds(), meanwhile.Seconds(), synced.Seconds(), after.Seconds(), reload.Seconds())
 }
@@ -133,10 +133,10 @@ func (n *namespace) create(c bulk) error {
 					Addresses: []string{c.endpoint(i, j)}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 				})
 			}
-			if _, err := shared.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{}); err != nil {
+			if _, err := sharedState.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{}); err != nil {
 				return err
 			}
-			_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
+			_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
 			return err
 		})
 	}
@@ -154,27 +154,27 @@ func (n *namespace) create(c bulk) error {
 
 func (n *namespace) soon(name string) time.Duration {
 	n.t.Helper()
-	limit := n.promised(5 * time.Second)
+	limit := n.extendLimit(5 * time.Second)
 	began := time.Now()
-	_, nodePort := n.web(name)
-	n.within(limit, answers(n.client, nodePort, "ep1"))
+	_, nodePort := n.createWeb(name)
+	n.waitFor(limit, answers(n.client, nodePort, "ep1"))
 	return time.Since(began)
 }
 
-// limit sets the memory limits that apply from the daemon's next start.
-func (d *daemon) limit(around surroundings) {
+// limitMemory sets the memory limits that apply from the daemon's next start.
+func (d *daemon) limitMemory(around memoryLimits) {
 	d.t.Helper()
 	if around.programMemory > 0 {
 		d.wrapNFT(fmt.Sprintf("exec prlimit --as=%d nft \"$@\"\n", around.programMemory))
 	}
 	if around.groupMemory > 0 {
-		d.group = d.memoryGroup(around.groupMemory)
+		d.group = d.createMemoryGroup(around.groupMemory)
 	}
 }
 
-// memoryGroup creates a control group (version 1 or 2) with the memory limit. memoryGroup returns the path
+// createMemoryGroup creates a control group (version 1 or 2) with the memory limit. createMemoryGroup returns the path
 // to the file that lists the group's processes.
-func (d *daemon) memoryGroup(limit int) (procs string) {
+func (d *daemon) createMemoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
 		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
@@ -185,7 +185,7 @@ func (d *daemon) memoryGroup(limit int) (procs string) {
 		}
 		d.t.Cleanup(func() {
 			d.kill()
-			d.within(patience, func() error { return os.Remove(dir) })
+			d.waitFor(longTimeout, func() error { return os.Remove(dir) })
 		})
 		if os.WriteFile(filepath.Join(dir, kind.file), []byte(strconv.Itoa(limit)), 0) == nil {
 			return filepath.Join(dir, "cgroup.procs")
@@ -204,8 +204,8 @@ func (d *daemon) alive() error {
 	}
 }
 
-// fullSyncs returns an error unless the log reports at least want full syncs of the backend.
-func (d *daemon) fullSyncs(want int) func() error {
+// hasFullSyncs returns an error unless the log reports at least want full syncs of the backend.
+func (d *daemon) hasFullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())
 		if n := strings.Count(string(log), `msg="full sync done" stage=nftables`); err == nil && n < want {
@@ -230,31 +230,31 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// endedWith stops the daemon and returns the daemon's peak memory or its largest child process's peak memory in
+// stopAndMeasure stops the daemon and returns the daemon's peak memory or its largest child process's peak memory in
 // bytes, whichever is larger.
-func (d *daemon) endedWith() int64 {
+func (d *daemon) stopAndMeasure() int64 {
 	d.t.Helper()
 	cmd := d.cmd
 	d.stop()
 	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // an int32 on 32-bit ARM
 }
 
-// heart stands in for a service manager and receives the watchdog pings.
-type heart struct {
+// pingReceiver stands in for a service manager and receives the watchdog pings.
+type pingReceiver struct {
 	mu      sync.Mutex
 	last    time.Time
 	silence time.Duration
 }
 
-// newHeart returns a receiver of the pings that the daemon sends after its next start.
-func (l *lab) newHeart(d *daemon) *heart {
+// newPingReceiver returns a receiver of the pings that the daemon sends after its next start.
+func (l *lab) newPingReceiver(d *daemon) *pingReceiver {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	l.must(err)
 	l.t.Cleanup(func() { _ = conn.Close() })
 	d.env = append(d.env, "NOTIFY_SOCKET="+path, fmt.Sprintf("WATCHDOG_USEC=%d", watchdogTime.Microseconds()))
-	h := &heart{}
+	h := &pingReceiver{}
 	go func() {
 		buf := make([]byte, 4096)
 		for {
@@ -270,7 +270,7 @@ func (l *lab) newHeart(d *daemon) *heart {
 	return h
 }
 
-func (h *heart) beat() {
+func (h *pingReceiver) beat() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -280,8 +280,8 @@ func (h *heart) beat() {
 	h.last = now
 }
 
-// longest returns the longest time without a ping since the first ping.
-func (h *heart) longest() time.Duration {
+// longestPause returns the longest time without a ping since the first ping.
+func (h *pingReceiver) longestPause() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return max(h.silence, time.Since(h.last))

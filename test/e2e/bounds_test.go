@@ -35,8 +35,8 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// hugeSlice creates an EndpointSlice with the same ports as hugePorts.
-func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
+// createHugeSlice creates an EndpointSlice with the same ports as hugePorts.
+func (n *namespace) createHugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: service, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -48,7 +48,7 @@ func (n *namespace) hugeSlice(service string, ports int, addrs []string) {
 	for _, a := range addrs {
 		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
-	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
+	_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
 	n.must(err)
 }
 
@@ -59,22 +59,22 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	d := l.newDaemon()
 	d.env = append(d.env, "GOMEMLIMIT=40MiB")
 	d.startReady()
-	n := l.namespace()
-	endpoints := n.service("endpoints", hugePorts(1000))
-	n.hugeSlice("endpoints", 1000, append([]string{ep1Addr}, numberedAddrs("10.250.0.0", 999)...))
-	n.service("frontends", func(s *corev1.ServiceSpec) {
+	n := l.newNamespace()
+	endpoints := n.createService("endpoints", hugePorts(1000))
+	n.createHugeSlice("endpoints", 1000, append([]string{ep1Addr}, numberedAddrs("10.250.0.0", 999)...))
+	n.createService("frontends", func(s *corev1.ServiceSpec) {
 		hugePorts(500)(s)
 		s.ExternalIPs = numberedAddrs("198.51.100.0", 2000)
 	})
-	n.service("medium", hugePorts(100))
-	n.hugeSlice("medium", 100, numberedAddrs("10.251.0.0", 300))
-	l.within(patience, d.hasCondition("services-too-big", fmt.Sprintf("%[1]s/endpoints, %[1]s/frontends, %[1]s/medium", n.name)))
+	n.createService("medium", hugePorts(100))
+	n.createHugeSlice("medium", 100, numberedAddrs("10.251.0.0", 300))
+	l.waitFor(longTimeout, d.hasCondition("services-too-big", fmt.Sprintf("%[1]s/endpoints, %[1]s/frontends, %[1]s/medium", n.name)))
 	l.must(d.statusHas("endpoints: the combinations of its endpoints, addresses and ports need 30", "more than the limit of 51.0 MB for one Service",
 		"medium: the combinations of its endpoints, addresses and ports need 9.2 MB of memory, and the memory limit allows 8.4 MB", "MemoryMax=")())
-	l.must(unanswered(l.client, at(endpoints.Spec.ClusterIP, 1000))())
-	l.must(unanswered(l.client, "198.51.100.1:1")())
-	clusterIP, _ := n.web("benign")
-	took := l.within(patience, answersSoon(l.client, clusterIP, "ep1"))
+	l.must(isUnanswered(l.client, at(endpoints.Spec.ClusterIP, 1000))())
+	l.must(isUnanswered(l.client, "198.51.100.1:1")())
+	clusterIP, _ := n.createWeb("benign")
+	took := l.waitFor(longTimeout, answersSoon(l.client, clusterIP, "ep1"))
 	t.Logf("a Service created afterwards is served after %.0f ms", took.Seconds()*1000)
 }
 
@@ -87,21 +87,21 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 		return err
 	}))
 	defer dhcp.Close()
-	n := l.namespace()
+	n := l.newNamespace()
 	taken := []string{"255.255.255.255", "192.0.2.255", "192.0.2.0", "192.0.2.1", "0.0.0.1", "240.0.0.1", "100.100.100.200", "192.0.0.192"}
-	n.service("greedy", func(s *corev1.ServiceSpec) {
+	n.createService("greedy", func(s *corev1.ServiceSpec) {
 		s.ExternalIPs = append([]string{"198.51.100.9"}, taken...)
 		s.Ports = append(s.Ports, corev1.ServicePort{Name: "dhcp", Port: 6767, Protocol: corev1.ProtocolUDP})
 	})
-	n.endpoints("greedy", ep1Addr)
-	l.within(patience, answers(l.client, "198.51.100.9:80", "ep1"))
+	n.setEndpoints("greedy", ep1Addr)
+	l.waitFor(longTimeout, answers(l.client, "198.51.100.9:80", "ep1"))
 	rules := l.onNode("nft", "list", "map", "ip", "edgeway", "services")
 	for _, a := range taken {
 		if strings.Contains(rules, " "+a+" ") {
 			t.Errorf("%s is in the rules:\n%s", a, rules)
 		}
 	}
-	l.must(d.says(" 192.0.2.255 ", " 192.0.2.1 ")())
+	l.must(d.statusPrints(" 192.0.2.255 ", " 192.0.2.1 ")())
 	for _, to := range []string{"255.255.255.255:6767", "192.0.2.255:6767"} {
 		l.sendBroadcast(to)
 		l.must(hears(dhcp, to))
@@ -116,18 +116,18 @@ func TestExternalIPsNeedConsent(t *testing.T) {
 	d := l.newDaemon()
 	l.must(os.Remove(d.externalIPs()))
 	d.startReady()
-	n := l.namespace()
-	n.service("external", func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"198.51.100.99"} })
-	n.endpoints("external", ep1Addr)
+	n := l.newNamespace()
+	n.createService("external", func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"198.51.100.99"} })
+	n.setEndpoints("external", ep1Addr)
 	const fix = `proxy.allow_external_ips = ["198.51.100.99/32"]`
-	l.within(patience, d.says("external: spec.externalIPs: 198.51.100.99 ", "fix: "+fix))
+	l.waitFor(longTimeout, d.statusPrints("external: spec.externalIPs: 198.51.100.99 ", "fix: "+fix))
 	l.must(d.statusHas(": healthy")())
-	l.must(unanswered(l.client, "198.51.100.99:80")())
+	l.must(isUnanswered(l.client, "198.51.100.99:80")())
 	l.must(os.WriteFile(d.externalIPs(), []byte(fix+"\n"), 0o600))
 	if out, errs, code := d.edgeway("reload"); code != 0 {
 		t.Fatalf("reload ended with %d: %s%s", code, out, errs)
 	}
-	l.within(patience, answers(l.client, "198.51.100.99:80", "ep1"))
+	l.waitFor(longTimeout, answers(l.client, "198.51.100.99:80", "ep1"))
 }
 
 // An operator can restrict the load-balancer addresses and the endpoints of Services. By default, a host without a Node
@@ -141,30 +141,30 @@ allow_load_balancer_ips = ["198.51.100.0/24"]
 deny_endpoints = ["host", "10.244.2.0/24"]
 `)
 	d.startReady()
-	n := l.namespace()
-	svc := n.service("fenced", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
-	n.loadBalancer(svc, "198.51.100.20", "198.18.0.20")
-	n.endpoints("fenced", ep1Addr, ep2Addr, nodeAddr)
-	l.within(patience, d.says(
+	n := l.newNamespace()
+	svc := n.createService("fenced", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	n.setLoadBalancer(svc, "198.51.100.20", "198.18.0.20")
+	n.setEndpoints("fenced", ep1Addr, ep2Addr, nodeAddr)
+	l.waitFor(longTimeout, d.statusPrints(
 		"198.18.0.20 ", "proxy.allow_load_balancer_ips",
 		"endpoint "+ep2Addr+" of EndpointSlice fenced ", "proxy.deny_endpoints",
 		"endpoint "+nodeAddr+" of EndpointSlice fenced "))
-	l.within(patience, answers(l.client, "198.51.100.20:80", "ep1"))
-	l.throughout(time.Second, answers(l.client, "198.51.100.20:80", "ep1"))
-	l.must(unanswered(l.client, "198.18.0.20:80")())
+	l.waitFor(longTimeout, answers(l.client, "198.51.100.20:80", "ep1"))
+	l.mustStay(time.Second, answers(l.client, "198.51.100.20:80", "ep1"))
+	l.must(isUnanswered(l.client, "198.18.0.20:80")())
 }
 
 // The test records the inputs that the API server (v1.36) admits. Edgeway must reject all other inputs itself, because
 // they can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
-	n := l.namespace()
-	lb := n.service("lb", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
+	n := l.newNamespace()
+	lb := n.createService("lb", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
 	dryRun := []string{metav1.DryRunAll}
 	create := func(change func(*corev1.ServiceSpec), dryRun ...string) error {
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "svc"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 		change(&svc.Spec)
-		_, err := shared.admin.Core.Services(n.name).Create(t.Context(), svc, metav1.CreateOptions{DryRun: dryRun})
+		_, err := sharedState.admin.Core.Services(n.name).Create(t.Context(), svc, metav1.CreateOptions{DryRun: dryRun})
 		return err
 	}
 	wantAdmitted := func(what string, err error, want bool) {
@@ -184,14 +184,14 @@ func TestAPIServerAdmission(t *testing.T) {
 		if strings.Contains(addr, ":") {
 			family = discoveryv1.AddressTypeIPv6
 		}
-		_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
+		_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{Name: "slice"}, AddressType: family, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{addr}}},
 		}, metav1.CreateOptions{DryRun: dryRun})
 		wantAdmitted("endpoint "+addr, err, want)
 
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
-		_, err = shared.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
+		_, err = sharedState.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
 		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write a Service's status
 	}
 	// A dry run does not allocate a NodePort. The test must create the Service to learn whether the API server admits
@@ -230,12 +230,12 @@ func TestNodePortRange(t *testing.T) {
 	files := fmt.Sprintf("[source.file]\npaths = [%q]\n", manifest)
 	d.configure(files + "[proxy]\nnodeport_range = \"1000-2000\"\n")
 	d.startReady()
-	clusterIP, nodePort := l.namespace().web("shop")
-	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.within(patience, d.hasCondition("nodeport-range", "1000-2000"))
+	clusterIP, nodePort := l.newNamespace().createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep1"))
+	l.waitFor(longTimeout, d.hasCondition("nodeport-range", "1000-2000"))
 	// The upper end of the printed range is the highest NodePort in all tests.
 	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")())
-	l.must(unanswered(l.client, nodePort)())
+	l.must(isUnanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 	l.must(answers(l.client, at(nodeAddr, 30022), "ep1")())
 
@@ -243,7 +243,7 @@ func TestNodePortRange(t *testing.T) {
 	if out, errs, code := d.edgeway("reload"); code != 0 {
 		t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
 	}
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())
 }
 
@@ -264,7 +264,7 @@ func (l *lab) sendBroadcast(to string) {
 
 func hears(conn net.PacketConn, text string) error {
 	buffer := make([]byte, 100)
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(longTimeout)); err != nil {
 		return err
 	}
 	n, _, err := conn.ReadFrom(buffer)

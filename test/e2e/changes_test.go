@@ -22,18 +22,18 @@ func (d *daemon) lines(words ...string) (n int) {
 
 func TestServiceChangesAreLogged(t *testing.T) {
 	t.Parallel()
-	s := newLab(t).newShop()
+	s := newLab(t).newFileDaemon()
 	change := func(message string, do func()) {
 		t.Helper()
 		do()
-		s.within(patience, s.logged("level=INFO", message, "service=default/shop-0"))
+		s.waitFor(longTimeout, s.logged("level=INFO", message, "service=default/shop-0"))
 		if n := s.lines("service="); n != 1 {
 			t.Errorf("%d lines about Services, want one: %s", n, message)
 		}
 		s.must(os.Truncate(s.logFile(), 0))
 	}
 	s.startReady()
-	s.within(patience, s.allOpen)
+	s.waitFor(longTimeout, s.allOpen)
 	if s.lines("Services are served", "services=3", "without_endpoint=0") != 1 || s.lines("service=") > 0 {
 		t.Error("the start is not one line")
 	}
@@ -43,7 +43,7 @@ func TestServiceChangesAreLogged(t *testing.T) {
 		unready := strings.ReplaceAll(string(text), "addresses: ["+ep1Addr+"]", "addresses: ["+ep1Addr+"], conditions: {ready: false}")
 		s.must(errors.Join(err, os.WriteFile(s.path(0), []byte(unready), 0o600)))
 	})
-	s.must(s.says("healthy", fmt.Sprintf("no-endpoint: Service default/shop-0: spec.ports[0]: no endpoint is ready: %s", ep1Addr))())
+	s.must(s.statusPrints("healthy", fmt.Sprintf("no-endpoint: Service default/shop-0: spec.ports[0]: no endpoint is ready: %s", ep1Addr))())
 	change("Service has a ready endpoint", func() { s.write(0) })
 	change("Service removed", func() { s.must(os.Remove(s.path(0))) })
 	change("Service added", func() { s.write(0) })

@@ -14,18 +14,18 @@ import (
 // kernel's retransmission of a lost SYN would hide the loss.
 const dialTimeout = 950 * time.Millisecond
 
-// impatience is the timeout of a connection attempt in tests that measure time. The timeout is short, so a lost
+// shortTimeout is the timeout of a connection attempt in tests that measure time. The timeout is short, so a lost
 // packet adds little time.
-const impatience = 100 * time.Millisecond
+const shortTimeout = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// outcome returns a function that opens a connection from h to addr. The function returns an error unless right
+// expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless right
 // accepts the connection's outcome.
-func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
+func expectOutcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
 		if got := h.Connect(f); !right(got) {
@@ -38,7 +38,7 @@ func outcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right fu
 // answersSoon is like answers, but has a shorter timeout for tests that measure time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
-	f.Wait = impatience
+	f.Wait = shortTimeout
 	return func() error {
 		if got := h.Connect(f); got.Server != name {
 			return fmt.Errorf("TCP from %s to %s: %s, want served by %s", h.Name, addr, got, name)
@@ -50,27 +50,27 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 // answers requires a TCP response from the endpoint with the given name, and answersUDP requires a UDP response from
 // it.
 func answers(h *netlab.Host, addr, name string) func() error {
-	return outcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
+	return expectOutcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
 
 func answersUDP(h *netlab.Host, addr, name string) func() error {
-	return outcome(h, plan.UDP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
+	return expectOutcome(h, plan.UDP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }
 
-func silent(h *netlab.Host, addr string) func() error {
-	return outcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Answer == netlab.Silent })
+func isSilent(h *netlab.Host, addr string) func() error {
+	return expectOutcome(h, plan.TCP, addr, "silence", func(o netlab.Outcome) bool { return o.Result == netlab.Silent })
 }
 
-// refused requires the connection to fail with an ICMP "port unreachable" error.
-func refused(h *netlab.Host, addr string) func() error {
-	return outcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Answer == netlab.Refused })
+// isRefused requires the connection to fail with an ICMP "port unreachable" error.
+func isRefused(h *netlab.Host, addr string) func() error {
+	return expectOutcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Result == netlab.Refused })
 }
 
-func unanswered(h *netlab.Host, addr string) func() error {
-	return outcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Answer != netlab.Served })
+func isUnanswered(h *netlab.Host, addr string) func() error {
+	return expectOutcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Result != netlab.Served })
 }
 
-// reset requires the connection to fail with a TCP reset, as on a port that no program listens on.
-func reset(h *netlab.Host, addr string) func() error {
-	return outcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Answer == netlab.Reset })
+// isReset requires the connection to fail with a TCP reset, as on a port that no program listens on.
+func isReset(h *netlab.Host, addr string) func() error {
+	return expectOutcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Result == netlab.Reset })
 }

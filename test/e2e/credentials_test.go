@@ -17,8 +17,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// pickedUp is the maximum time until the daemon uses new credentials.
-const pickedUp = time.Minute
+// credentialsLimit is the maximum time until the daemon uses new credentials.
+const credentialsLimit = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
@@ -35,14 +35,14 @@ func (d *daemon) replaceUser(user *api.AuthInfo) {
 
 func (l *lab) token(user string) *api.AuthInfo {
 	l.t.Helper()
-	config, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(user))
+	config, err := clientcmd.LoadFromFile(sharedState.cluster.Kubeconfig(user))
 	l.must(err)
 	return config.AuthInfos[user]
 }
 
 func (l *lab) certificate(user string) *api.AuthInfo {
 	l.t.Helper()
-	cert, key, err := shared.cluster.Certificate(user)
+	cert, key, err := sharedState.cluster.Certificate(user)
 	l.must(err)
 	return &api.AuthInfo{ClientCertificateData: cert, ClientKeyData: key}
 }
@@ -98,14 +98,14 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	follows := func(what string) {
 		t.Helper()
 		now, other = other, now
-		n.endpoints("shop", endpoints[now])
-		took := l.within(pickedUp, answers(l.client, nodePort, now))
+		n.setEndpoints("shop", endpoints[now])
+		took := l.waitFor(credentialsLimit, answers(l.client, nodePort, now))
 		t.Logf("%s: a change arrived after %.1f s", what, took.Seconds())
-		l.within(pickedUp, d.hasNoFault) // a remaining fault would affect the next step
+		l.waitFor(credentialsLimit, d.hasNoFault) // a remaining fault would affect the next step
 	}
 	refused := func(what, words string) {
 		t.Helper()
-		took := l.within(pickedUp, d.says("source-kube", words))
+		took := l.waitFor(credentialsLimit, d.statusPrints("source-kube", words))
 		t.Logf("%s: refused after %.1f s", what, took.Seconds())
 		l.must(answers(l.client, nodePort, now)())
 	}
@@ -122,24 +122,24 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	d.replaceUser(&api.AuthInfo{TokenFile: tokenFile})
 	follows("token file")
 	l.must(os.WriteFile(tokenFile, []byte("nobody's"), 0o600))
-	l.within(2*pickedUp, func() error { // requests fail only after client-go has read the file again
+	l.waitFor(2*credentialsLimit, func() error { // requests fail only after client-go has read the file again
 		d.link.cut()
 		d.link.restore()
 		time.Sleep(3 * time.Second)
-		return d.says("source-kube", "(401)")()
+		return d.statusPrints("source-kube", "(401)")()
 	})
 	refused("token file that was rewritten", "(401)")
 
 	d.replaceUser(l.certificate(cluster.Edgeway))
 	follows("client certificate")
-	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="client-certificate"}`))
-	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="ca"}`))
+	l.waitFor(longTimeout, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="client-certificate"}`))
+	l.waitFor(longTimeout, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="ca"}`))
 	d.replaceUser(l.certificate(cluster.Stranger))
 	refused("client certificate of a stranger", "forbidden")
 
 	d.replaceUser(l.serviceAccount(n.name))
 	refused("service account without rights", "system:serviceaccount:"+n.name)
-	l.within(patience, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
+	l.waitFor(longTimeout, d.hasMetric(`edgeway_credential_expiry_timestamp_seconds{credential="token"}`))
 
 	// The API server moves to another address, and the old address stops working.
 	d.link.cut()
@@ -148,11 +148,11 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	follows("another address")
 
 	l.must(os.WriteFile(d.kubeconfigFile(), []byte("{"), 0o600))
-	l.within(pickedUp, d.hasCondition("kubeconfig-refused", "cannot be parsed"))
-	l.within(patience, d.logged("fault began", "fault=kubeconfig-refused"))
+	l.waitFor(credentialsLimit, d.hasCondition("kubeconfig-refused", "cannot be parsed"))
+	l.waitFor(longTimeout, d.logged("fault began", "fault=kubeconfig-refused"))
 	follows("kubeconfig that cannot be used")
 	d.link.kubeconfig(l, cluster.Edgeway, d.kubeconfigFile())
-	l.within(pickedUp, func() error {
+	l.waitFor(credentialsLimit, func() error {
 		if err := d.hasCondition("kubeconfig-refused", "")(); err == nil {
 			return fmt.Errorf("the kubeconfig is still refused")
 		}
@@ -164,7 +164,7 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 // serviceAccount returns an expiring token for a service account without rights.
 func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	l.t.Helper()
-	accounts := shared.admin.Core.ServiceAccounts(namespace)
+	accounts := sharedState.admin.Core.ServiceAccounts(namespace)
 	_, err := accounts.Create(l.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, metav1.CreateOptions{})
 	l.must(err)
 	request, err := accounts.CreateToken(l.t.Context(), "edge", &authenticationv1.TokenRequest{
@@ -207,14 +207,14 @@ func TestInsecureKubeconfigIsReported(t *testing.T) {
 			}
 			d.start()
 			if c.want == "" {
-				l.within(patience, d.healthy)
-				if d.logged("fault=kubeconfig-insecure")() == nil || d.says("kubeconfig-insecure")() == nil {
+				l.waitFor(longTimeout, d.healthy)
+				if d.logged("fault=kubeconfig-insecure")() == nil || d.statusPrints("kubeconfig-insecure")() == nil {
 					t.Error("a kubeconfig that is in order is complained about")
 				}
 				return
 			}
-			l.within(patience, d.logged("fault began", "fault=kubeconfig-insecure", c.want))
-			l.within(patience, d.statusHas("kubeconfig-insecure", c.want))
+			l.waitFor(longTimeout, d.logged("fault began", "fault=kubeconfig-insecure", c.want))
+			l.waitFor(longTimeout, d.statusHas("kubeconfig-insecure", c.want))
 		})
 	}
 }

@@ -23,9 +23,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// contextOfCleanup returns a context for cleanup functions, because the test's own context is done before they run.
-func contextOfCleanup() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// cleanupContext returns a context for cleanup functions, because the test's own context is done before they run.
+func cleanupContext() context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), longTimeout)
 	context.AfterFunc(ctx, cancel)
 	return ctx
 }
@@ -55,9 +55,9 @@ func running(t *testing.T) (*lab, *daemon) {
 
 func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	d.t.Helper()
-	n = d.namespace()
-	clusterIP, nodePort = n.web("shop")
-	d.within(patience, answers(d.client, nodePort, "ep1"))
+	n = d.newNamespace()
+	clusterIP, nodePort = n.createWeb("shop")
+	d.waitFor(longTimeout, answers(d.client, nodePort, "ep1"))
 	return n, clusterIP, nodePort
 }
 
@@ -139,7 +139,7 @@ func (d *daemon) start() {
 			return command(ctx, "sh", append([]string{"-c", `echo $$ >"$0" && exec "$@"`, d.group, name}, args...)...)
 		}
 	}
-	cmd := d.program(context.Background(), on, "run")
+	cmd := d.edgewayCommand(context.Background(), on, "run")
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(cmd.Environ(), d.env...)
 	d.must(cmd.Start())
@@ -151,20 +151,20 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// program returns a command that runs edgeway with args. The function on creates a command on the node.
-func (d *daemon) program(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
+// edgewayCommand returns a command that runs edgeway with args. The function on creates a command on the node.
+func (d *daemon) edgewayCommand(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
-		return on(ctx, shared.binary, args...)
+		return on(ctx, sharedState.binary, args...)
 	}
 	const names = `mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
-	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), shared.binary}, args...)...)
+	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), sharedState.binary}, args...)...)
 }
 
 func (d *daemon) startReady() {
 	d.t.Helper()
 	d.start()
-	d.within(patience, d.healthy)
+	d.waitFor(longTimeout, d.healthy)
 }
 
 func (d *daemon) kill() {
@@ -190,14 +190,14 @@ func (d *daemon) stop() {
 			d.t.Errorf("the daemon ended with code %d after SIGTERM, want 0", code)
 		}
 		d.cmd = nil
-	case <-time.After(patience):
+	case <-time.After(longTimeout):
 		d.t.Fatal("the daemon does not end after SIGTERM")
 	}
 }
 
-// ticks returns the daemon's CPU time in hundredths of a second. With 2 fields, the result is user and kernel time.
+// cpuTicks returns the daemon's CPU time in hundredths of a second. With 2 fields, the result is user and kernel time.
 // With 4 fields, the result also includes child processes that have exited.
-func (d *daemon) ticks(fields int) (sum int) {
+func (d *daemon) cpuTicks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))
 	d.must(err)
@@ -227,7 +227,7 @@ func (d *daemon) logged(words ...string) func() error {
 
 func (d *daemon) get(addr, path string) (code int, body string, err error) {
 	client := http.Client{
-		Timeout: patience,
+		Timeout: longTimeout,
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 			err = d.node.Do(func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
@@ -262,7 +262,7 @@ func (d *daemon) healthy() error { return d.healthIs(http.StatusOK)() }
 
 func (d *daemon) edgeway(args ...string) (stdout, stderr string, code int) {
 	d.t.Helper()
-	cmd := d.program(d.t.Context(), d.node.Command, args...)
+	cmd := d.edgewayCommand(d.t.Context(), d.node.Command, args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {
@@ -324,8 +324,8 @@ func (d *daemon) status() (status, error) {
 	return s, nil
 }
 
-// says returns an error unless `edgeway status` succeeds and prints all of the words.
-func (d *daemon) says(words ...string) func() error {
+// statusPrints returns an error unless `edgeway status` succeeds and prints all of the words.
+func (d *daemon) statusPrints(words ...string) func() error {
 	return func() error {
 		out, errs, code := d.edgeway("status")
 		for _, w := range words {

@@ -13,17 +13,17 @@ func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, _, _ := d.shop()
-	l.within(patience, d.hasStored(n.name))
+	l.waitFor(longTimeout, d.hasStored(n.name))
 	const check, words = "ip-forward", "net.ipv4.ip_forward is 0"
-	l.within(patience, d.hasMetric(fmt.Sprintf(`edgeway_fault{name=%q} 0`, check)))
+	l.waitFor(longTimeout, d.hasMetric(fmt.Sprintf(`edgeway_fault{name=%q} 0`, check)))
 	l.must(l.node.Sysctl("ipv4/ip_forward", "0"))
 	f := d.fault(check, "problem", words)
-	d.degraded(check)
-	l.within(patience, d.metric(fmt.Sprintf(`edgeway_fault{name=%q}`, check), 1))
-	l.within(patience, d.logged("level=ERROR", "fault began", "fault="+check))
+	d.mustBeDegraded(check)
+	l.waitFor(longTimeout, d.metricAtLeast(fmt.Sprintf(`edgeway_fault{name=%q}`, check), 1))
+	l.waitFor(longTimeout, d.logged("level=ERROR", "fault began", "fault="+check))
 	l.onNode("sh", "-ec", f.Fix)
-	l.within(patience, d.says(": healthy"))
-	l.within(patience, d.logged("fault ended", "fault="+check))
+	l.waitFor(longTimeout, d.statusPrints(": healthy"))
+	l.waitFor(longTimeout, d.logged("fault ended", "fault="+check))
 
 	d.stop()
 	l.must(l.node.Sysctl("ipv4/ip_forward", "0"))
@@ -32,8 +32,8 @@ func TestHostProblemIsReported(t *testing.T) {
 	}
 }
 
-// degraded fails the test unless /healthz keeps the host in load balancers and /readyz?verbose lists the problem.
-func (d *daemon) degraded(check string) {
+// mustBeDegraded fails the test unless /healthz keeps the host in load balancers and /readyz?verbose lists the problem.
+func (d *daemon) mustBeDegraded(check string) {
 	d.t.Helper()
 	out, _, _ := d.edgeway("status", "--json")
 	var s struct {

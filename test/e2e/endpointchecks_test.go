@@ -35,11 +35,11 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// programDies and hostDies simulate a dead endpoint. With programDies, the host resets connections, as if the server
-// had exited. With hostDies, the host no longer responds.
+// resetRules and dropRules simulate a dead endpoint. With resetRules, the host resets connections, as if the server
+// had exited. With dropRules, the host no longer responds.
 const (
-	programDies = "tcp dport 8080 reject with tcp reset"
-	hostDies    = "drop"
+	resetRules = "tcp dport 8080 reject with tcp reset"
+	dropRules  = "drop"
 )
 
 func (l *lab) kill(h *netlab.Host, how string) {
@@ -88,7 +88,7 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 				}
 				t := try{began: time.Now()}
 				got := h.Connect(f)
-				if got.Answer != netlab.Served {
+				if got.Result != netlab.Served {
 					t.err = fmt.Errorf("from %s: %s", h.Name, got)
 				}
 				r.mu.Lock()
@@ -105,9 +105,9 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// since describes the connections that began after the time from: the number of connections, the errors of
+// summarySince describes the connections that began after the time from: the number of connections, the errors of
 // failed connections, and the start time of the last failed connection.
-func (r *tries) since(from time.Time) (count int, failed []error, last time.Time) {
+func (r *tries) summarySince(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, t := range r.list {
@@ -172,55 +172,55 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	manifest := filepath.Join(d.dir, "shop.yaml")
 	l.must(os.WriteFile(manifest, []byte(checkedManifest), 0o600))
 	d.configure(withBackend(backend) + fmt.Sprintf("[source.file]\npaths = [%q]\n[checks.tcp]\nsources = [%q]\n", manifest, source))
-	n := l.namespace()
+	n := l.newNamespace()
 	d.watchOnly(n)
 	l.nft(l.node, "add table inet own; add counter inet own checks; add chain inet own output { type filter hook output priority 0; }; "+
 		"add rule inet own output tcp dport 8080 tcp flags syn meta mark and 0x1000 != 0 counter name checks")
 	d.startReady()
-	svc := n.service("shop", nil)
-	n.endpoints("shop", ep1Addr, ep2Addr)
+	svc := n.createService("shop", nil)
+	n.setEndpoints("shop", ep1Addr, ep2Addr)
 	checked, other, name := fileAddr, svc.Spec.ClusterIP, "manifests/shop"
 	if source == "kube" {
 		checked, other, name = other, checked, n.name+"/shop"
 	}
 	web, dns := at(checked, 80), at(checked, 53)
-	l.within(patience, answers(l.client, web, "ep1"))
-	l.within(patience, answers(l.client, web, "ep2"))
-	l.within(patience, d.metric(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
+	l.waitFor(longTimeout, answers(l.client, web, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, web, "ep2"))
+	l.waitFor(longTimeout, d.metricAtLeast(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
 	all := l.tryAllTheTime(web, l.client, l.node)
-	for _, how := range []string{programDies, hostDies} {
+	for _, how := range []string{resetRules, dropRules} {
 		stuck := l.sticky(dns, "ep1")
-		limit := l.promised(3 * time.Second)
+		limit := l.extendLimit(3 * time.Second)
 		died := time.Now()
 		l.kill(l.ep1, how)
-		l.within(patience, d.shows([]string{"status"}, "endpoint-checks", "2 endpoints checked, 1 ", ep1Addr+":8080 "))
+		l.waitFor(longTimeout, d.commandPrints([]string{"status"}, "endpoint-checks", "2 endpoints checked, 1 ", ep1Addr+":8080 "))
 		time.Sleep(time.Until(died.Add(limit)))
 		if got := stuck.Ask(dialTimeout); got.Server != "ep2" {
 			t.Errorf("a client of UDP, %s: %s, want served by ep2", how, got)
 		}
 		stuck.Close()
-		l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", ep2Addr)())
-		l.must(d.shows([]string{"services", name}, "dead endpoints", ep1Addr+":8080 does not answer")())
-		l.must(d.metric(`edgeway_endpoint_checks_endpoints{state="dead"}`, 1)())
-		l.within(patience, unanswered(l.client, at(other, 80))) // the daemon does not check this Service
+		l.must(d.commandPrints([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", ep2Addr)())
+		l.must(d.commandPrints([]string{"services", name}, "dead endpoints", ep1Addr+":8080 does not answer")())
+		l.must(d.metricAtLeast(`edgeway_endpoint_checks_endpoints{state="dead"}`, 1)())
+		l.waitFor(longTimeout, isUnanswered(l.client, at(other, 80))) // the daemon does not check this Service
 		if out, errs, code := d.edgeway("reload"); code != 0 {
 			t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)
 		}
 		time.Sleep(3 * time.Second)
-		count, failed, _ := all.since(died.Add(limit))
+		count, failed, _ := all.summarySince(died.Add(limit))
 		if len(failed) > 0 || count < 50 {
 			t.Errorf("%s: %d of %d connections failed that began more than %s after it: %q", how, len(failed), count, limit, failed[:min(len(failed), 5)])
 		}
-		_, before, last := all.since(died)
+		_, before, last := all.summarySince(died)
 		if len(before) == 0 {
 			t.Errorf("%s: no connection failed, so that this test sees nothing", how)
 		}
 		l.must(d.healthy())
 		back := time.Now()
 		l.revive(l.ep1)
-		took := l.within(patience, all.reaches(back, "ep1", "ep2"))
+		took := l.waitFor(longTimeout, all.reaches(back, "ep1", "ep2"))
 		t.Logf("%s: the last connection that failed began %.2f s after it, then %d did not; in use again after %.2f s", how, last.Sub(died).Seconds(), count, took.Seconds())
-		l.within(patience, d.metric(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
+		l.waitFor(longTimeout, d.metricAtLeast(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
 	}
 	l.must(d.logged("level=WARN", "endpoint does not answer", ep1Addr+":8080")())
 	l.must(d.logged("level=INFO", "endpoint answers again", ep1Addr+":8080")())
@@ -229,16 +229,16 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		t.Errorf("the checks do not have the mark that keeps rules off them: %s", out)
 	}
 
-	l.kill(l.ep1, programDies)
-	l.kill(l.ep2, programDies)
-	l.within(patience, d.shows([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
-	l.must(d.shows([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
-	l.throughout(2*time.Second, reset(l.client, web)) // Edgeway keeps all endpoints, and they reset the connections
-	l.must(d.shows([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
+	l.kill(l.ep1, resetRules)
+	l.kill(l.ep2, resetRules)
+	l.waitFor(longTimeout, d.commandPrints([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
+	l.must(d.commandPrints([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
+	l.mustStay(2*time.Second, isReset(l.client, web)) // Edgeway keeps all endpoints, and they reset the connections
+	l.must(d.commandPrints([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }
 
-// shows returns an error unless a command prints all of the words. The command may have any exit code.
-func (d *daemon) shows(args []string, words ...string) func() error {
+// commandPrints returns an error unless a command prints all of the words. The command may have any exit code.
+func (d *daemon) commandPrints(args []string, words ...string) func() error {
 	return func() error {
 		out, errs, _ := d.edgeway(args...)
 		for _, w := range words {
@@ -258,13 +258,13 @@ func TestEndpointChecksAreOffByDefault(t *testing.T) {
 		"add rule inet seen input tcp dport 8080 tcp flags syn counter name opened"
 	l.nft(l.ep1, rules)
 	count := func() string { return l.nft(l.ep1, "list counter inet seen opened") }
-	l.throughout(3*time.Second, func() error {
+	l.mustStay(3*time.Second, func() error {
 		if out := count(); !strings.Contains(out, "packets 0 ") {
 			return errors.New(out)
 		}
 		return nil
 	})
-	if err := d.metric(`edgeway_endpoint_checks_endpoints{state="alive"}`, 0)(); err == nil {
+	if err := d.metricAtLeast(`edgeway_endpoint_checks_endpoints{state="alive"}`, 0)(); err == nil {
 		t.Error("there are metrics of checks that nobody asked for")
 	}
 	l.must(answers(l.client, at(nodeAddr, int(netip.MustParseAddrPort(nodePort).Port())), "ep1")())

@@ -46,15 +46,15 @@ func TestExplainWithTwoNetworks(t *testing.T) {
 	l.onNode("ip", "route", "add", far, "via", "198.18.0.99", "dev", "far", "src", second)
 	d := l.newDaemon()
 	d.startReady()
-	n := l.namespace()
+	n := l.newNamespace()
 	for name, open := range map[string]string{"first": nodeAddr, "second": second} {
-		svc := n.service(name, func(s *corev1.ServiceSpec) {
+		svc := n.createService(name, func(s *corev1.ServiceSpec) {
 			s.Type, s.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{open + "/32"}
 			s.Ports = s.Ports[:1]
 			s.Ports[0].Port = map[string]int32{"first": 81, "second": 82}[name]
 		})
-		n.endpoints(name, ep1Addr)
-		n.loadBalancer(svc, near, far)
+		n.setEndpoints(name, ep1Addr)
+		n.setLoadBalancer(svc, near, far)
 	}
 	for _, c := range []struct {
 		addr, source, device string
@@ -67,7 +67,7 @@ func TestExplainWithTwoNetworks(t *testing.T) {
 		{far, second, "far", 82, true},
 	} {
 		to := at(c.addr, c.port)
-		l.within(patience, func() error {
+		l.waitFor(longTimeout, func() error {
 			e, err := d.explained("host", to)
 			if err != nil {
 				return err
@@ -92,30 +92,30 @@ func TestExplainReportsCause(t *testing.T) {
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
 	// The kernel has the rules shortly before the daemon reports the plan as in force.
-	l.within(patience, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
+	l.waitFor(longTimeout, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
 	l.must(d.explains("host", at("localhost", port), 4, "pass: ", strconv.Itoa(port), shop, nodeAddr, "proxy.nodeport_addresses")())
-	l.must(unanswered(l.node, at("127.0.0.1", port))())
+	l.must(isUnanswered(l.node, at("127.0.0.1", port))())
 
-	n.service("idle", nil)
-	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", "EndpointSlice", " fix: "))
+	n.createService("idle", nil)
+	l.waitFor(longTimeout, d.explains("host", n.name+"/idle:80", 4, "reject: ", "EndpointSlice", " fix: "))
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "idle", Labels: map[string]string{discoveryv1.LabelServiceName: "idle"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: new("http"), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)}},
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{ep1Addr}}},
 	}
-	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), slice, metav1.CreateOptions{})
+	_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), slice, metav1.CreateOptions{})
 	l.must(err)
-	l.within(patience, d.explains("host", n.name+"/idle:80", 4, "reject: ", `"web"/TCP`, `"http"/TCP`))
+	l.waitFor(longTimeout, d.explains("host", n.name+"/idle:80", 4, "reject: ", `"web"/TCP`, `"http"/TCP`))
 
-	here := n.service("here", func(s *corev1.ServiceSpec) {
+	here := n.createService("here", func(s *corev1.ServiceSpec) {
 		s.Type, s.InternalTrafficPolicy = corev1.ServiceTypeNodePort, new(corev1.ServiceInternalTrafficPolicyLocal)
 		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
 	n.endpointsOn("here", "another", ep2Addr)
-	l.within(patience, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
+	l.waitFor(longTimeout, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
 	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
 	// The host's own connections to the NodePort work, but the doctor must report that other hosts' connections are
 	// dropped.
@@ -127,7 +127,7 @@ func TestExplainReportsCause(t *testing.T) {
 	vip := netip.MustParseAddrPort(clusterIP).Addr().String()
 	l.onNode("ip", "route", "add", "unreachable", vip+"/32")
 	l.must(d.explains("host", clusterIP, 4, "unreachable: ", vip, " fix: ")())
-	l.must(unanswered(l.node, clusterIP)())
+	l.must(isUnanswered(l.node, clusterIP)())
 	l.must(d.explains(clientAddr, clusterIP, 0, "forward: ")()) // for forwarded packets, translation precedes routing
 	l.must(answers(l.client, clusterIP, "ep1")())
 	l.onNode("ip", "route", "del", "unreachable", vip+"/32")
@@ -141,9 +141,9 @@ func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
 	n, clusterIP, _ := d.shop()
-	l.within(patience, d.hasStored(n.name))
+	l.waitFor(longTimeout, d.hasStored(n.name))
 	completed := func() error {
-		cmd := d.node.Command(t.Context(), shared.binary, "__complete", "--config", d.config, "plan", n.name+"/")
+		cmd := d.node.Command(t.Context(), sharedState.binary, "__complete", "--config", d.config, "plan", n.name+"/")
 		out, err := cmd.Output()
 		if err != nil || !strings.HasPrefix(string(out), n.name+"/shop\n") {
 			return fmt.Errorf("completion: %q, %w", out, err)

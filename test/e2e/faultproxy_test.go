@@ -50,11 +50,11 @@ type fault struct {
 
 func newFaultProxy(l *lab) *faultProxy {
 	l.t.Helper()
-	config := shared.cluster.Config(cluster.Edgeway)
+	config := sharedState.cluster.Config(cluster.Edgeway)
 	config.BearerToken = "" // the proxy forwards the daemon's token instead
 	transport, err := rest.TransportFor(config)
 	l.must(err)
-	target, err := url.Parse(shared.cluster.Server())
+	target, err := url.Parse(sharedState.cluster.Server())
 	l.must(err)
 	p := &faultProxy{lab: l, turn: make(chan struct{})}
 	p.pass = &httputil.ReverseProxy{
@@ -73,7 +73,7 @@ func newFaultProxy(l *lab) *faultProxy {
 	}))
 	p.server.StartTLS()
 	l.t.Cleanup(func() {
-		p.begin(nil)
+		p.setFault(nil)
 		_ = p.server.Config.Close() // httptest's Close would wait for hung responses
 	})
 	return p
@@ -91,9 +91,9 @@ func (p *faultProxy) kubeconfig(path string) {
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// begin replaces the current fault with f, or ends the fault if f is nil. If f has an answer, setFault cuts off
+// setFault replaces the current fault with f, or ends the fault if f is nil. If f has an answer, setFault cuts off
 // responses in progress.
-func (p *faultProxy) begin(f *fault) {
+func (p *faultProxy) setFault(f *fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	dropped := p.fault != nil && p.fault.drop
@@ -112,7 +112,7 @@ func (p *faultProxy) begin(f *fault) {
 
 func (p *faultProxy) onGateway(name string, args ...string) {
 	p.t.Helper()
-	out, err := p.net.Gateway.Command(contextOfCleanup(), name, args...).CombinedOutput()
+	out, err := p.net.Gateway.Command(cleanupContext(), name, args...).CombinedOutput()
 	if err != nil {
 		p.t.Errorf("%s %v: %v\n%s", name, args, err, out)
 	}

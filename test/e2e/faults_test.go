@@ -126,12 +126,12 @@ func TestFaultTable(t *testing.T) {
 		r.prepare(t)
 	}
 	for _, r := range rows {
-		r.d.within(patience, r.d.healthy)
-		r.n = r.d.namespace()
-		_, r.nodePort = r.n.web("shop")
+		r.d.waitFor(longTimeout, r.d.healthy)
+		r.n = r.d.newNamespace()
+		_, r.nodePort = r.n.createWeb("shop")
 	}
 	for _, r := range rows {
-		r.d.within(patience, answers(r.d.client, r.nodePort, "ep1"))
+		r.d.waitFor(longTimeout, answers(r.d.client, r.nodePort, "ep1"))
 	}
 	for _, r := range rows {
 		r.breaks()
@@ -144,9 +144,9 @@ func TestFaultTable(t *testing.T) {
 	for _, r := range rows {
 		r.mend()
 	}
-	each(rows, (*faultRow).heal)
+	each(rows, (*faultRow).awaitRecovery)
 	t.Logf("%-24s %10s %6s %9s %9s %7s  %s", "fault", "requests/s", "CPU %", "noticed s", "stale s", "healed s", "said")
-	within := rows[0].d.promised(healLimit)
+	within := rows[0].d.extendLimit(healLimit)
 	for _, r := range rows {
 		r.judge(within)
 	}
@@ -169,38 +169,38 @@ func (r *faultRow) prepare(t *testing.T) {
 }
 
 func (r *faultRow) breaks() {
-	r.requests, r.ticks = -r.proxy.requests.Load(), -r.d.ticks(2)
+	r.requests, r.ticks = -r.proxy.requests.Load(), -r.d.cpuTicks(2)
 	r.began, r.reasons = time.Now(), map[string]bool{}
-	r.proxy.begin(&r.fault)
+	r.proxy.setFault(&r.fault)
 }
 
 func (r *faultRow) mend() {
 	r.lasted = time.Since(r.began)
-	r.staleness = r.stale()
+	r.staleness = r.stalenessSeconds()
 	r.requests += r.proxy.requests.Load()
-	r.ticks += r.d.ticks(2)
-	r.n.endpoints("shop", ep2Addr)
+	r.ticks += r.d.cpuTicks(2)
+	r.n.setEndpoints("shop", ep2Addr)
 	r.mended = time.Now()
-	r.proxy.begin(nil)
+	r.proxy.setFault(nil)
 }
 
-// told matches the health message, in JSON, for an API server that is unreachable or rejects requests.
-var told = regexp.MustCompile(`Source kube is (?:unreachable|rejecting requests), [^:]*: ((?:[^"\\]|\\.)*)`)
+// healthMessage matches the health message, in JSON, for an API server that is unreachable or rejects requests.
+var healthMessage = regexp.MustCompile(`Source kube is (?:unreachable|rejecting requests), [^:]*: ((?:[^"\\]|\\.)*)`)
 
 func (r *faultRow) watch() {
-	r.oldest = max(r.oldest, r.stale())
+	r.oldest = max(r.oldest, r.stalenessSeconds())
 	_, body, err := r.d.get(healthAddr, "/healthz")
 	if err != nil {
 		return
 	}
-	if found := told.FindStringSubmatch(body); found != nil {
+	if found := healthMessage.FindStringSubmatch(body); found != nil {
 		r.reasons[found[1]] = true
 		r.noticed = cmp.Or(r.noticed, time.Since(r.began))
 	}
 }
 
-// heal waits until the daemon has received the missed change and no longer reports the fault.
-func (r *faultRow) heal() {
+// awaitRecovery waits until the daemon has received the missed change and no longer reports the fault.
+func (r *faultRow) awaitRecovery() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
 		_, body, err := r.d.get(healthAddr, "/healthz")
@@ -211,8 +211,8 @@ func (r *faultRow) heal() {
 	}
 }
 
-// stale returns the staleness metric's value in seconds, or -1 if there is none.
-func (r *faultRow) stale() float64 {
+// stalenessSeconds returns the staleness metric's value in seconds, or -1 if there is none.
+func (r *faultRow) stalenessSeconds() float64 {
 	_, body, err := r.d.get(metricsAddr, "/metrics")
 	if err != nil {
 		return -1
@@ -226,8 +226,8 @@ func (r *faultRow) stale() float64 {
 	return seconds
 }
 
-// lines returns the number of log lines that report the API server as unusable.
-func (r *faultRow) lines() int {
+// countLogLines returns the number of log lines that report the API server as unusable.
+func (r *faultRow) countLogLines() int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())
 	r.d.must(err)
@@ -238,7 +238,7 @@ func (r *faultRow) judge(heal time.Duration) {
 	t, seconds := r.d.t, r.lasted.Seconds()
 	t.Helper()
 	perSecond, cpu := float64(r.requests)/seconds, float64(r.ticks)/seconds
-	said := fmt.Sprint(r.lines(), " lines")
+	said := fmt.Sprint(r.countLogLines(), " lines")
 	for why := range r.reasons {
 		said += "; " + why
 	}
@@ -264,7 +264,7 @@ func (r *faultRow) judge(heal time.Duration) {
 	if r.staleness < seconds-3 {
 		t.Errorf("%s: it lasted %.0f s and looks %.0f s old", r.name, seconds, r.staleness)
 	}
-	if r.lines() > 2 || !strings.Contains(said, r.reason) {
+	if r.countLogLines() > 2 || !strings.Contains(said, r.reason) {
 		t.Errorf("%s: the health should give the reason %q, and the log a line: %s", r.name, r.reason, said)
 	}
 }

@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-type found struct{ ID, Severity, Object, Message, Fix string }
+type finding struct{ ID, Severity, Object, Message, Fix string }
 
-// connected runs `edgeway doctor --connect` and returns a check's findings, except those with the severity "ok".
-func (d *daemon) connected(check string, args ...string) (out []found) {
+// connectFindings runs `edgeway doctor --connect` and returns a check's findings, except those with the severity "ok".
+func (d *daemon) connectFindings(check string, args ...string) (out []finding) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)
-	var report struct{ Faults []found }
+	var report struct{ Faults []finding }
 	if err := json.Unmarshal([]byte(text), &report); err != nil {
 		d.t.Fatalf("edgeway doctor (code %d, %s): %v in %q", code, errs, err, text)
 	}
@@ -26,9 +26,9 @@ func (d *daemon) connected(check string, args ...string) (out []found) {
 	return out
 }
 
-// only fails the test unless there is exactly one finding, which must be a problem with all of the words
+// mustBeOnlyProblem fails the test unless there is exactly one finding, which must be a problem with all of the words
 // in its message.
-func (d *daemon) only(of []found, words ...string) found {
+func (d *daemon) mustBeOnlyProblem(of []finding, words ...string) finding {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
 		d.t.Fatalf("edgeway doctor --connect says %+v, want one problem with %q", of, words)
@@ -46,18 +46,18 @@ func TestDoctorIgnoresBackendRules(t *testing.T) {
 			l := newLab(t)
 			d := l.newDaemon()
 			d.configure(withBackend(backend))
-			n := l.namespace()
-			_, nodePort := n.web("shop")
-			n.service("empty", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
-			n.endpoints("few", ep1Addr)
-			few := n.service("few", func(s *corev1.ServiceSpec) {
+			n := l.newNamespace()
+			_, nodePort := n.createWeb("shop")
+			n.createService("empty", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+			n.setEndpoints("few", ep1Addr)
+			few := n.createService("few", func(s *corev1.ServiceSpec) {
 				s.Type, s.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, []string{clientAddr + "/32"}
 				s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 			})
-			n.loadBalancer(few, "203.0.113.200")
+			n.setLoadBalancer(few, "203.0.113.200")
 			d.startReady()
-			l.within(patience, answers(l.client, nodePort, "ep1"))
-			if got := d.connected("firewall", n.name+"/shop"); len(got) != 0 {
+			l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+			if got := d.connectFindings("firewall", n.name+"/shop"); len(got) != 0 {
 				t.Errorf("edgeway doctor says %+v", got)
 			}
 		})
@@ -70,13 +70,13 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
-	n := l.namespace()
-	clusterIP, _ := n.web("shop")
+	n := l.newNamespace()
+	clusterIP, _ := n.createWeb("shop")
 	d.startReady()
 	works := answers(l.node, clusterIP, "ep1")
-	l.within(patience, works)
+	l.waitFor(longTimeout, works)
 	service := n.name + "/shop"
-	if got := d.connected("connect", service); len(got) != 0 {
+	if got := d.connectFindings("connect", service); len(got) != 0 {
 		t.Fatalf("where all works edgeway doctor --connect says %+v", got)
 	}
 
@@ -84,12 +84,12 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	if out, err := dead.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	d.only(d.connected("connect", service), "cannot connect to any endpoint of "+service, ep1Addr+":8080 refuses connections")
+	d.mustBeOnlyProblem(d.connectFindings("connect", service), "cannot connect to any endpoint of "+service, ep1Addr+":8080 refuses connections")
 	l.must(l.ep1.Command(t.Context(), "nft", "delete table inet off").Run())
 
 	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
-	d.only(d.connected("connect", service), "endpoints of "+service, "The cause is in this host", clusterIP+" does not answer")
-	early := d.only(d.connected("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
+	d.mustBeOnlyProblem(d.connectFindings("connect", service), "endpoints of "+service, "The cause is in this host", clusterIP+" does not answer")
+	early := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
 	l.onNode("sh", "-ec", early.Fix)
 	l.must(works())
 	if tables := l.onNode("nft", "list", "tables"); strings.Contains(tables, "edgeway-trace") {
@@ -99,7 +99,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	// The node reaches the API server through eth0.
 	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
 		"add rule inet foo answers ip saddr 192.0.2.1 accept")
-	traced := d.only(d.connected("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)
+	traced := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)
 	l.onNode("sh", "-ec", traced.Fix)
 	l.must(works())
 

@@ -16,29 +16,29 @@ import (
 // must apply the last change.
 func TestFlappingServiceUsesHalfOfTime(t *testing.T) {
 	l, d := running(t)
-	n := l.namespace()
-	flapping, _ := n.web("flapping")
-	l.within(patience, answers(l.client, flapping, "ep1"))
-	began, syncs, busy, ticks := time.Now(), d.partialSyncs("count"), d.partialSyncs("sum"), d.ticks(4)
+	n := l.newNamespace()
+	flapping, _ := n.createWeb("flapping")
+	l.waitFor(longTimeout, answers(l.client, flapping, "ep1"))
+	began, syncs, busy, ticks := time.Now(), d.partialSyncs("count"), d.partialSyncs("sum"), d.cpuTicks(4)
 	done := make(chan error, 1)
 	const changes = 600
 	go func() { done <- n.flap("flapping", changes) }()
 	quick := n.soon("meanwhile")
 	l.must(<-done)
 	span := time.Since(began).Seconds()
-	syncs, busy, ticks = d.partialSyncs("count")-syncs, d.partialSyncs("sum")-busy, d.ticks(4)-ticks
+	syncs, busy, ticks = d.partialSyncs("count")-syncs, d.partialSyncs("sum")-busy, d.cpuTicks(4)-ticks
 	if syncs == 0 || busy > 0.5*span {
 		t.Errorf("%.0f syncs took %.1f s of %.1f s, want at most half", syncs, busy, span)
 	}
 	t.Logf("%.0f changes a second: %.1f syncs a second, %.1f %% of a processor with all programs; a new Service after %.1f s",
 		changes/span, syncs/span, float64(ticks)/span, quick.Seconds())
-	n.endpoints("flapping", ep2Addr)
-	l.within(patience, answers(l.client, flapping, "ep2"))
+	n.setEndpoints("flapping", ep2Addr)
+	l.waitFor(longTimeout, answers(l.client, flapping, "ep2"))
 }
 
 // flap adds and removes a Service's second endpoint, 50 times a second if the API server is fast enough.
 func (n *namespace) flap(service string, changes int) error {
-	slices := shared.admin.Discovery.EndpointSlices(n.name)
+	slices := sharedState.admin.Discovery.EndpointSlices(n.name)
 	slice, err := slices.Get(n.t.Context(), service, metav1.GetOptions{})
 	if err != nil {
 		return err

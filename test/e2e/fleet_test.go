@@ -23,7 +23,7 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.publishRootCA()
-	made := filepath.Join(l.administer(l.commands("packaging/doc/fleet.md", "## One identity for each host")[0]), "edge-1.kubeconfig")
+	made := filepath.Join(l.runAsAdmin(l.commands("packaging/doc/fleet.md", "## One identity for each host")[0]), "edge-1.kubeconfig")
 	host, err := clientcmd.LoadFromFile(made)
 	l.must(err)
 
@@ -34,10 +34,10 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 
 	schema := l.uid("flowschemas")
 	level := l.uid("prioritylevelconfigurations")
-	if h := l.answerTo(host.AuthInfos["edge-1"]); h.Get("X-Kubernetes-PF-FlowSchema-UID") != schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != level {
+	if h := l.listHeaders(host.AuthInfos["edge-1"]); h.Get("X-Kubernetes-PF-FlowSchema-UID") != schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != level {
 		t.Errorf("a host is not of FlowSchema %s and level %s: %s", schema, level, h)
 	}
-	if h := l.answerTo(l.serviceAccount(l.namespace().name)); h.Get("X-Kubernetes-PF-FlowSchema-UID") == schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") == level {
+	if h := l.listHeaders(l.serviceAccount(l.newNamespace().name)); h.Get("X-Kubernetes-PF-FlowSchema-UID") == schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") == level {
 		t.Errorf("another service account is of the hosts' FlowSchema or level: %s", h)
 	}
 }
@@ -45,10 +45,10 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 // publishRootCA creates the ConfigMap with the root CA, as a controller does in a real cluster.
 func (l *lab) publishRootCA() {
 	l.t.Helper()
-	admin, err := clientcmd.LoadFromFile(shared.cluster.Kubeconfig(cluster.Admin))
+	admin, err := clientcmd.LoadFromFile(sharedState.cluster.Kubeconfig(cluster.Admin))
 	l.must(err)
 	ca := string(admin.Clusters[admin.Contexts[admin.CurrentContext].Cluster].CertificateAuthorityData)
-	_, err = shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(l.t.Context(),
+	_, err = sharedState.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(l.t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": ca}}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		l.must(err)
@@ -59,21 +59,21 @@ func (l *lab) publishRootCA() {
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata
-	raw, err := shared.admin.Core.RESTClient().Get().AbsPath("/apis/flowcontrol.apiserver.k8s.io/v1/"+resource+"/edgeway").
+	raw, err := sharedState.admin.Core.RESTClient().Get().AbsPath("/apis/flowcontrol.apiserver.k8s.io/v1/"+resource+"/edgeway").
 		SetHeader("Accept", "application/json").DoRaw(l.t.Context())
 	l.must(err)
 	l.must(json.Unmarshal(raw, &object))
 	return string(object.UID)
 }
 
-// answerTo lists Services as the user and returns the API server's response headers.
-func (l *lab) answerTo(user *api.AuthInfo) http.Header {
+// listHeaders lists Services as the user and returns the API server's response headers.
+func (l *lab) listHeaders(user *api.AuthInfo) http.Header {
 	l.t.Helper()
-	config := shared.cluster.Config(cluster.Stranger)
+	config := sharedState.cluster.Config(cluster.Stranger)
 	config.BearerToken = user.Token
 	client, err := rest.HTTPClientFor(config)
 	l.must(err)
-	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, shared.cluster.Server()+"/api/v1/services?limit=1", nil)
+	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, sharedState.cluster.Server()+"/api/v1/services?limit=1", nil)
 	l.must(err)
 	response, err := client.Do(request)
 	l.must(err)

@@ -15,13 +15,13 @@ func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
 	for range 3 {
-		limit := l.promised(time.Second)
+		limit := l.extendLimit(time.Second)
 		l.onNode("nft", "flush", "ruleset")
-		took := l.within(limit, answersSoon(l.client, nodePort, "ep1"))
+		took := l.waitFor(limit, answersSoon(l.client, nodePort, "ep1"))
 		t.Logf("a connection works again after %.0f ms", took.Seconds()*1000)
 	}
 	l.must(d.healthy())
-	l.within(patience, func() error { // the daemon counts a repair shortly after the repair takes effect
+	l.waitFor(longTimeout, func() error { // the daemon counts a repair shortly after the repair takes effect
 		s, err := d.status()
 		if err == nil && s.repairs() != 3 {
 			err = fmt.Errorf("edgeway status counts %d repairs, want 3", s.repairs())
@@ -39,9 +39,9 @@ func TestNodePortFollowsNodeAddress(t *testing.T) {
 	l.onNode("ip", "addr", "del", nodeAddr+"/24", "dev", "eth0")
 	l.onNode("ip", "addr", "add", "192.0.2.77/24", "dev", "eth0")
 	l.onNode("ip", "route", "replace", "default", "via", "192.0.2.1")
-	took := l.within(patience, answersSoon(l.client, at("192.0.2.77", port), "ep1"))
+	took := l.waitFor(longTimeout, answersSoon(l.client, at("192.0.2.77", port), "ep1"))
 	t.Logf("NodePort served at the new address after %.0f ms", took.Seconds()*1000)
-	l.must(unanswered(l.client, nodePort)())
+	l.must(isUnanswered(l.client, nodePort)())
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
@@ -49,19 +49,19 @@ func TestServiceCIDRAddedAtRunTime(t *testing.T) {
 	l, _ := running(t)
 	l.net.Host("other", netip.MustParseAddr("10.200.0.5"))
 	const addr = "10.200.0.5:8080" // no program listens on this address, so the host sends a reset
-	l.within(patience, reset(l.client, addr))
+	l.waitFor(longTimeout, isReset(l.client, addr))
 
-	cidrs := shared.admin.Networking.ServiceCIDRs()
+	cidrs := sharedState.admin.Networking.ServiceCIDRs()
 	_, err := cidrs.Create(t.Context(), &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "more"},
 		Spec:       networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.200.0.0/24"}},
 	}, metav1.CreateOptions{})
 	l.must(err)
 	remove := func() error {
-		return cidrs.Delete(contextOfCleanup(), "more", metav1.DeleteOptions{})
+		return cidrs.Delete(cleanupContext(), "more", metav1.DeleteOptions{})
 	}
 	t.Cleanup(func() { _ = remove() })
-	l.within(patience, silent(l.client, addr))
+	l.waitFor(longTimeout, isSilent(l.client, addr))
 	l.must(remove())
-	l.within(patience, reset(l.client, addr))
+	l.waitFor(longTimeout, isReset(l.client, addr))
 }

@@ -59,13 +59,13 @@ func (d *daemon) openToAll(listener string) {
 	d.must(os.WriteFile(d.config, []byte(strings.Replace(string(config), listener, ":"+port, 1)), 0o600))
 }
 
-// storm opens n connections from a host and sends the same incomplete request over each connection. The
+// openConnections opens n connections from a host and sends the same incomplete request over each connection. The
 // connections stay open.
-func (l *lab) storm(from *netlab.Host, to, request string, n int) (conns []net.Conn) {
+func (l *lab) openConnections(from *netlab.Host, to, request string, n int) (conns []net.Conn) {
 	l.t.Helper()
 	l.must(from.Do(func() error {
 		for range n {
-			conn, err := net.DialTimeout("tcp", to, patience)
+			conn, err := net.DialTimeout("tcp", to, longTimeout)
 			if err != nil {
 				return err
 			}
@@ -110,11 +110,11 @@ func (l *lab) attack(listener, path string) {
 		"idle":                    "GET " + path + " HTTP/1.1\r\nHost: x\r\n\r\n",
 		"nothing":                 "",
 	} {
-		conns := l.storm(l.client, at(nodeAddr, int(port)), request, 3000)
+		conns := l.openConnections(l.client, at(nodeAddr, int(port)), request, 3000)
 		for start := time.Now(); ; time.Sleep(50 * time.Millisecond) { // /metrics serves only a few requests at a time
 			code, body, err := d.get(listener, path)
 			took, failed := time.Since(start), code != http.StatusOK || err != nil
-			late := took > l.promised(time.Second)
+			late := took > l.extendLimit(time.Second)
 			if failed && !late && listener == metricsAddr {
 				continue
 			}
@@ -126,7 +126,7 @@ func (l *lab) attack(listener, path string) {
 		if n := d.sockets(port); n > 300 {
 			l.t.Errorf("%s: %d connections are open", name, n)
 		}
-		l.within(2*time.Minute, func() error { // the daemon's longest timeout is a minute
+		l.waitFor(2*time.Minute, func() error { // the daemon's longest timeout is a minute
 			if n := d.sockets(port); n > 0 {
 				return fmt.Errorf("%s: %d connections are still open", name, n)
 			}
@@ -151,8 +151,8 @@ func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	d.openToAll(healthAddr)
 	d.startReady()
 	d.link.cut()
-	l.within(patience, d.says("source-kube"))
-	client := http.Client{Timeout: patience, Transport: &http.Transport{
+	l.waitFor(longTimeout, d.statusPrints("source-kube"))
+	client := http.Client{Timeout: longTimeout, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 			err = l.client.Do(func() error {
@@ -200,7 +200,7 @@ func TestCertificateTextIsEscaped(t *testing.T) {
 	l.must(os.WriteFile(filepath.Join(d.dir, "kubeconfig"), []byte(`{apiVersion: v1, kind: Config, current-context: x,
 contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {server: "https://localhost:6443"}}]}`), 0o600))
 	d.start()
-	l.within(patience, d.logged("fault began", "fault=source-kube", "owned"))
+	l.waitFor(longTimeout, d.logged("fault began", "fault=source-kube", "owned"))
 	out, errs, _ := d.edgeway("status")
 	dry, dryErrs, _ := d.edgeway("status", "--json")
 	_, body, err := d.get(healthAddr, "/healthz")
@@ -242,8 +242,8 @@ endpoints: [{addresses: [%s]}]
 `, endpointPort, ep1Addr))
 	d.configure(fmt.Sprintf("[source.file]\npaths = [%q]\n", dir))
 	d.start()
-	took := l.within(l.promised(10*time.Second), answers(l.client, at(nodeAddr, 30080), "ep1"))
-	l.within(patience, d.healthy)
+	took := l.waitFor(l.extendLimit(10*time.Second), answers(l.client, at(nodeAddr, 30080), "ep1"))
+	l.waitFor(longTimeout, d.healthy)
 	most := d.memory(true)
 	if most > 256 {
 		t.Errorf("the daemon took %d MiB", most)
@@ -256,6 +256,6 @@ endpoints: [{addresses: [%s]}]
 		{"4-kmsg.yaml"},
 		{"5-faults.yaml", "19980 more faults"},
 	} {
-		l.within(patience, d.logged(words...))
+		l.waitFor(longTimeout, d.logged(words...))
 	}
 }

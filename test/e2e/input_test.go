@@ -22,7 +22,7 @@ import (
 func TestDamagedStateOnDisk(t *testing.T) {
 	l, d := running(t)
 	n, _, nodePort := d.shop()
-	l.within(patience, d.hasStored(n.name))
+	l.waitFor(longTimeout, d.hasStored(n.name))
 	d.stop()
 	l.onNode("nft", "flush", "ruleset")
 	d.link.cut()
@@ -35,15 +35,15 @@ func TestDamagedStateOnDisk(t *testing.T) {
 		l.must(os.WriteFile(f, raw, 0o600))
 	}
 	d.start()
-	l.within(patience, d.healthIs(503))
-	l.within(patience, d.logged("last-known state not used", "damaged"))
+	l.waitFor(longTimeout, d.healthIs(503))
+	l.waitFor(longTimeout, d.logged("last-known state not used", "damaged"))
 	if aside, err := filepath.Glob(filepath.Join(d.stateDir(), "*damaged*")); err != nil || len(aside) == 0 {
 		t.Errorf("the damaged files were not kept for a person to look at: %v", err)
 	}
-	l.must(unanswered(l.client, nodePort)())
+	l.must(isUnanswered(l.client, nodePort)())
 	d.link.restore()
-	l.within(patience, answers(l.client, nodePort, "ep1"))
-	l.within(patience, d.healthy)
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, d.healthy)
 }
 
 func (d *daemon) stateFiles() []string {
@@ -59,36 +59,36 @@ func (d *daemon) stateFiles() []string {
 // If the API server accepts objects that Edgeway cannot serve, all other Services must still work.
 func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l, d := running(t)
-	n := l.namespace()
+	n := l.newNamespace()
 	l.must(l.node.Serve("node", netip.MustParseAddrPort(at(nodeAddr, 80)), plan.TCP))
 	const shared198 = "198.51.100.20"
 	external := func(addr string) func(*corev1.ServiceSpec) {
 		return func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{addr} }
 	}
 
-	n.service("older", external(shared198))
-	n.endpoints("older", ep1Addr)
+	n.createService("older", external(shared198))
+	n.setEndpoints("older", ep1Addr)
 	time.Sleep(1100 * time.Millisecond) // creation times have a resolution of one second
-	younger := n.service("younger", external(shared198))
-	n.endpoints("younger", ep2Addr)
-	n.service("thief", external(nodeAddr))
-	n.endpoints("thief", ep1Addr)
+	younger := n.createService("younger", external(shared198))
+	n.setEndpoints("younger", ep2Addr)
+	n.createService("thief", external(nodeAddr))
+	n.setEndpoints("thief", ep1Addr)
 	n.orphan("orphan")
-	clusterIP, nodePort := n.web("good")
+	clusterIP, nodePort := n.createWeb("good")
 
-	l.within(patience, answers(l.client, nodePort, "ep1"))
-	l.within(patience, answers(l.node, clusterIP, "ep1"))
-	l.within(patience, answers(l.client, at(younger.Spec.ClusterIP, 80), "ep2"))
-	l.throughout(time.Second, answers(l.client, at(shared198, 80), "ep1"))
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, at(younger.Spec.ClusterIP, 80), "ep2"))
+	l.mustStay(time.Second, answers(l.client, at(shared198, 80), "ep1"))
 	l.must(answers(l.client, at(nodeAddr, 80), "node")())
 	for _, words := range [][]string{{n.name + "/younger", shared198}, {n.name + "/thief", nodeAddr}, {n.name + "/orphan"}} {
-		l.within(patience, d.names(words...))
-		l.within(patience, d.logged(words...))
+		l.waitFor(longTimeout, d.names(words...))
+		l.waitFor(longTimeout, d.logged(words...))
 	}
 	l.must(d.healthy())
 
 	n.remove("older")
-	l.within(patience, answers(l.client, at(shared198, 80), "ep2"))
+	l.waitFor(longTimeout, answers(l.client, at(shared198, 80), "ep2"))
 }
 
 func (d *daemon) names(words ...string) func() error {
@@ -108,7 +108,7 @@ func (d *daemon) names(words ...string) func() error {
 
 func (n *namespace) orphan(name string) {
 	n.t.Helper()
-	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), &discoveryv1.EndpointSlice{
+	_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{ep1Addr}}},

@@ -55,25 +55,25 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// patience is the time limit for changes in tests that do not measure speed. The limit is long, because the machine
+// longTimeout is the time limit for changes in tests that do not measure speed. The limit is long, because the machine
 // may be busy.
-const patience = time.Minute
+const longTimeout = time.Minute
 
-// promised extends a documented time limit if the machine is busy. The factor is edgeway's current start time
+// extendLimit extends a documented time limit if the machine is busy. The factor is edgeway's current start time
 // divided by 25 ms, its start time on an idle machine.
-func (l *lab) promised(limit time.Duration) time.Duration {
+func (l *lab) extendLimit(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond
 	start := time.Now()
 	for range starts {
-		l.onNode(shared.binary, "version")
+		l.onNode(sharedState.binary, "version")
 	}
 	return max(limit, limit*(time.Since(start)/starts)/idle)
 }
 
-// within calls check repeatedly until check returns nil, and returns the elapsed time. The test fails if the limit
+// waitFor calls check repeatedly until check returns nil, and returns the elapsed time. The test fails if the limit
 // expires first.
-func (l *lab) within(limit time.Duration, check func() error) time.Duration {
+func (l *lab) waitFor(limit time.Duration, check func() error) time.Duration {
 	l.t.Helper()
 	start := time.Now()
 	for {
@@ -89,8 +89,8 @@ func (l *lab) within(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// throughout calls check repeatedly for the time span, and fails the test if check returns an error.
-func (l *lab) throughout(span time.Duration, check func() error) {
+// mustStay calls check repeatedly for the time span, and fails the test if check returns an error.
+func (l *lab) mustStay(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {
 		if err := check(); err != nil {

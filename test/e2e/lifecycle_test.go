@@ -21,40 +21,40 @@ func TestReload(t *testing.T) {
 
 	d.configure("[proxy]\nnodeport_adresses = []\n")
 	d.signal(syscall.SIGHUP)
-	l.within(patience, d.logged("nodeport_adresses", "nodeport_addresses")) // the misspelled key and the suggested key
-	l.throughout(time.Second, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, d.logged("nodeport_adresses", "nodeport_addresses")) // the misspelled key and the suggested key
+	l.mustStay(time.Second, answers(l.client, nodePort, "ep1"))
 	l.must(d.healthy())
 
 	d.configure("[proxy]\nnodeport_addresses = []\n")
 	d.signal(syscall.SIGHUP)
 	// A load balancer that queries /healthz must not drain the host during a reload.
-	l.throughout(time.Second, func() error {
+	l.mustStay(time.Second, func() error {
 		if code, body, err := d.get(healthAddr, "/healthz"); err == nil && code != 200 {
 			return fmt.Errorf("/healthz is %d during a reload: %s", code, body)
 		}
 		return answers(l.client, clusterIP, "ep1")()
 	})
-	l.within(patience, unanswered(l.client, nodePort))
-	l.within(patience, d.healthy)
+	l.waitFor(longTimeout, isUnanswered(l.client, nodePort))
+	l.waitFor(longTimeout, d.healthy)
 
 	d.configure("")
 	d.signal(syscall.SIGHUP)
-	l.within(patience, answers(l.client, nodePort, "ep1"))
-	l.within(patience, d.healthy)
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, d.healthy)
 }
 
 // If the daemon cannot start with a valid configuration, it must continue with the previous configuration.
 func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l, d := running(t)
-	clusterIP, _ := l.namespace().web("shop")
-	l.within(patience, answers(l.client, clusterIP, "ep1"))
+	clusterIP, _ := l.newNamespace().createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep1"))
 
 	dropIn := filepath.Join(d.dir, "conf.d", "50-socket.toml")
 	l.must(os.WriteFile(dropIn, []byte("[control]\nsocket = \"/proc/nowhere.sock\"\n"), 0o600))
 	d.signal(syscall.SIGHUP)
-	l.within(patience, d.logged("level=ERROR", "/proc/nowhere.sock"))
+	l.waitFor(longTimeout, d.logged("level=ERROR", "/proc/nowhere.sock"))
 	l.must(os.Remove(dropIn)) // edgeway commands also read the drop-in
-	l.within(patience, d.says("healthy"))
+	l.waitFor(longTimeout, d.statusPrints("healthy"))
 	l.must(answers(l.client, clusterIP, "ep1")())
 }
 
@@ -83,7 +83,7 @@ func TestEstablishedConnectionOutlivesDaemon(t *testing.T) {
 	d.startReady()
 	goesOn("after one more start")
 	l.onNode("nft", "flush", "ruleset")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 	goesOn("after a loss of all rules")
 }
 
@@ -101,12 +101,12 @@ func testCleanup(t *testing.T, backend string) {
 			l.onNode(backend, "-A", chain, "-p", "tcp", "--dport", "9", "-j", "DROP")
 		}
 	}
-	before := l.settled()
+	before := l.stableKernelState()
 	d := l.newDaemon()
 	d.configure(withBackend(backend))
 	d.startReady()
 	_, _, nodePort := d.shop()
-	if l.traces() == before {
+	if l.kernelState() == before {
 		t.Fatal("the daemon leaves no trace: this test sees nothing")
 	}
 	d.stop()
@@ -114,11 +114,11 @@ func testCleanup(t *testing.T, backend string) {
 		if out, errs, code := d.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
 		}
-		if after := l.traces(); after != before {
+		if after := l.kernelState(); after != before {
 			t.Fatalf("before:\n%s\nafter edgeway cleanup:\n%s", before, after)
 		}
 	}
-	l.must(unanswered(l.client, nodePort)())
+	l.must(isUnanswered(l.client, nodePort)())
 }
 
 // The command `edgeway cleanup` must keep a hung or stopped (SIGSTOP) daemon's rules, because they still serve
@@ -133,22 +133,22 @@ func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	}
 	l.must(answers(l.client, nodePort, "ep1")())
 	d.signal(syscall.SIGCONT)
-	l.within(patience, d.healthy)
+	l.waitFor(longTimeout, d.healthy)
 	d.stop()
 	if out, errs, code := d.edgeway("cleanup"); code != 0 {
 		t.Errorf("after the daemon's end edgeway cleanup ended with %d: %s%s", code, out, errs)
 	}
-	l.within(patience, unanswered(l.client, nodePort))
+	l.waitFor(longTimeout, isUnanswered(l.client, nodePort))
 }
 
-// settled waits until new interfaces have all of their routes, and then returns the kernel's state.
-func (l *lab) settled() string {
+// stableKernelState waits until new interfaces have all of their routes, and then returns the kernel's state.
+func (l *lab) stableKernelState() string {
 	l.t.Helper()
 	var traces string
-	l.within(patience, func() error {
+	l.waitFor(longTimeout, func() error {
 		before := traces
 		time.Sleep(200 * time.Millisecond)
-		if traces = l.traces(); traces != before {
+		if traces = l.kernelState(); traces != before {
 			return errors.New("addresses and routes still come and go")
 		}
 		return nil
@@ -156,8 +156,8 @@ func (l *lab) settled() string {
 	return traces
 }
 
-// traces returns, as text, all kernel state that a proxy can leave behind.
-func (l *lab) traces() string {
+// kernelState returns, as text, all kernel state that a proxy can leave behind.
+func (l *lab) kernelState() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
 	// For each table in use, iptables-save prints the chains and rules, which the test compares without comments and
@@ -186,7 +186,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
 	} {
 		// The kernel has the rules shortly before the daemon reports the plan as in force.
-		l.within(patience, func() error {
+		l.waitFor(longTimeout, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {
 				return fmt.Errorf("edgeway %v ended with %d; its output should have %q:\n%s%s", c.args, code, c.says, out, errs)
@@ -206,7 +206,7 @@ func TestSecondDaemonExits(t *testing.T) {
 	second.start()
 	select {
 	case <-second.ended:
-	case <-time.After(patience):
+	case <-time.After(longTimeout):
 		t.Fatal("the second daemon runs")
 	}
 	l.must(second.logged("another edgeway daemon is running in this network namespace")())

@@ -52,7 +52,7 @@ func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 		k.listener, err = net.Listen("tcp", net.JoinHostPort(h.Addrs[0].String(), strconv.Itoa(port)))
 		return err
 	}))
-	server, err := url.Parse(shared.cluster.Server())
+	server, err := url.Parse(sharedState.cluster.Server())
 	l.must(err)
 	k.target = server.Host
 	go k.accept()
@@ -65,11 +65,11 @@ func newLinkAt(l *lab, h *netlab.Host, port int) *link {
 
 func (k *link) kubeconfig(l *lab, user, path string) {
 	l.t.Helper()
-	k.lead(l, shared.cluster.Kubeconfig(user), path)
+	k.writeKubeconfig(l, sharedState.cluster.Kubeconfig(user), path)
 }
 
-// lead copies a kubeconfig to path, and configures the copy to use the link.
-func (k *link) lead(l *lab, kubeconfig, path string) {
+// writeKubeconfig copies a kubeconfig to path, and configures the copy to use the link.
+func (k *link) writeKubeconfig(l *lab, kubeconfig, path string) {
 	l.t.Helper()
 	config, err := clientcmd.LoadFromFile(kubeconfig)
 	l.must(err)
@@ -127,7 +127,7 @@ func (k *link) accept() {
 		if err != nil {
 			return
 		}
-		far, err := shared.cluster.Dial(context.Background(), "tcp", k.target)
+		far, err := sharedState.cluster.Dial(context.Background(), "tcp", k.target)
 		if err != nil {
 			_ = near.Close()
 			continue

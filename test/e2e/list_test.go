@@ -12,7 +12,7 @@ import (
 
 // lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all of the
 // words.
-func (s *shop) lists(columns []string, words ...string) func() error {
+func (s *fileDaemon) lists(columns []string, words ...string) func() error {
 	return func() error {
 		out, errs, code := s.edgeway("services", "default")
 		for line := range strings.Lines(out) {
@@ -38,7 +38,7 @@ func (s *shop) lists(columns []string, words ...string) func() error {
 // it has none.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
-	s := newLab(t).newShop()
+	s := newLab(t).newFileDaemon()
 	if out, errs, code := s.edgeway(
 		"status",
 		"--wait=300ms",
@@ -113,8 +113,8 @@ func TestServicesAreListed(t *testing.T) {
 
 	s.write(1)
 	s.write(2)
-	s.within(patience, s.lists([]string{"default/shop-1", "10.97.0.11", "80:30081/TCP", "1/1", "ok"}))
-	s.within(patience, s.lists([]string{"default/shop-2", "10.97.0.12", "80:30082/TCP", "1/1", "ok"}))
+	s.waitFor(longTimeout, s.lists([]string{"default/shop-1", "10.97.0.11", "80:30081/TCP", "1/1", "ok"}))
+	s.waitFor(longTimeout, s.lists([]string{"default/shop-2", "10.97.0.12", "80:30082/TCP", "1/1", "ok"}))
 	s.must(
 		os.WriteFile(
 			s.path(0),
@@ -122,7 +122,7 @@ func TestServicesAreListed(t *testing.T) {
 			0o600,
 		),
 	)
-	s.within(patience, func() error {
+	s.waitFor(longTimeout, func() error {
 		if out, errs, code := s.edgeway("services"); code != 0 || !strings.Contains(out, s.path(0)+":4") {
 			return fmt.Errorf("services ended with %d and does not name the document:\n%s%s", code, out, errs)
 		}

@@ -24,21 +24,21 @@ func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// loopback returns an error unless the endpoint responds to a TCP connection from the node to its own address.
+// answersLoopback returns an error unless the endpoint responds to a TCP connection from the node to its own address.
 // If endpoint is "", the connection must be reset instead.
-func (l *lab) loopback(addr, endpoint string) func() error {
+func (l *lab) answersLoopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {
 		got := l.node.Connect(f)
-		if got.Server != endpoint || endpoint == "" && got.Answer != netlab.Reset {
+		if got.Server != endpoint || endpoint == "" && got.Result != netlab.Reset {
 			return fmt.Errorf("TCP to %s: %s, want an answer of %q", addr, got, endpoint)
 		}
 		return nil
 	}
 }
 
-// metric returns an error unless the given line of /metrics has at least the value least.
-func (d *daemon) metric(line string, least float64) func() error {
+// metricAtLeast returns an error unless the given line of /metrics has at least the value least.
+func (d *daemon) metricAtLeast(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
 		if err != nil {
@@ -63,20 +63,20 @@ func TestNodePortOnLoopback(t *testing.T) {
 	d := l.newDaemon()
 	d.configure(onLoopback)
 	d.startReady()
-	n := l.namespace()
-	svc := n.service("shop", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+	n := l.newNamespace()
+	svc := n.createService("shop", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
 	port := int(svc.Spec.Ports[0].NodePort)
 	tcp, udp := at("127.0.0.1", port), at("127.0.0.1", int(svc.Spec.Ports[1].NodePort))
-	l.must(l.loopback(tcp, "")())
-	n.endpoints("shop", ep1Addr)
-	l.within(patience, l.loopback(tcp, "ep1"))
-	l.within(patience, answers(l.client, at(nodeAddr, port), "ep1"))
-	if got := l.node.Connect(fromLoopback(plan.UDP, udp)); got.Answer != netlab.Refused {
+	l.must(l.answersLoopback(tcp, "")())
+	n.setEndpoints("shop", ep1Addr)
+	l.waitFor(longTimeout, l.answersLoopback(tcp, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, at(nodeAddr, port), "ep1"))
+	if got := l.node.Connect(fromLoopback(plan.UDP, udp)); got.Result != netlab.Refused {
 		t.Errorf("UDP to %s: %s, want a refusal", udp, got)
 	}
-	l.within(patience, d.metric(`kubeproxy_nftables_localhost_nodeport_listeners{ip_family="IPv4"}`, 1))
-	l.must(d.metric(`kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="UDP"}`, 1)())
-	l.must(d.metric(`edgeway_loopback_bytes_total{direction="to_client"}`, 1)())
+	l.waitFor(longTimeout, d.metricAtLeast(`kubeproxy_nftables_localhost_nodeport_listeners{ip_family="IPv4"}`, 1))
+	l.must(d.metricAtLeast(`kubeproxy_nftables_localhost_nodeport_rejected_packets_total{ip_family="IPv4",protocol="UDP"}`, 1)())
+	l.must(d.metricAtLeast(`edgeway_loopback_bytes_total{direction="to_client"}`, 1)())
 	if out, errs, code := d.edgeway("explain", "host", tcp); code != 0 || !strings.Contains(out, ep1Addr) {
 		t.Errorf("edgeway explain ended with %d: %s%s", code, out, errs)
 	}
@@ -95,30 +95,30 @@ func TestNodePortOnLoopback(t *testing.T) {
 	goesOn("at first")
 	d.configure(onLoopback + "fallback = \"none\"\n")
 	d.signal(syscall.SIGHUP)
-	l.throughout(time.Second, l.loopback(tcp, "ep1"))
+	l.mustStay(time.Second, l.answersLoopback(tcp, "ep1"))
 	l.must(d.logged("configuration reloaded")())
 	goesOn("after a reload")
-	n.endpoints("shop")
-	l.within(patience, l.loopback(tcp, ""))
+	n.setEndpoints("shop")
+	l.waitFor(longTimeout, l.answersLoopback(tcp, ""))
 	goesOn("after the last endpoint was removed")
-	n.endpoints("shop", ep2Addr)
-	l.within(patience, l.loopback(tcp, "ep2"))
+	n.setEndpoints("shop", ep2Addr)
+	l.waitFor(longTimeout, l.answersLoopback(tcp, "ep2"))
 	d.configure("")
 	d.signal(syscall.SIGHUP)
-	l.within(patience, l.loopback(tcp, ""))
+	l.waitFor(longTimeout, l.answersLoopback(tcp, ""))
 	l.must(answers(l.client, at(nodeAddr, port), "ep2")())
 	goesOn("after loopback was turned off")
 	d.configure(onLoopback)
 	d.signal(syscall.SIGHUP)
-	l.within(patience, l.loopback(tcp, "ep2"))
+	l.waitFor(longTimeout, l.answersLoopback(tcp, "ep2"))
 	goesOn("after loopback was turned on again")
 
 	d.stop()
-	l.must(l.loopback(tcp, "")()) // while the daemon is stopped, no other process keeps the socket open
+	l.must(l.answersLoopback(tcp, "")()) // while the daemon is stopped, no other process keeps the socket open
 	d.startReady()
-	l.within(patience, l.loopback(tcp, "ep2"))
+	l.waitFor(longTimeout, l.answersLoopback(tcp, "ep2"))
 	n.remove("shop")
-	l.within(patience, l.loopback(tcp, ""))
+	l.waitFor(longTimeout, l.answersLoopback(tcp, ""))
 }
 
 // If another program uses the port of a NodePort on loopback, Edgeway must report the NodePort, and must serve it once
@@ -128,24 +128,24 @@ func TestNodePortInUseOnLoopback(t *testing.T) {
 	d := l.newDaemon()
 	d.configure(onLoopback)
 	d.startReady()
-	n := l.namespace()
+	n := l.newNamespace()
 	const taken = "127.0.0.1:31999"
 	free, err := l.node.Start("squatter", netip.MustParseAddrPort(taken), plan.TCP)
 	l.must(err)
-	n.service("unlucky", func(s *corev1.ServiceSpec) {
+	n.createService("unlucky", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeNodePort
 		s.Ports[0].NodePort = 31999
 	})
-	n.endpoints("unlucky", ep1Addr)
-	_, nodePort := n.web("lucky")
-	l.within(patience, d.logged("level=WARN", taken, n.name+"/unlucky"))
-	l.within(patience, l.loopback(at("127.0.0.1", int(netip.MustParseAddrPort(nodePort).Port())), "ep1"))
-	l.within(patience, answers(l.client, at(nodeAddr, 31999), "ep1"))
-	l.must(l.loopback(taken, "squatter")())
-	l.must(d.metric(`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
-	l.must(d.shows([]string{"status"}, "DEGRADED", "problem   ports: "+n.name+"/unlucky:web/TCP: Edgeway does not serve "+taken, syscall.EADDRINUSE.Error())())
+	n.setEndpoints("unlucky", ep1Addr)
+	_, nodePort := n.createWeb("lucky")
+	l.waitFor(longTimeout, d.logged("level=WARN", taken, n.name+"/unlucky"))
+	l.waitFor(longTimeout, l.answersLoopback(at("127.0.0.1", int(netip.MustParseAddrPort(nodePort).Port())), "ep1"))
+	l.waitFor(longTimeout, answers(l.client, at(nodeAddr, 31999), "ep1"))
+	l.must(l.answersLoopback(taken, "squatter")())
+	l.must(d.metricAtLeast(`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
+	l.must(d.commandPrints([]string{"status"}, "DEGRADED", "problem   ports: "+n.name+"/unlucky:web/TCP: Edgeway does not serve "+taken, syscall.EADDRINUSE.Error())())
 	l.must(free())
-	l.within(patience, l.loopback(taken, "ep1"))
+	l.waitFor(longTimeout, l.answersLoopback(taken, "ep1"))
 }
 
 func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
@@ -155,20 +155,20 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 	d := l.newDaemon()
 	d.configure(onLoopback)
 	d.startReady()
-	n := l.namespace()
-	svc := n.service("six", func(s *corev1.ServiceSpec) {
+	n := l.newNamespace()
+	svc := n.createService("six", func(s *corev1.ServiceSpec) {
 		s.Type, s.IPFamilies = corev1.ServiceTypeNodePort, []corev1.IPFamily{corev1.IPv6Protocol}
 	})
-	_, err := shared.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
+	_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(t.Context(), &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "six", Labels: map[string]string{discoveryv1.LabelServiceName: "six"}},
 		AddressType: discoveryv1.AddressTypeIPv6,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{endpoint.String()}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: new("web"), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)}},
 	}, metav1.CreateOptions{})
 	l.must(err)
-	l.within(patience, l.loopback(at("::1", int(svc.Spec.Ports[0].NodePort)), "ep6"))
-	l.must(l.loopback(at("127.0.0.1", int(svc.Spec.Ports[0].NodePort)), "")())
-	if got := l.node.Connect(fromLoopback(plan.UDP, at("::1", int(svc.Spec.Ports[1].NodePort)))); got.Answer != netlab.Refused {
+	l.waitFor(longTimeout, l.answersLoopback(at("::1", int(svc.Spec.Ports[0].NodePort)), "ep6"))
+	l.must(l.answersLoopback(at("127.0.0.1", int(svc.Spec.Ports[0].NodePort)), "")())
+	if got := l.node.Connect(fromLoopback(plan.UDP, at("::1", int(svc.Spec.Ports[1].NodePort)))); got.Result != netlab.Refused {
 		t.Errorf("UDP: %s, want a refusal", got)
 	}
 }
@@ -181,14 +181,14 @@ func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	d.manager = l.newManager(d.dir)
 	d.configure(onLoopback)
 	d.startReady()
-	n := l.namespace()
-	_, nodePort := n.web("shop")
+	n := l.newNamespace()
+	_, nodePort := n.createWeb("shop")
 	loopback := at("127.0.0.1", int(netip.MustParseAddrPort(nodePort).Port()))
-	l.within(patience, l.loopback(loopback, "ep1"))
-	l.within(patience, d.manager.keeps(1))
+	l.waitFor(longTimeout, l.answersLoopback(loopback, "ep1"))
+	l.waitFor(longTimeout, d.manager.hasSockets(1))
 
 	f := fromLoopback(plan.TCP, loopback)
-	f.Wait = patience
+	f.Wait = longTimeout
 	end, ended := make(chan struct{}), make(chan struct{})
 	var failures []string
 	served, longest := 0, time.Duration(0)
@@ -221,6 +221,6 @@ func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 		t.Errorf("%d connections of %d failed: %q", len(failures), len(failures)+served, failures[:min(len(failures), 3)])
 	}
 	n.remove("shop")
-	l.within(patience, d.manager.keeps(0))
-	l.must(l.loopback(loopback, "")())
+	l.waitFor(longTimeout, d.manager.hasSockets(0))
+	l.must(l.answersLoopback(loopback, "")())
 }

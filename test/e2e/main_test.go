@@ -13,8 +13,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shared holds the state that all tests share. Only TestMain writes to sharedState.
-var shared struct {
+// sharedState holds the state that all tests share. Only TestMain writes to sharedState.
+var sharedState struct {
 	cluster *cluster.Cluster
 	admin   *cluster.Client
 	binary  string
@@ -31,8 +31,8 @@ func run(m *testing.M) int {
 		defer os.RemoveAll(dir)
 		err = setUp(dir)
 	}
-	if shared.cluster != nil {
-		defer shared.cluster.Stop()
+	if sharedState.cluster != nil {
+		defer sharedState.cluster.Stop()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
@@ -45,17 +45,17 @@ func setUp(dir string) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
-	shared.binary = filepath.Join(dir, "edgeway")
-	build := exec.CommandContext(ctx, "go", "build", "-o", shared.binary, "edgeway/cmd/edgeway")
+	sharedState.binary = filepath.Join(dir, "edgeway")
+	build := exec.CommandContext(ctx, "go", "build", "-o", sharedState.binary, "edgeway/cmd/edgeway")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build of edgeway: %w\n%s", err, out)
 	}
 	var err error
-	if shared.cluster, err = cluster.Start(ctx, cluster.Options{Fairness: true}); err != nil {
+	if sharedState.cluster, err = cluster.Start(ctx, cluster.Options{Fairness: true}); err != nil {
 		return fmt.Errorf("control plane: %w", err)
 	}
-	if shared.admin, err = shared.cluster.Client(cluster.Admin); err != nil {
+	if sharedState.admin, err = sharedState.cluster.Client(cluster.Admin); err != nil {
 		return err
 	}
 	fmt.Printf("program built and control plane started in %.1f s\n", time.Since(began).Seconds())

@@ -50,12 +50,12 @@ func (m *manager) receive() {
 		if err != nil {
 			return
 		}
-		m.take(strings.Fields(string(text[:n])), control[:c])
+		m.storeSockets(strings.Fields(string(text[:n])), control[:c])
 	}
 }
 
-// take stores or closes the sockets that a message from the daemon specifies.
-func (m *manager) take(assignments []string, control []byte) {
+// storeSockets stores or closes the sockets that a message from the daemon specifies.
+func (m *manager) storeSockets(assignments []string, control []byte) {
 	var fds []int
 	if messages, err := unix.ParseSocketControlMessage(control); err == nil && len(messages) > 0 {
 		fds, _ = unix.ParseUnixRights(&messages[0])
@@ -94,8 +94,8 @@ func (m *manager) command(on *netlab.Host) func(context.Context, string, ...stri
 	}
 }
 
-// keeps returns an error unless the store contains exactly want sockets.
-func (m *manager) keeps(want int) func() error {
+// hasSockets returns an error unless the store contains exactly want sockets.
+func (m *manager) hasSockets(want int) func() error {
 	return func() error {
 		m.mu.Lock()
 		defer m.mu.Unlock()

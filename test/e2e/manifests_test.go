@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// shop is a daemon with a manifest directory as its only source. Each file in shopFiles defines one Service.
-type shop struct {
+// fileDaemon is a daemon with a manifest directory as its only source. Each file in manifestFiles defines one Service.
+type fileDaemon struct {
 	*daemon
 	folder string
 }
 
-var shopFiles = [...]string{"a.yaml", "b.yaml", "c.yaml"}
+var manifestFiles = [...]string{"a.yaml", "b.yaml", "c.yaml"}
 
-func (l *lab) newShop() *shop {
+func (l *lab) newFileDaemon() *fileDaemon {
 	l.t.Helper()
 	d := l.newDaemon()
-	s := &shop{daemon: d, folder: filepath.Join(d.dir, "manifests")}
+	s := &fileDaemon{daemon: d, folder: filepath.Join(d.dir, "manifests")}
 	l.must(os.Mkdir(s.folder, 0o700))
-	for i := range shopFiles {
+	for i := range manifestFiles {
 		s.write(i)
 	}
 	l.must(os.WriteFile(d.config, fmt.Appendf(nil, `version = 1
@@ -46,9 +46,9 @@ address = ""
 	return s
 }
 
-func (s *shop) path(i int) string { return filepath.Join(s.folder, shopFiles[i]) }
+func (s *fileDaemon) path(i int) string { return filepath.Join(s.folder, manifestFiles[i]) }
 
-func (s *shop) write(i int) {
+func (s *fileDaemon) write(i int) {
 	s.t.Helper()
 	s.must(os.WriteFile(s.path(i), fmt.Appendf(nil, `apiVersion: v1
 kind: Service
@@ -64,7 +64,7 @@ endpoints: [{addresses: [%[5]s]}]
 `, i, 10+i, 30080+i, endpointPort, ep1Addr), 0o600))
 }
 
-func (s *shop) open(services ...int) func() error {
+func (s *fileDaemon) open(services ...int) func() error {
 	return func() error {
 		for _, i := range services {
 			if err := answers(s.client, at(nodeAddr, 30080+i), "ep1")(); err != nil {
@@ -75,14 +75,14 @@ func (s *shop) open(services ...int) func() error {
 	}
 }
 
-func (s *shop) allOpen() error { return s.open(0, 1, 2)() }
+func (s *fileDaemon) allOpen() error { return s.open(0, 1, 2)() }
 
-func (s *shop) closed(service int) func() error {
-	return unanswered(s.client, at(nodeAddr, 30080+service))
+func (s *fileDaemon) closed(service int) func() error {
+	return isUnanswered(s.client, at(nodeAddr, 30080+service))
 }
 
-func (s *shop) stored() error {
-	for i := range shopFiles {
+func (s *fileDaemon) stored() error {
+	for i := range manifestFiles {
 		if err := s.hasStored(fmt.Sprintf("shop-%d", i))(); err != nil {
 			return err
 		}
@@ -90,9 +90,9 @@ func (s *shop) stored() error {
 	return nil
 }
 
-// readyIs returns an error unless /readyz returns the status code want, and `edgeway status` exits with 4 if want
+// readyzReturns returns an error unless /readyz returns the status code want, and `edgeway status` exits with 4 if want
 // is not 200.
-func (s *shop) readyIs(want int) func() error {
+func (s *fileDaemon) readyzReturns(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")
 		if err != nil || code != want {
@@ -105,8 +105,8 @@ func (s *shop) readyIs(want int) func() error {
 	}
 }
 
-// tells returns an error unless the status (as text and as JSON) and the log contain the words.
-func (s *shop) tells(synced bool, words ...string) func() error {
+// reports returns an error unless the status (as text and as JSON) and the log contain the words.
+func (s *fileDaemon) reports(synced bool, words ...string) func() error {
 	return func() error {
 		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"fault=source-file"}, words...)...)()); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (s *shop) tells(synced bool, words ...string) func() error {
 	}
 }
 
-func (s *shop) content() error {
+func (s *fileDaemon) content() error {
 	st, err := s.status()
 	for _, c := range st.Faults {
 		if c.ID == "source-file" {
@@ -150,7 +150,7 @@ func (s *shop) content() error {
 // damage is an accidental change to the manifest directory.
 type damage struct {
 	name     string
-	do, mend func(*shop)
+	do, mend func(*fileDaemon)
 	synced   bool // synced reports whether the daemon can read all paths
 	words    []string
 }
@@ -159,18 +159,18 @@ func damages() []damage {
 	return []damage{
 		{
 			"the folder renamed",
-			func(s *shop) { s.must(os.Rename(s.folder, s.folder+"-away")) },
-			func(s *shop) { s.must(os.Rename(s.folder+"-away", s.folder)) },
+			func(s *fileDaemon) { s.must(os.Rename(s.folder, s.folder+"-away")) },
+			func(s *fileDaemon) { s.must(os.Rename(s.folder+"-away", s.folder)) },
 			false,
 			[]string{"manifests: ", syscall.ENOENT.Error(), "source.file.paths"},
 		},
 		{
 			"the file system not mounted",
-			func(s *shop) {
+			func(s *fileDaemon) {
 				s.must(os.Rename(s.folder, s.folder+"-away"))
 				s.must(os.Mkdir(s.folder, 0o700))
 			},
-			func(s *shop) {
+			func(s *fileDaemon) {
 				s.must(os.Remove(s.folder))
 				s.must(os.Rename(s.folder+"-away", s.folder))
 			},
@@ -179,11 +179,11 @@ func damages() []damage {
 		},
 		{
 			"one broken, one emptied",
-			func(s *shop) {
+			func(s *fileDaemon) {
 				s.must(os.WriteFile(s.path(0), []byte("kind: Service\nspec: {ports: [{port: 80"), 0o600))
 				s.must(os.Truncate(s.path(1), 0))
 			},
-			func(s *shop) {
+			func(s *fileDaemon) {
 				s.write(0)
 				s.write(1)
 			},
@@ -192,11 +192,11 @@ func damages() []damage {
 		},
 		{
 			"one on a disk that fails",
-			func(s *shop) {
+			func(s *fileDaemon) {
 				s.must(os.Remove(s.path(2)))
 				s.must(os.Symlink("/proc/self/mem", s.path(2)))
 			},
-			func(s *shop) {
+			func(s *fileDaemon) {
 				s.must(os.Remove(s.path(2)))
 				s.write(2)
 			},
@@ -210,10 +210,10 @@ func damages() []damage {
 // and the log must name the damaged path and a fix.
 func TestManifestsDamagedBeforeStart(t *testing.T) {
 	t.Parallel()
-	s := newLab(t).newShop()
+	s := newLab(t).newFileDaemon()
 	s.startReady()
-	s.within(patience, s.allOpen)
-	s.within(patience, s.stored)
+	s.waitFor(longTimeout, s.allOpen)
+	s.waitFor(longTimeout, s.stored)
 	s.must(s.content())
 	for _, c := range damages() {
 		s.stop()
@@ -227,19 +227,19 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 			}
 			s.start()
 			if !reboot {
-				s.throughout(2*time.Second, s.allOpen)
+				s.mustStay(2*time.Second, s.allOpen)
 			}
-			s.within(patience, s.healthy)
+			s.waitFor(longTimeout, s.healthy)
 			s.must(s.allOpen())
-			s.within(patience, s.tells(c.synced, c.words...))
-			s.must(s.readyIs(map[bool]int{true: 200, false: 503}[c.synced])())
+			s.waitFor(longTimeout, s.reports(c.synced, c.words...))
+			s.must(s.readyzReturns(map[bool]int{true: 200, false: 503}[c.synced])())
 			s.stop()
 		}
 		c.mend(s)
 		s.startReady()
 		s.must(s.allOpen())
-		s.within(patience, s.content)
-		s.must(s.readyIs(200)())
+		s.waitFor(longTimeout, s.content)
+		s.must(s.readyzReturns(200)())
 	}
 	// When the daemon starts, it must remove a Service if an operator deleted the manifest while the daemon was down.
 	s.stop()
@@ -252,9 +252,9 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 // missing, for example, after an upgrade from a version that stored none. The rules must stay in the kernel.
 func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
-	s := newLab(t).newShop()
+	s := newLab(t).newFileDaemon()
 	s.startReady()
-	s.within(patience, s.allOpen)
+	s.waitFor(longTimeout, s.allOpen)
 	s.stop()
 	for _, forget := range []func(){
 		func() { s.must(os.RemoveAll(s.stateDir())) },
@@ -265,14 +265,14 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 		forget()
 		s.must(os.Rename(s.folder, s.folder+"-away"))
 		s.start()
-		s.within(patience, s.tells(false, s.folder, syscall.ENOENT.Error()))
-		s.throughout(2*time.Second, s.allOpen)
-		s.must(errors.Join(s.readyIs(503)(), s.healthIs(503)(), s.statusHas("source file")()))
+		s.waitFor(longTimeout, s.reports(false, s.folder, syscall.ENOENT.Error()))
+		s.mustStay(2*time.Second, s.allOpen)
+		s.must(errors.Join(s.readyzReturns(503)(), s.healthIs(503)(), s.statusHas("source file")()))
 		s.must(os.Rename(s.folder+"-away", s.folder))
-		s.within(patience, s.healthy)
-		s.within(patience, s.content)
-		s.must(errors.Join(s.allOpen(), s.readyIs(200)()))
-		s.within(patience, s.stored)
+		s.waitFor(longTimeout, s.healthy)
+		s.waitFor(longTimeout, s.content)
+		s.must(errors.Join(s.allOpen(), s.readyzReturns(200)()))
+		s.waitFor(longTimeout, s.stored)
 		s.stop()
 	}
 }
@@ -281,30 +281,30 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 // manifest, the daemon must remove the Service that the manifest defined.
 func TestManifestsDamagedAtRunTime(t *testing.T) {
 	t.Parallel()
-	s := newLab(t).newShop()
+	s := newLab(t).newFileDaemon()
 	s.startReady()
-	s.within(patience, s.allOpen)
+	s.waitFor(longTimeout, s.allOpen)
 	for i, c := range damages() {
 		t.Log(c.name)
 		s.must(os.Truncate(s.logFile(), 0))
 		c.do(s)
-		s.within(patience, s.tells(true, c.words...))
-		s.throughout(time.Second, s.allOpen)
-		s.must(errors.Join(s.healthy(), s.readyIs(200)()))
+		s.waitFor(longTimeout, s.reports(true, c.words...))
+		s.mustStay(time.Second, s.allOpen)
+		s.must(errors.Join(s.healthy(), s.readyzReturns(200)()))
 		c.mend(s)
-		s.within(patience, s.content)
+		s.waitFor(longTimeout, s.content)
 		if i < 3 { // from the seventh change in an hour on, the log omits lines about the fault
-			s.within(patience, s.logged("fault ended", "fault=source-file"))
+			s.waitFor(longTimeout, s.logged("fault ended", "fault=source-file"))
 		}
 		s.must(s.allOpen())
 	}
 	s.must(os.Remove(s.path(0)))
-	s.within(patience, s.closed(0))
+	s.waitFor(longTimeout, s.closed(0))
 	s.must(os.WriteFile(s.path(1), []byte("# sold out\n"), 0o600))
-	s.within(patience, s.closed(1))
+	s.waitFor(longTimeout, s.closed(1))
 	s.must(errors.Join(s.open(2)(), s.content()))
 	s.must(os.Remove(s.path(1)))
 	s.must(os.WriteFile(s.path(2), []byte("---\n"), 0o600))
-	s.within(patience, s.closed(2))
+	s.waitFor(longTimeout, s.closed(2))
 	s.must(s.content())
 }

@@ -28,11 +28,11 @@ const (
 // cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
 const cutOffLimit = 10 * time.Second
 
-// byDNS returns a daemon that uses the given resolver to resolve the API server's host name. A resolver at
+// newDNSDaemon returns a daemon that uses the given resolver to resolve the API server's host name. A resolver at
 // stubAddr queries the name server at dnsAddr.
-func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
+func (l *lab) newDNSDaemon(resolver string) (*daemon, *nameserver.Server) {
 	l.t.Helper()
-	d := l.remote(false)
+	d := l.newRemoteDaemon(false)
 	l.must(os.WriteFile(d.hosts, nil, 0o600))
 	d.resolv = filepath.Join(d.dir, "resolv.conf")
 	l.must(os.WriteFile(d.resolv, fmt.Appendf(nil, "nameserver %s\noptions timeout:1\n", resolver), 0o600))
@@ -42,7 +42,7 @@ func (l *lab) byDNS(resolver string) (*daemon, *nameserver.Server) {
 		udp, tcp := l.listen(l.node, stubAddr, 53)
 		go nameserver.Forward(udp, tcp, func(network string) (conn net.Conn, err error) {
 			err = l.node.Do(func() error {
-				conn, err = net.DialTimeout(network, at(dnsAddr, 53), patience)
+				conn, err = net.DialTimeout(network, at(dnsAddr, 53), longTimeout)
 				return err
 			})
 			return conn, err
@@ -72,9 +72,9 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 	return udp, tcp
 }
 
-// attacker starts a name server at a tenant's endpoint. The name server resolves the API server's host name to the
+// startAttacker starts a name server at a tenant's endpoint. The name server resolves the API server's host name to the
 // endpoint's address. A server at that address accepts connections to the port but never responds.
-func (l *lab) attacker(port int) *nameserver.Server {
+func (l *lab) startAttacker(port int) *nameserver.Server {
 	l.t.Helper()
 	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))
 	lies := l.names(h, attackerAddr, endpointPort)
@@ -92,17 +92,17 @@ func (l *lab) attacker(port int) *nameserver.Server {
 	return lies
 }
 
-// takesNameServer creates a Service that has the name server's address and the attacker's endpoint.
-func (n *namespace) takesNameServer() {
+// createNameServerService creates a Service that has the name server's address and the attacker's endpoint.
+func (n *namespace) createNameServerService() {
 	n.t.Helper()
-	n.service("thief", func(s *corev1.ServiceSpec) {
+	n.createService("thief", func(s *corev1.ServiceSpec) {
 		s.ExternalIPs, s.Ports[0].Port = []string{dnsAddr}, 53
 	})
-	n.endpoints("thief", attackerAddr)
+	n.setEndpoints("thief", attackerAddr)
 }
 
-// asks returns an error unless a name server resolves the API server's host name to the address want.
-func (l *lab) asks(server, want string) func() error {
+// serverResolves returns an error unless a name server resolves the API server's host name to the address want.
+func (l *lab) serverResolves(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
 			conn, err = (&net.Dialer{}).DialContext(ctx, network, at(server, 53))
@@ -123,22 +123,22 @@ func (l *lab) asks(server, want string) func() error {
 // time.
 func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
-	limit := n.promised(cutOffLimit)
+	limit := n.extendLimit(cutOffLimit)
 	d.link.cut()
 	d.link.restore()
-	n.endpoints("shop", addr)
-	took := n.within(limit, answers(n.client, nodePort, ep))
+	n.setEndpoints("shop", addr)
+	took := n.waitFor(limit, answers(n.client, nodePort, ep))
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
 }
 
 // restart restarts the daemon from its last-known state, and fails the test unless a change takes effect in time.
 func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
-	limit := n.promised(cutOffLimit)
+	limit := n.extendLimit(cutOffLimit)
 	d.stop()
-	n.endpoints("shop", addr)
+	n.setEndpoints("shop", addr)
 	d.start()
-	took := n.within(limit, answers(n.client, nodePort, ep))
+	took := n.waitFor(limit, answers(n.client, nodePort, ep))
 	n.t.Logf("a change arrived %.1f s after the start", took.Seconds())
 }
 
@@ -149,47 +149,47 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	d, _ := l.byDNS(stubAddr)
-	lies := l.attacker(d.link.port())
-	n := l.namespace()
+	d, _ := l.newDNSDaemon(stubAddr)
+	lies := l.startAttacker(d.link.port())
+	n := l.newNamespace()
 	d.watchOnly(n)
 	d.startReady()
-	_, nodePort := n.web("shop")
-	l.within(patience, answers(l.client, nodePort, "ep1"))
-	n.takesNameServer()
-	l.within(patience, l.asks(stubAddr, attackerAddr))
+	_, nodePort := n.createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
+	n.createNameServerService()
+	l.waitFor(longTimeout, l.serverResolves(stubAddr, attackerAddr))
 
-	asked := lies.Questions.Load()
+	asked := lies.Queries.Load()
 	n.cutOff(d, nodePort, "ep2", ep2Addr)
-	if lies.Questions.Load() == asked {
+	if lies.Queries.Load() == asked {
 		t.Error("the daemon has not heard the lie")
 	}
 	l.must(d.logged("using a previous address", apiAddr)())
-	l.within(patience, d.hasStored("thief"))
+	l.waitFor(longTimeout, d.hasStored("thief"))
 	n.restart(d, nodePort, "ep1", ep1Addr)
-	l.must(l.asks(stubAddr, attackerAddr)())
+	l.must(l.serverResolves(stubAddr, attackerAddr)())
 
 	n.remove("thief")
-	l.within(patience, l.asks(stubAddr, apiAddr))
+	l.waitFor(longTimeout, l.serverResolves(stubAddr, apiAddr))
 	n.cutOff(d, nodePort, "ep2", ep2Addr)
-	l.within(patience, d.logged("name resolves to the API server again"))
+	l.waitFor(longTimeout, d.logged("name resolves to the API server again"))
 }
 
 func TestServiceCannotTakeNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	d, _ := l.byDNS(dnsAddr)
-	lies := l.attacker(d.link.port())
-	n := l.namespace()
+	d, _ := l.newDNSDaemon(dnsAddr)
+	lies := l.startAttacker(d.link.port())
+	n := l.newNamespace()
 	d.watchOnly(n)
 	d.startReady()
-	_, nodePort := n.web("shop")
-	n.takesNameServer()
-	l.within(patience, d.says("thief: spec.externalIPs: "+dnsAddr+" "))
-	l.must(l.asks(dnsAddr, apiAddr)())
+	_, nodePort := n.createWeb("shop")
+	n.createNameServerService()
+	l.waitFor(longTimeout, d.statusPrints("thief: spec.externalIPs: "+dnsAddr+" "))
+	l.must(l.serverResolves(dnsAddr, apiAddr)())
 	n.cutOff(d, nodePort, "ep2", ep2Addr)
 	n.restart(d, nodePort, "ep1", ep1Addr)
-	if asked := lies.Questions.Load(); asked > 0 {
+	if asked := lies.Queries.Load(); asked > 0 {
 		t.Errorf("%d questions went to the tenant", asked)
 	}
 }
@@ -199,18 +199,18 @@ func TestServiceCannotTakeNameServer(t *testing.T) {
 func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	d, names := l.byDNS(dnsAddr)
-	l.attacker(d.link.port())
-	n := l.namespace()
+	d, names := l.newDNSDaemon(dnsAddr)
+	l.startAttacker(d.link.port())
+	n := l.newNamespace()
 	d.watchOnly(n)
 	d.startReady()
-	clusterIP, nodePort := n.web("shop")
-	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	clusterIP, nodePort := n.createWeb("shop")
+	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep1"))
 	names.Set(apiName, netip.MustParseAddr(attackerAddr), netip.MustParseAddrPort(clusterIP).Addr())
 
 	unharmed := func() {
 		t.Helper()
-		l.throughout(time.Second, func() error {
+		l.mustStay(time.Second, func() error {
 			s, err := d.status()
 			if err == nil && len(s.Problems.First) > 0 {
 				err = fmt.Errorf("problems: %s", s.Problems)
@@ -227,5 +227,5 @@ func TestFalseDNSAnswers(t *testing.T) {
 
 	names.Set(apiName, netip.MustParseAddr(apiAddr))
 	n.cutOff(d, nodePort, "ep2", ep2Addr)
-	l.within(patience, d.logged("name resolves to the API server again"))
+	l.waitFor(longTimeout, d.logged("name resolves to the API server again"))
 }

@@ -13,26 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaces counts the created namespaces. The counter is part of each namespace name.
-var namespaces atomic.Int32
+// namespaceCount counts the created namespaces. The counter is part of each namespace name.
+var namespaceCount atomic.Int32
 
 type namespace struct {
 	*lab
 	name string
 }
 
-// namespace creates a namespace. The test deletes the namespace's Services at the end. The namespace itself remains,
+// newNamespace creates a namespace. The test deletes the namespace's Services at the end. The namespace itself remains,
 // because no controller is running that could delete it.
-func (l *lab) namespace() *namespace {
+func (l *lab) newNamespace() *namespace {
 	l.t.Helper()
-	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaces.Add(1))}
-	_, err := shared.admin.Core.Namespaces().Create(l.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
+	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaceCount.Add(1))}
+	_, err := sharedState.admin.Core.Namespaces().Create(l.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
 	l.must(err)
 	return n
 }
 
-// service creates a Service with TCP port 80 and UDP port 53. The endpoints of both ports listen on endpointPort.
-func (n *namespace) service(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
+// createService creates a Service with TCP port 80 and UDP port 53. The endpoints of both ports listen on endpointPort.
+func (n *namespace) createService(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	n.t.Helper()
 	made, err := n.tryService(name, change)
 	n.must(err)
@@ -51,7 +51,7 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 	if change != nil {
 		change(&svc.Spec)
 	}
-	made, err := shared.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{})
+	made, err := sharedState.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{})
 	if err == nil {
 		n.t.Cleanup(func() { n.remove(name) })
 	}
@@ -60,17 +60,17 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 
 func (n *namespace) remove(name string) {
 	n.t.Helper()
-	ctx := contextOfCleanup()
-	if err := shared.admin.Core.Services(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	ctx := cleanupContext()
+	if err := sharedState.admin.Core.Services(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		n.t.Error(err)
 	}
-	if err := shared.admin.Discovery.EndpointSlices(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := sharedState.admin.Discovery.EndpointSlices(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		n.t.Error(err)
 	}
 }
 
-// endpoints writes a Service's EndpointSlice. All endpoints are ready, and none of them has a node name.
-func (n *namespace) endpoints(service string, addrs ...string) {
+// setEndpoints writes a Service's EndpointSlice. All endpoints are ready, and none of them has a node name.
+func (n *namespace) setEndpoints(service string, addrs ...string) {
 	n.t.Helper()
 	n.endpointsOn(service, "", addrs...)
 }
@@ -92,7 +92,7 @@ func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 		}
 		slice.Endpoints = append(slice.Endpoints, e)
 	}
-	slices := shared.admin.Discovery.EndpointSlices(n.name)
+	slices := sharedState.admin.Discovery.EndpointSlices(n.name)
 	_, err := slices.Create(n.t.Context(), slice, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		_, err = slices.Update(n.t.Context(), slice, metav1.UpdateOptions{})
@@ -100,23 +100,23 @@ func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.must(err)
 }
 
-// web creates a NodePort Service with the endpoint ep1, and returns the Service's TCP addresses.
-func (n *namespace) web(name string) (clusterIP, nodePort string) {
+// createWeb creates a NodePort Service with the endpoint ep1, and returns the Service's TCP addresses.
+func (n *namespace) createWeb(name string) (clusterIP, nodePort string) {
 	n.t.Helper()
-	svc := n.service(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
-	n.endpoints(name, ep1Addr)
+	svc := n.createService(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })
+	n.setEndpoints(name, ep1Addr)
 	return at(svc.Spec.ClusterIP, 80), at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
 func at(addr string, port int) string { return net.JoinHostPort(addr, strconv.Itoa(port)) }
 
-// loadBalancer assigns load-balancer addresses to the Service, as a cloud controller does.
-func (n *namespace) loadBalancer(svc *corev1.Service, addrs ...string) {
+// setLoadBalancer assigns load-balancer addresses to the Service, as a cloud controller does.
+func (n *namespace) setLoadBalancer(svc *corev1.Service, addrs ...string) {
 	n.t.Helper()
 	svc = svc.DeepCopy()
 	for _, a := range addrs {
 		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a})
 	}
-	_, err := shared.admin.Core.Services(n.name).UpdateStatus(n.t.Context(), svc, metav1.UpdateOptions{})
+	_, err := sharedState.admin.Core.Services(n.name).UpdateStatus(n.t.Context(), svc, metav1.UpdateOptions{})
 	n.must(err)
 }

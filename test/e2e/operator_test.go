@@ -14,11 +14,11 @@ import (
 )
 
 // fault returns the fault with the given ID, severity and words, and fails the test if the status does not report it.
-func (d *daemon) fault(id, severity string, words ...string) (f found) {
+func (d *daemon) fault(id, severity string, words ...string) (f finding) {
 	d.t.Helper()
-	d.within(patience, func() error {
+	d.waitFor(longTimeout, func() error {
 		out, errs, _ := d.edgeway("status", "--json")
-		var s struct{ Faults []found }
+		var s struct{ Faults []finding }
 		if err := json.Unmarshal([]byte(out), &s); err != nil {
 			return fmt.Errorf("%w in %q %s", err, out, errs)
 		}
@@ -34,7 +34,7 @@ func (d *daemon) fault(id, severity string, words ...string) (f found) {
 
 func (d *daemon) without(id string) {
 	d.t.Helper()
-	d.within(patience, func() error {
+	d.waitFor(longTimeout, func() error {
 		if out, _, _ := d.edgeway("status"); strings.Contains(out, id) {
 			return fmt.Errorf("edgeway status has still %s:\n%s", id, out)
 		}
@@ -42,8 +42,8 @@ func (d *daemon) without(id string) {
 	})
 }
 
-// set writes the setting that a fix suggests into a configuration drop-in, and reloads the daemon.
-func (d *daemon) set(setting string) {
+// applySetting writes the setting that a fix suggests into a configuration drop-in, and reloads the daemon.
+func (d *daemon) applySetting(setting string) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "conf.d", "fix.toml")
 	d.must(os.MkdirAll(filepath.Dir(file), 0o755))
@@ -60,8 +60,8 @@ func (l *lab) on(h *netlab.Host, name string, args ...string) {
 	}
 }
 
-// neighbor connects the node and ep1 to a common network, and returns a server's address on ep1.
-func (l *lab) neighbor() string {
+// connectNeighbor connects the node and ep1 to a common network, and returns a server's address on ep1.
+func (l *lab) connectNeighbor() string {
 	l.t.Helper()
 	l.onNode("ip", "addr", "add", "198.51.100.1/24", "dev", "ep1")
 	l.on(l.ep1, "ip", "addr", "add", "198.51.100.9/24", "dev", "eth0")
@@ -99,21 +99,21 @@ func TestTraceNamesHostRules(t *testing.T) {
 		"OUTPUT says unreachable": {"chain c { type filter hook output priority 0; tcp dport 8080 reject with icmpx admin-prohibited; }", "admin-prohibited'"},
 	} {
 		l.onNode("nft", "table inet foo { "+c.rules+"; }")
-		l.must(unanswered(l.node, clusterIP)())
-		for _, f := range d.connected("connect", service) {
+		l.must(isUnanswered(l.node, clusterIP)())
+		for _, f := range d.connectFindings("connect", service) {
 			if !strings.HasPrefix(f.Fix, "edgeway doctor --connect "+service+" --trace") {
 				t.Errorf("%s: without a trace the doctor says %+v", name, f)
 			}
 		}
-		if got := d.connected("connect", service, "--trace"); len(got) > 0 {
+		if got := d.connectFindings("connect", service, "--trace"); len(got) > 0 {
 			t.Errorf("%s: beside the rule the doctor says %+v", name, got)
 		}
-		f := d.only(d.connected("trace", service, "--trace"), c.words)
+		f := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"), c.words)
 		l.onNode("sh", "-ec", f.Fix)
 		l.must(answers(l.node, clusterIP, "ep1")())
 		if got := append(
-			d.connected("connect", service, "--trace"),
-			d.connected("trace", service, "--trace")...); len(
+			d.connectFindings("connect", service, "--trace"),
+			d.connectFindings("trace", service, "--trace")...); len(
 			got,
 		) > 0 {
 			t.Errorf("%s: after the fix the doctor says %+v", name, got)
@@ -126,9 +126,9 @@ func TestTraceNamesHostRules(t *testing.T) {
 func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	neighbor := l.neighbor()
+	neighbor := l.connectNeighbor()
 	d := l.newDaemon()
-	d.watchOnly(l.namespace())
+	d.watchOnly(l.newNamespace())
 	d.configure("[proxy]\nservice_cidrs = [\"198.51.100.0/25\"]\n")
 	d.startReady()
 	l.must(l.answersHost(neighbor, "neighbor")())
@@ -138,14 +138,14 @@ func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 		t.Errorf("edgeway config check does not say the same:\n%s%s", out, errs)
 	}
 	d.configure("")
-	d.set(f.Fix)
+	d.applySetting(f.Fix)
 	d.without("service-range-network")
-	d.within(patience, d.says("healthy"))
+	d.waitFor(longTimeout, d.statusPrints("healthy"))
 
 	l.onNode("ip", "route", "add", "10.64.0.0/10", "via", "198.51.100.9")
-	d.set(`proxy.service_cidrs = ["10.100.0.0/24"]`)
+	d.applySetting(`proxy.service_cidrs = ["10.100.0.0/24"]`)
 	f = d.fault("service-range-route", "notice", "10.100.0.0/24 overlaps the route to 10.64.0.0/10 via 198.51.100.9")
-	d.must(d.says("healthy")())
+	d.must(d.statusPrints("healthy")())
 	if out, errs, code := d.edgeway(
 		"config",
 		"check",

@@ -37,17 +37,17 @@ func (r *operatorRow) extra(settings string) {
 	r.must(os.WriteFile(filepath.Join(r.dir, "conf.d", "extra.toml"), []byte(settings+"\n"), 0o600))
 }
 
-func setting(r *operatorRow, f found) {
+func setting(r *operatorRow, f finding) {
 	r.t.Helper()
-	r.set(f.Fix)
+	r.applySetting(f.Fix)
 }
 
-// shows returns a function that runs a fix and then calls do. The output of the fix must show that another
+// fixOnOtherHost returns a function that runs a fix and then calls do. The output of the fix must show that another
 // host is at fault, and do corrects that fault.
-func shows(words string, do func(*operatorRow)) func(*operatorRow, found) {
-	return func(r *operatorRow, f found) {
+func fixOnOtherHost(words string, do func(*operatorRow)) func(*operatorRow, finding) {
+	return func(r *operatorRow, f finding) {
 		r.t.Helper()
-		if out := r.run(f); !strings.Contains(out, words) {
+		if out := r.runFix(f); !strings.Contains(out, words) {
 			r.wrongly("fix %q does not show %q:\n%s", f.Fix, words, out)
 		}
 		do(r)
@@ -72,7 +72,7 @@ func routeRows() []*operatorRow {
 				r.extra("proxy.nodeport_addresses = [\"192.0.2.0/24\"]")
 				r.router = workerAddr
 			},
-			breaks: onHost("ip route del default", "ip route del "+ep1Addr),
+			causeFault: onHost("ip route del default", "ip route del "+ep1Addr),
 		},
 		{
 			name: "pods behind a default gateway that does not know them", id: "route-endpoints", severity: "notice",
@@ -81,36 +81,36 @@ func routeRows() []*operatorRow {
 				r.on(r.net.Gateway, "nft", "table ip off { chain c { type filter hook forward priority 0; policy drop; }; "+
 					"chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }")
 			},
-			breaks: onHost("ip route del " + ep1Addr),
-			heals: shows("fix: ip route get "+ep1Addr+"  # then look for a route to it at the router", func(r *operatorRow) {
+			causeFault: onHost("ip route del " + ep1Addr),
+			applyFix: fixOnOtherHost("fix: ip route get "+ep1Addr+"  # then look for a route to it at the router", func(r *operatorRow) {
 				r.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
 			}),
 		},
 		{
 			name: "no default route", id: "nodeport-addresses", severity: "warning", words: []string{"default route"},
-			breaks: func(r *operatorRow) {
+			causeFault: func(r *operatorRow) {
 				r.onNode("ip", "route", "del", "default")
-				r.within(patience, unanswered(r.client, r.nodePort))
+				r.waitFor(longTimeout, isUnanswered(r.client, r.nodePort))
 			},
-			heals: setting,
+			applyFix: setting,
 		},
 		{
-			name: "no default route, and none of Edgeway's", id: "route-services", severity: "problem", host: true,
+			name: "no default route, and none of Edgeway's", id: "route-services", severity: "problem", fromHost: true,
 			words: []string{"the Service range 10.96.0.0/12 (network is unreachable)"},
 			prepare: func(r *operatorRow) {
 				r.extra("node.addresses = [\"192.0.2.10\"]\nroutes.services = \"never\"")
 			},
-			breaks: onHost("ip route del default"),
+			causeFault: onHost("ip route del default"),
 		},
 		{
-			name: "strict rp_filter", id: "rp-filter", severity: "notice", words: []string{"strict rp_filter"}, host: true,
-			prepare: (*operatorRow).answersElsewhere, breaks: onHost("sysctl -qw net.ipv4.conf.all.rp_filter=1"),
+			name: "strict rp_filter", id: "rp-filter", severity: "notice", words: []string{"strict rp_filter"}, fromHost: true,
+			prepare: (*operatorRow).redirectResponses, causeFault: onHost("sysctl -qw net.ipv4.conf.all.rp_filter=1"),
 		},
 	}
 }
 
-// answersElsewhere redirects ep1's responses to a second link.
-func (r *operatorRow) answersElsewhere() {
+// redirectResponses redirects ep1's responses to a second link.
+func (r *operatorRow) redirectResponses() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
 	stays := r.ep1.Command(r.t.Context(), "sleep", "1000")
@@ -135,30 +135,30 @@ func ruleRows() []*operatorRow {
 	return []*operatorRow{
 		{
 			name: "FORWARD dropped by nft", id: "firewall", severity: "problem",
-			words:  []string{"the policy drop of chain c (inet table foo) drops forwarded connections"},
-			breaks: onHost(foo + "forward priority 10; policy drop; ct state established,related accept; }; }'"),
+			words:      []string{"the policy drop of chain c (inet table foo) drops forwarded connections"},
+			causeFault: onHost(foo + "forward priority 10; policy drop; ct state established,related accept; }; }'"),
 		},
 		{
 			name: "FORWARD dropped by iptables", id: "firewall", severity: "problem",
-			words:  []string{"the policy drop of chain FORWARD (table filter of iptables-nft)"},
-			breaks: onHost("iptables-nft -P FORWARD DROP"),
+			words:      []string{"the policy drop of chain FORWARD (table filter of iptables-nft)"},
+			causeFault: onHost("iptables-nft -P FORWARD DROP"),
 		},
 		{
-			name: "INPUT drops the answers", id: "firewall", severity: "problem", host: true, prepare: local,
-			words:  []string{"the policy drop of chain c (inet table foo) drops the answers to connections of this host"},
-			breaks: onHost(foo + "input priority 0; policy drop; iifname \"lo\" accept; tcp dport 22 accept; }; }'"),
+			name: "INPUT drops the answers", id: "firewall", severity: "problem", fromHost: true, prepare: local,
+			words:      []string{"the policy drop of chain c (inet table foo) drops the answers to connections of this host"},
+			causeFault: onHost(foo + "input priority 0; policy drop; iifname \"lo\" accept; tcp dport 22 accept; }; }'"),
 		},
 		{
-			name: "OUTPUT rejects", id: "firewall", severity: "problem", host: true, prepare: local,
+			name: "OUTPUT rejects", id: "firewall", severity: "problem", fromHost: true, prepare: local,
 			words: []string{"the rule 'reject", "drops connections of this host"},
-			breaks: onHost(foo + "output priority 0; oifname \"lo\" accept; " +
+			causeFault: onHost(foo + "output priority 0; oifname \"lo\" accept; " +
 				"ct state established,related accept; reject; }; }'"),
 		},
 		{
-			name: "rules flushed", keeps: true, doctorID: "daemon", // Edgeway repairs the rules
-			breaks: func(r *operatorRow) {
+			name: "rules flushed", stillWorks: true, doctorID: "daemon", // Edgeway repairs the rules
+			causeFault: func(r *operatorRow) {
 				r.onNode("nft", "flush", "ruleset")
-				r.named = r.within(patience, func() error {
+				r.named = r.waitFor(longTimeout, func() error {
 					s, err := r.status()
 					if err == nil && s.repairs() != 1 {
 						err = fmt.Errorf("edgeway status counts %d repairs", s.repairs())
@@ -166,12 +166,12 @@ func ruleRows() []*operatorRow {
 					return errors.Join(err, r.works())
 				})
 			},
-			heals: func(*operatorRow, found) {},
+			applyFix: func(*operatorRow, finding) {},
 		},
 		{
-			name: "another kube-proxy's DNAT in front", id: "firewall", severity: "problem", host: true,
+			name: "another kube-proxy's DNAT in front", id: "firewall", severity: "problem", fromHost: true,
 			words: []string{"kube-proxy has rules on this host (ip table kube-proxy)"},
-			breaks: func(r *operatorRow) {
+			causeFault: func(r *operatorRow) {
 				r.onNode("nft", "table ip kube-proxy { chain services { type nat hook output priority -110; ip daddr "+
 					netip.MustParseAddrPort(r.clusterIP).Addr().String()+" dnat to 10.244.99.99; }; }")
 			},
@@ -180,8 +180,8 @@ func ruleRows() []*operatorRow {
 }
 
 func endpointRows() []*operatorRow {
-	dies := func(r *operatorRow) { r.lab.kill(r.ep1, programDies) }
-	starts := func(r *operatorRow, f found) {
+	dies := func(r *operatorRow) { r.lab.kill(r.ep1, resetRules) }
+	starts := func(r *operatorRow, f finding) {
 		if !strings.Contains(f.Message+f.Fix, ep1Addr+":8080") {
 			r.wrongly("the endpoint is not named: %+v", f)
 		}
@@ -189,18 +189,18 @@ func endpointRows() []*operatorRow {
 	}
 	return []*operatorRow{
 		{
-			name: "endpoint dead, without checks", doctorID: "connect", doctor: []string{"--connect"},
-			breaks: dies, heals: starts,
+			name: "endpoint dead, without checks", doctorID: "connect", doctorArgs: []string{"--connect"},
+			causeFault: dies, applyFix: starts,
 		},
 		{
 			name: "endpoint dead, with checks", id: "services-dead", severity: "problem",
 			words:   []string{ep1Addr + ":8080"},
 			prepare: func(r *operatorRow) { r.extra("checks.tcp.sources = [\"kube\"]") },
-			breaks: func(r *operatorRow) {
+			causeFault: func(r *operatorRow) {
 				dies(r)
 				time.Sleep(3 * time.Second)
 			},
-			heals: starts,
+			applyFix: starts,
 		},
 	}
 }
@@ -210,62 +210,62 @@ func apiServerRows() []*operatorRow {
 	return []*operatorRow{
 		{
 			name: "API server away", id: id, severity: warning,
-			words: []string{"connection refused"}, keeps: true, doctorID: "api-server",
-			breaks: func(r *operatorRow) {
+			words: []string{"connection refused"}, stillWorks: true, doctorID: "api-server",
+			causeFault: func(r *operatorRow) {
 				r.on(r.net.Gateway, "nft", "table ip away { chain c { type filter hook input priority 0; tcp dport "+
 					fmt.Sprint(r.link.port())+" reject with tcp reset; }; }")
 				r.link.cut()
 				r.link.restore()
 			},
-			heals: shows("dev eth0", func(r *operatorRow) { r.on(r.net.Gateway, "nft", "delete table ip away") }),
+			applyFix: fixOnOtherHost("dev eth0", func(r *operatorRow) { r.on(r.net.Gateway, "nft", "delete table ip away") }),
 		},
 		{
 			name: "token expired", id: "credential-expiry", severity: warning,
-			words: []string{"The token expired at"}, keeps: true, doctorID: "api-server",
-			breaks: func(r *operatorRow) {
+			words: []string{"The token expired at"}, stillWorks: true, doctorID: "api-server",
+			causeFault: func(r *operatorRow) {
 				r.access()
 				part := base64.RawURLEncoding.EncodeToString
 				token := part([]byte(`{"alg":"none"}`)) + "." + part([]byte(`{"iat":1,"exp":1700000000}`)) + ".x"
 				r.replaceUser(&api.AuthInfo{Token: token})
 			},
-			heals: func(r *operatorRow, f found) {
+			applyFix: func(r *operatorRow, f finding) {
 				r.replaceUser(&api.AuthInfo{Token: strings.TrimSpace(r.kubectl(f))})
 			},
 		},
 		{
 			name: "wrong CA", id: id, severity: warning,
-			words: []string{"unknown authority"}, keeps: true, doctorID: "api-server",
-			breaks: func(r *operatorRow) {
+			words: []string{"unknown authority"}, stillWorks: true, doctorID: "api-server",
+			causeFault: func(r *operatorRow) {
 				s := httptest.NewTLSServer(nil)
 				s.Close()
 				r.replaceCluster(func(c *api.Cluster) {
 					c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 				})
 			},
-			heals: func(r *operatorRow, f found) {
-				r.rootCA()
+			applyFix: func(r *operatorRow, f finding) {
+				r.createRootCA()
 				r.replaceCluster(func(c *api.Cluster) { c.CertificateAuthorityData = []byte(r.kubectl(f)) })
 			},
 		},
 		{
 			name: "ServiceCIDRs forbidden", id: "service-ranges", severity: warning,
-			words: []string{"servicecidrs", "forbidden"}, keeps: true,
-			breaks: func(r *operatorRow) {
+			words: []string{"servicecidrs", "forbidden"}, stillWorks: true,
+			causeFault: func(r *operatorRow) {
 				r.access()
-				r.kubectl(found{Fix: `kubectl patch clusterrole edgeway --type=json -p '[{"op":"remove","path":"/rules/2"}]'`})
-				token := r.kubectl(found{Fix: "kubectl -n kube-system create token edgeway"})
+				r.kubectl(finding{Fix: `kubectl patch clusterrole edgeway --type=json -p '[{"op":"remove","path":"/rules/2"}]'`})
+				token := r.kubectl(finding{Fix: "kubectl -n kube-system create token edgeway"})
 				r.replaceUser(&api.AuthInfo{Token: strings.TrimSpace(token)})
 			},
-			heals: func(r *operatorRow, f found) { r.kubectl(f) },
+			applyFix: func(r *operatorRow, f finding) { r.kubectl(f) },
 		},
 		{
 			name: "server named by a Service's name", id: id, severity: warning,
 			words: []string{"name of a Service"}, doctorID: "api-server",
 			prepare: func(r *operatorRow) {
-				d, _ := r.byDNS(dnsAddr)
+				d, _ := r.newDNSDaemon(dnsAddr)
 				*r.daemon = *d
 			},
-			breaks: func(r *operatorRow) { // the host has never reached the API server
+			causeFault: func(r *operatorRow) { // the host has never reached the API server
 				r.stop()
 				r.edgeway("cleanup")
 				r.must(os.RemoveAll(r.stateDir()))
@@ -273,10 +273,10 @@ func apiServerRows() []*operatorRow {
 					c.Server = strings.Replace(c.Server, apiName, "kubernetes.default.svc", 1)
 				})
 				r.daemon.start()
-				r.within(patience, r.logged("fault began", "fault=source-kube"))
+				r.waitFor(longTimeout, r.logged("fault began", "fault=source-kube"))
 			},
-			heals: func(r *operatorRow, f found) {
-				if out := r.kubectl(f); out != shared.cluster.Server() {
+			applyFix: func(r *operatorRow, f finding) {
+				if out := r.kubectl(f); out != sharedState.cluster.Server() {
 					r.wrongly("%q does not show the API server's address:\n%s", f.Fix, out)
 				}
 				r.replaceCluster(func(c *api.Cluster) {
@@ -285,39 +285,41 @@ func apiServerRows() []*operatorRow {
 			},
 		},
 		{
-			name: "clock an hour off", id: "clock", severity: warning, words: []string{"1h0m0s ahead"}, keeps: true,
+			name: "clock an hour off", id: "clock", severity: warning, words: []string{"1h0m0s ahead"}, stillWorks: true,
 			prepare: func(r *operatorRow) {
 				r.proxy = newFaultProxy(r.lab)
 				r.proxy.kubeconfig(r.kubeconfigFile())
 			},
-			breaks: func(r *operatorRow) { r.proxy.begin(&fault{answer: hourAgo}) },
-			heals: func(r *operatorRow, f found) { // network namespaces share one clock
+			causeFault: func(r *operatorRow) { r.proxy.setFault(&fault{answer: backdateResponse}) },
+			applyFix: func(r *operatorRow, f finding) { // network namespaces share one clock
 				if f.Fix != "timedatectl set-ntp true" {
 					r.wrongly("the fix is %q", f.Fix)
 				}
-				r.proxy.begin(nil)
+				r.proxy.setFault(nil)
 				r.proxy.server.CloseClientConnections()
 			},
 		},
 		{
-			name: "disk full", id: "last-known", severity: warning, words: []string{"is full"}, keeps: true,
+			name: "disk full", id: "last-known", severity: warning, words: []string{"is full"}, stillWorks: true,
 			prepare: func(r *operatorRow) {
 				r.must(os.MkdirAll(r.stateDir(), 0o700))
 				r.must(exec.CommandContext(r.t.Context(), "mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", r.stateDir()).Run())
-				r.t.Cleanup(func() { _ = exec.CommandContext(contextOfCleanup(), "umount", "-l", r.stateDir()).Run() })
+				r.t.Cleanup(func() { _ = exec.CommandContext(cleanupContext(), "umount", "-l", r.stateDir()).Run() })
 			},
-			breaks: func(r *operatorRow) {
+			causeFault: func(r *operatorRow) {
 				r.onNode("sh", "-c", "dd if=/dev/zero of="+r.stateDir()+"/big 2>/dev/null || true")
-				r.n.service("another", nil)
-				r.within(patience, r.logged("fault began", "fault=last-known"))
+				r.n.createService("another", nil)
+				r.waitFor(longTimeout, r.logged("fault began", "fault=last-known"))
 			},
-			heals: shows("100%", func(r *operatorRow) { r.must(os.Remove(filepath.Join(r.stateDir(), "big"))) }),
+			applyFix: fixOnOtherHost("100%", func(r *operatorRow) { r.must(os.Remove(filepath.Join(r.stateDir(), "big"))) }),
 		},
 	}
 }
 
-// hourAgo forwards the API server's response with a date that is one hour in the past.
-func hourAgo(w http.ResponseWriter, r *http.Request, pass http.Handler) { pass.ServeHTTP(dated{w}, r) }
+// backdateResponse forwards the API server's response with a date that is one hour in the past.
+func backdateResponse(w http.ResponseWriter, r *http.Request, pass http.Handler) {
+	pass.ServeHTTP(dated{w}, r)
+}
 
 type dated struct{ http.ResponseWriter }
 
@@ -339,15 +341,15 @@ func (d *daemon) replaceCluster(change func(*api.Cluster)) {
 
 func (r *operatorRow) access() {
 	r.t.Helper()
-	r.kubectl(found{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
+	r.kubectl(finding{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// rootCA creates the ConfigMap with the root CA, as a controller does in every other cluster.
-func (r *operatorRow) rootCA() {
+// createRootCA creates the ConfigMap with the root CA, as a controller does in every other cluster.
+func (r *operatorRow) createRootCA() {
 	r.t.Helper()
-	_, err := shared.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{
+	_, err := sharedState.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"},
-		Data:       map[string]string{"ca.crt": string(shared.cluster.Config("admin").CAData)},
+		Data:       map[string]string{"ca.crt": string(sharedState.cluster.Config("admin").CAData)},
 	}, metav1.CreateOptions{})
 	r.must(err)
 }

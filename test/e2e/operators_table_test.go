@@ -18,22 +18,22 @@ import (
 type operatorRow struct {
 	name string
 	// prepare runs before the daemon starts, and causeFault causes the fault.
-	prepare, breaks func(*operatorRow)
+	prepare, causeFault func(*operatorRow)
 	// id, severity and words describe the fault in the status. id is "" if the status cannot report the fault.
 	id, severity string
 	words        []string
-	// doctor holds the arguments of `edgeway doctor` in addition to --json. doctorID is the ID of the fault in the
+	// doctorArgs holds the arguments of `edgeway doctor` in addition to --json. doctorID is the ID of the fault in the
 	// doctor's output, or "" if it is the same as in the status.
-	doctor   []string
-	doctorID string
+	doctorArgs []string
+	doctorID   string
 	// If fromHost is true, the host itself connects to the ClusterIP. If fromHost is false, a client connects to the
 	// NodePort.
-	host bool
-	// keeps reports whether the connection works in spite of the fault. The connection works if the fault only
+	fromHost bool
+	// stillWorks reports whether the connection works in spite of the fault. The connection works if the fault only
 	// affects the API server or the disk, or if Edgeway repairs the rules.
-	keeps bool
-	// heals applies the fix. If applyFix is nil, the fix is a command to run on this host.
-	heals func(*operatorRow, found)
+	stillWorks bool
+	// applyFix applies the fix. If applyFix is nil, the fix is a command to run on this host.
+	applyFix func(*operatorRow, finding)
 
 	*daemon
 	n                   *namespace
@@ -41,7 +41,7 @@ type operatorRow struct {
 
 	began               time.Time
 	wrong               []string
-	fix                 found
+	fix                 finding
 	named, healed       time.Duration // 0 until the event happens
 	inDoctor, explained string
 	proxy               *faultProxy
@@ -105,20 +105,20 @@ func (r *operatorRow) start(t *testing.T) {
 	t.Helper()
 	l := newLab(t)
 	r.daemon = l.newDaemon()
-	r.n = l.namespace()
+	r.n = l.newNamespace()
 	if r.prepare != nil {
 		r.prepare(r)
 	}
 	r.watchOnly(r.n)
 	r.startReady()
-	r.clusterIP, r.nodePort = r.n.web("shop")
-	r.within(patience, r.works)
-	r.within(patience, r.says(": healthy\n"))
-	r.within(patience, func() error { return r.forwards(0, "forward: ") })
+	r.clusterIP, r.nodePort = r.n.createWeb("shop")
+	r.waitFor(longTimeout, r.works)
+	r.waitFor(longTimeout, r.statusPrints(": healthy\n"))
+	r.waitFor(longTimeout, func() error { return r.forwards(0, "forward: ") })
 }
 
 func (r *operatorRow) flow() (src, dst string) {
-	if r.host {
+	if r.fromHost {
 		return "host", r.clusterIP
 	}
 	return clientAddr, r.nodePort
@@ -144,12 +144,12 @@ func (r *operatorRow) wrongly(format string, args ...any) {
 // begin causes the fault and runs the doctor immediately.
 func (r *operatorRow) begin() {
 	r.t.Helper()
-	r.breaks(r)
+	r.causeFault(r)
 	r.began = time.Now()
-	if err := r.works(); (err == nil) != r.keeps {
+	if err := r.works(); (err == nil) != r.stillWorks {
 		r.wrongly("with the fault the connection works: %t (%v)", err == nil, err)
 	}
-	out, errs, _ := r.edgeway(append([]string{"doctor", "--json"}, r.doctor...)...)
+	out, errs, _ := r.edgeway(append([]string{"doctor", "--json"}, r.doctorArgs...)...)
 	for _, f := range r.faultsIn(out, errs) {
 		wanted := cmp.Or(r.doctorID, r.id)
 		if f.ID == wanted && (f.Severity != "ok" || wanted == "daemon") {
@@ -162,9 +162,9 @@ func (r *operatorRow) begin() {
 	}
 }
 
-func (r *operatorRow) faultsIn(out, errs string) []found {
+func (r *operatorRow) faultsIn(out, errs string) []finding {
 	r.t.Helper()
-	var report struct{ Faults []found }
+	var report struct{ Faults []finding }
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		r.t.Fatalf("%s: %v in %q %s", r.name, err, out, errs)
 	}
@@ -189,7 +189,7 @@ func (r *operatorRow) explain() {
 	src, dst := r.flow()
 	out, errs, code := r.edgeway("explain", "--exit-code", src, dst)
 	r.explained, _, _ = strings.Cut(out+errs, "\n")
-	if (code == 0) != r.keeps {
+	if (code == 0) != r.stillWorks {
 		r.wrongly("edgeway explain ended with %d:\n%s", code, out)
 	}
 }
@@ -197,23 +197,23 @@ func (r *operatorRow) explain() {
 func (r *operatorRow) heal() {
 	r.t.Helper()
 	r.began = time.Now()
-	if r.heals != nil {
-		r.heals(r, r.fix)
+	if r.applyFix != nil {
+		r.applyFix(r, r.fix)
 		return
 	}
-	r.run(r.fix)
+	r.runFix(r.fix)
 }
 
-// run runs a fix on the host exactly as printed, and returns the output. A shell function passes this test's
+// runFix runs a fix on the host exactly as printed, and returns the output. A shell function passes this test's
 // configuration file to the edgeway commands in the fix.
-func (r *operatorRow) run(f found) string {
+func (r *operatorRow) runFix(f finding) string {
 	r.t.Helper()
 	const edgeway = `edgeway() { "$0" "$@" --config "$CONFIG"; };`
-	cmd := r.node.Command(r.t.Context(), "sh", "-ec", edgeway+"\n"+f.Fix, shared.binary)
+	cmd := r.node.Command(r.t.Context(), "sh", "-ec", edgeway+"\n"+f.Fix, sharedState.binary)
 	return r.output(cmd, f, "CONFIG="+r.config, "ROUTER="+r.router)
 }
 
-func (r *operatorRow) kubectl(f found) string {
+func (r *operatorRow) kubectl(f finding) string {
 	r.t.Helper()
 	programs, err := exec.CommandContext(r.t.Context(), "../../scripts/controlplane", "kubectl").Output()
 	r.must(err)
@@ -222,10 +222,10 @@ func (r *operatorRow) kubectl(f found) string {
 	command := strings.ReplaceAll(f.Fix, "/usr/share/doc/edgeway/examples/kubernetes-access.yaml", access)
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", command)
 	return r.output(cmd, f, "PATH="+strings.TrimSpace(string(programs))+":"+os.Getenv("PATH"),
-		"KUBECONFIG="+shared.cluster.Kubeconfig(cluster.Admin))
+		"KUBECONFIG="+sharedState.cluster.Kubeconfig(cluster.Admin))
 }
 
-func (r *operatorRow) output(cmd *exec.Cmd, f found, env ...string) string {
+func (r *operatorRow) output(cmd *exec.Cmd, f finding, env ...string) string {
 	cmd.Env = append(os.Environ(), env...)
 	out, err := cmd.Output()
 	if code := cmd.ProcessState.ExitCode(); code != 0 && code != 4 { // exit code 4 of edgeway doctor means a problem
@@ -252,7 +252,7 @@ func (r *operatorRow) isHealed() bool {
 
 func (r *operatorRow) judge() {
 	r.t.Helper()
-	if limit := r.promised(operatorLimit); max(r.named, r.healed) > limit {
+	if limit := r.extendLimit(operatorLimit); max(r.named, r.healed) > limit {
 		r.wrongly("named after %s, healthy %s after the fix, want %s", r.named, r.healed, limit)
 	}
 	if r.named == 0 && r.id != "" {
@@ -260,7 +260,7 @@ func (r *operatorRow) judge() {
 		r.wrongly("status does not name it:\n%s", out)
 	}
 	if r.inDoctor == "" {
-		out, _, _ := r.edgeway(append([]string{"doctor"}, r.doctor...)...)
+		out, _, _ := r.edgeway(append([]string{"doctor"}, r.doctorArgs...)...)
 		r.wrongly("doctor did not name it; now it says:\n%s", out)
 	}
 	if r.healed == 0 {

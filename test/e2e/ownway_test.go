@@ -22,21 +22,21 @@ const (
 	apiRange = "198.51.100.56/29"
 )
 
-// remote returns a daemon that connects by host name to the API server, or to a proxy in front of the API
+// newRemoteDaemon returns a daemon that connects by host name to the API server, or to a proxy in front of the API
 // server.
-func (l *lab) remote(proxy bool) *daemon {
+func (l *lab) newRemoteDaemon(proxy bool) *daemon {
 	l.t.Helper()
 	d := l.newDaemon()
 	d.link = newLinkFrom(l, l.net.Host("api", netip.MustParseAddr(apiAddr)))
 	d.link.name, d.link.proxy = apiName, proxy
 	d.hosts = filepath.Join(d.dir, "hosts")
-	d.resolves(apiAddr)
+	d.setServerAddrs(apiAddr)
 	d.configure("")
 	return d
 }
 
-// resolves sets the addresses of the API server's host name. Without addresses, the host name does not resolve.
-func (d *daemon) resolves(addrs ...string) {
+// setServerAddrs sets the addresses of the API server's host name. Without addresses, the host name does not resolve.
+func (d *daemon) setServerAddrs(addrs ...string) {
 	d.t.Helper()
 	var text strings.Builder
 	for _, a := range addrs {
@@ -45,19 +45,19 @@ func (d *daemon) resolves(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// thieves creates Services that have the API server's address and port in every way that the API allows. The
+// createConflicts creates Services that have the API server's address and port in every way that the API allows. The
 // function remove deletes the Services and the ServiceCIDR.
-func (n *namespace) thieves(port int) (remove func()) {
+func (n *namespace) createConflicts(port int) (remove func()) {
 	n.t.Helper()
-	cidrs := shared.admin.Networking.ServiceCIDRs()
+	cidrs := sharedState.admin.Networking.ServiceCIDRs()
 	_, err := cidrs.Create(n.t.Context(), &networkingv1.ServiceCIDR{
 		ObjectMeta: metav1.ObjectMeta{Name: "around"}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{apiRange}},
 	}, metav1.CreateOptions{})
 	n.must(err)
-	n.t.Cleanup(func() { _ = cidrs.Delete(contextOfCleanup(), "around", metav1.DeleteOptions{}) })
+	n.t.Cleanup(func() { _ = cidrs.Delete(cleanupContext(), "around", metav1.DeleteOptions{}) })
 	names := []string{"by-external-ip", "by-load-balancer", "by-cluster-ip"}
 	for _, name := range names {
-		n.within(patience, func() error { // the API server needs some time to accept the new range
+		n.waitFor(longTimeout, func() error { // the API server needs some time to accept the new range
 			svc, err := n.tryService(name, func(s *corev1.ServiceSpec) {
 				s.Ports[0].Port = int32(port)
 				switch name {
@@ -71,13 +71,13 @@ func (n *namespace) thieves(port int) (remove func()) {
 			})
 			switch {
 			case err == nil && name == names[1]:
-				n.loadBalancer(svc, apiAddr)
+				n.setLoadBalancer(svc, apiAddr)
 			case err != nil && name == names[2]: // kube-apiserver v1.36 may keep a deleted address for minutes
-				_ = shared.admin.Networking.IPAddresses().Delete(n.t.Context(), apiAddr, metav1.DeleteOptions{})
+				_ = sharedState.admin.Networking.IPAddresses().Delete(n.t.Context(), apiAddr, metav1.DeleteOptions{})
 			}
 			return err
 		})
-		n.endpoints(name, ep1Addr)
+		n.setEndpoints(name, ep1Addr)
 	}
 	return func() {
 		for _, name := range names {
@@ -90,8 +90,8 @@ func (n *namespace) thieves(port int) (remove func()) {
 func (n *namespace) follows(nodePort string) {
 	n.t.Helper()
 	for name, addr := range map[string]string{"ep1": ep1Addr, "ep2": ep2Addr} {
-		n.endpoints("shop", addr)
-		n.within(patience, answers(n.client, nodePort, name))
+		n.setEndpoints("shop", addr)
+		n.waitFor(longTimeout, answers(n.client, nodePort, name))
 	}
 }
 
@@ -103,10 +103,10 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {
 			l := newLab(t)
-			d := l.remote(proxy)
-			n := l.namespace()
-			_, nodePort := n.web("shop")
-			remove := n.thieves(d.link.port())
+			d := l.newRemoteDaemon(proxy)
+			n := l.newNamespace()
+			_, nodePort := n.createWeb("shop")
+			remove := n.createConflicts(d.link.port())
 			d.startReady()
 			faults := []string{
 				"by-external-ip: spec.externalIPs: " + apiAddr + " ",
@@ -114,30 +114,30 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 				"by-cluster-ip: spec.clusterIPs: " + apiAddr + " ",
 				"ServiceCIDR around: spec.cidrs: " + apiRange + " ",
 			}
-			l.within(patience, d.says(faults...))
+			l.waitFor(longTimeout, d.statusPrints(faults...))
 			if out, errs, code := d.edgeway("run", "--dry-run"); code != 1 || !containsAll(out, faults) {
 				t.Errorf("the dry run, which ended with %d, does not say the same:\n%s%s", code, out, errs)
 			}
 			n.follows(nodePort)
-			l.must(d.marked())
+			l.must(d.usesMark())
 
 			d.link.cut()
 			d.signal(syscall.SIGHUP)
-			l.within(patience, d.logged("configuration reloaded"))
+			l.waitFor(longTimeout, d.logged("configuration reloaded"))
 			d.link.restore()
 			n.follows(nodePort)
-			l.must(d.marked())
+			l.must(d.usesMark())
 
-			l.within(patience, d.hasStored(apiAddr))
+			l.waitFor(longTimeout, d.hasStored(apiAddr))
 			d.stop()
-			d.resolves()
+			d.setServerAddrs()
 			d.startReady()
-			l.within(patience, d.logged("using a previous address", apiAddr))
-			l.within(patience, d.says(faults...))
+			l.waitFor(longTimeout, d.logged("using a previous address", apiAddr))
+			l.waitFor(longTimeout, d.statusPrints(faults...))
 			n.follows(nodePort)
 
 			remove()
-			l.within(patience, func() error {
+			l.waitFor(longTimeout, func() error {
 				s, err := d.status()
 				if err == nil && containsAny(s.Problems.String(), faults) {
 					err = fmt.Errorf("edgeway status still says %q", s.Problems.First)
@@ -153,33 +153,33 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
-	d := l.remote(false)
+	d := l.newRemoteDaemon(false)
 	const moved = "198.51.100.61"
 	host := l.net.Host("moved", netip.MustParseAddr(moved)) // no program listens on this host
 	d.startReady()
-	n := l.namespace()
-	_, nodePort := n.web("shop")
-	n.service("thief", func(s *corev1.ServiceSpec) {
+	n := l.newNamespace()
+	_, nodePort := n.createWeb("shop")
+	n.createService("thief", func(s *corev1.ServiceSpec) {
 		s.ExternalIPs, s.Ports[0].Port = []string{moved}, int32(d.link.port())
 	})
-	n.endpoints("thief", ep1Addr)
+	n.setEndpoints("thief", ep1Addr)
 	thief := at(moved, d.link.port())
-	l.within(patience, answers(l.client, thief, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, thief, "ep1"))
 
-	d.resolves(moved)
+	d.setServerAddrs(moved)
 	d.link.cut()
-	l.within(patience, d.logged("fault began", "fault=source-kube", "connection refused"))
+	l.waitFor(longTimeout, d.logged("fault began", "fault=source-kube", "connection refused"))
 	if err := d.logged("fault=source-kube", "tls:")(); err == nil {
 		t.Error("the daemon was sent to the tenant's endpoint")
 	}
 	l.must(answers(l.client, thief, "ep1")())
 	newLinkAt(l, host, d.link.port())
 	n.follows(nodePort)
-	l.within(patience, d.says("thief: spec.externalIPs: "+moved+" "))
+	l.waitFor(longTimeout, d.statusPrints("thief: spec.externalIPs: "+moved+" "))
 }
 
-// marked returns an error unless all of the daemon's connections to the API server have the mark.
-func (d *daemon) marked() error {
+// usesMark returns an error unless all of the daemon's connections to the API server have the mark.
+func (d *daemon) usesMark() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {
 		return fmt.Errorf("connections without the mark:\n%s", out)

@@ -21,9 +21,9 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftMode returns a function that sets what nft does: succeed without any effect ("idle"), hang ("hang"), or work
+// nftModeSetter returns a function that sets what nft does: succeed without any effect ("idle"), hang ("hang"), or work
 // ("work").
-func (d *daemon) nftMode() (set func(mode string)) {
+func (d *daemon) nftModeSetter() (set func(mode string)) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "nft-mode")
 	set = func(mode string) {
@@ -36,14 +36,14 @@ func (d *daemon) nftMode() (set func(mode string)) {
 	return set
 }
 
-// sticky creates a Service with session affinity. Edgeway needs nft to program the chains and maps for session
+// createSticky creates a Service with session affinity. Edgeway needs nft to program the chains and maps for session
 // affinity.
-func (n *namespace) sticky(name string) (nodePort string) {
+func (n *namespace) createSticky(name string) (nodePort string) {
 	n.t.Helper()
-	svc := n.service(name, func(s *corev1.ServiceSpec) {
+	svc := n.createService(name, func(s *corev1.ServiceSpec) {
 		s.Type, s.SessionAffinity = corev1.ServiceTypeNodePort, corev1.ServiceAffinityClientIP
 	})
-	n.endpoints(name, ep1Addr)
+	n.setEndpoints(name, ep1Addr)
 	return at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
 }
 
@@ -53,18 +53,18 @@ func TestNFTWithoutEffect(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
-	nft := d.nftMode()
+	nft := d.nftModeSetter()
 	d.startReady()
-	n := l.namespace()
-	_, early := n.web("early")
-	l.within(patience, answers(l.client, early, "ep1"))
+	n := l.newNamespace()
+	_, early := n.createWeb("early")
+	l.waitFor(longTimeout, answers(l.client, early, "ep1"))
 	nft("idle")
-	late := n.sticky("late")
-	l.within(patience, d.logged("changed nothing in the kernel"))
+	late := n.createSticky("late")
+	l.waitFor(longTimeout, d.logged("changed nothing in the kernel"))
 	l.must(answers(l.client, early, "ep1")())
-	l.must(unanswered(l.client, late)())
+	l.must(isUnanswered(l.client, late)())
 	nft("work")
-	l.within(patience, answers(l.client, late, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, late, "ep1"))
 }
 
 // If nft hangs in a sync and in a reload, the daemon must still serve requests and must exit in time.
@@ -72,21 +72,21 @@ func TestHungNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
-	nft := d.nftMode()
+	nft := d.nftModeSetter()
 	d.startReady()
-	n := l.namespace()
-	_, early := n.web("early")
-	l.within(patience, answers(l.client, early, "ep1"))
+	n := l.newNamespace()
+	_, early := n.createWeb("early")
+	l.waitFor(longTimeout, answers(l.client, early, "ep1"))
 	nft("hang")
-	late := n.sticky("late")
+	late := n.createSticky("late")
 	d.signal(syscall.SIGHUP)
-	l.throughout(3*time.Second, func() error {
+	l.mustStay(3*time.Second, func() error {
 		if _, _, err := d.get(healthAddr, "/livez"); err != nil {
 			return err
 		}
 		return answers(l.client, early, "ep1")()
 	})
-	limit := l.promised(15 * time.Second) // TimeoutStopSec= in the unit sets the same limit
+	limit := l.extendLimit(15 * time.Second) // TimeoutStopSec= in the unit sets the same limit
 	began := time.Now()
 	d.stop()
 	if took := time.Since(began); took > limit {
@@ -95,16 +95,16 @@ func TestHungNFT(t *testing.T) {
 	l.must(answers(l.client, early, "ep1")())
 	nft("work")
 	d.startReady()
-	l.within(patience, answers(l.client, late, "ep1"))
+	l.waitFor(longTimeout, answers(l.client, late, "ep1"))
 }
 
 // If a state file is a pipe or an endless device, the daemon must not take longer to start than with a damaged file.
 func TestStateIsNotRegularFile(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
-	n := l.namespace()
-	_, nodePort := n.web("shop")
-	l.within(patience, d.hasStored(n.name))
+	n := l.newNamespace()
+	_, nodePort := n.createWeb("shop")
+	l.waitFor(longTimeout, d.hasStored(n.name))
 	for name, place := range map[string]func(path string) error{
 		"a pipe":   func(path string) error { return syscall.Mkfifo(path, 0o600) },
 		"a device": func(path string) error { return os.Symlink("/dev/zero", path) },
@@ -117,9 +117,9 @@ func TestStateIsNotRegularFile(t *testing.T) {
 			l.must(place(f))
 		}
 		d.start()
-		l.within(patience, d.healthy)
-		l.within(patience, d.logged("last-known state not used", "not a regular file"))
-		l.within(patience, answers(l.client, nodePort, "ep1"))
+		l.waitFor(longTimeout, d.healthy)
+		l.waitFor(longTimeout, d.logged("last-known state not used", "not a regular file"))
+		l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 		t.Logf("state that is %s: served", name)
 	}
 }
@@ -136,10 +136,10 @@ func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	d.wrapNFT(fmt.Sprintf("case $1 in --version) exec cat %q ;; esac\nexec nft \"$@\"\n", version))
 	d.configure("[proxy]\nmin_sync_period = \"1s\"\n")
 	d.startReady()
-	clusterIP, _ := l.namespace().web("shop")
-	l.within(patience, answers(l.client, clusterIP, "ep1"))
-	l.must(d.says("fallback", "because this host cannot run nftables", "nftables v1.0.0", "edgeway reload")())
-	l.must(d.says("removed-key", "removed keys are ignored: proxy.min_sync_period (line ")())
+	clusterIP, _ := l.newNamespace().createWeb("shop")
+	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep1"))
+	l.must(d.statusPrints("fallback", "because this host cannot run nftables", "nftables v1.0.0", "edgeway reload")())
+	l.must(d.statusPrints("removed-key", "removed keys are ignored: proxy.min_sync_period (line ")())
 	l.must(d.healthy())
 	if out, _, code := d.edgeway("config", "check"); code != 2 {
 		t.Errorf("config check ended with %d:\n%s", code, out)
@@ -147,7 +147,7 @@ func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	l.must(os.WriteFile(version, []byte("nftables v1.0.6 (Lester Gooch #5)\n"), 0o600))
 	d.configure("")
 	d.edgeway("reload")
-	l.within(patience, d.switched("nftables"))
+	l.waitFor(longTimeout, d.usesBackend("nftables"))
 	l.must(l.onlyRulesOf("nftables")())
 	l.must(answers(l.client, clusterIP, "ep1")())
 }

@@ -18,11 +18,11 @@ func TestBigServiceChangesPortNames(t *testing.T) {
 			d := l.newDaemon()
 			d.configure(withBackend(backend))
 			d.startReady()
-			n := l.namespace()
+			n := l.newNamespace()
 			port := func(name string, number int32) corev1.ServicePort {
 				return corev1.ServicePort{Name: name, Port: number, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(endpointPort)}
 			}
-			svc := n.service("big", func(s *corev1.ServiceSpec) {
+			svc := n.createService("big", func(s *corev1.ServiceSpec) {
 				s.Ports = []corev1.ServicePort{port("web", 1000)}
 				for i := range int32(99) {
 					s.Ports = append(s.Ports, port(fmt.Sprintf("p%d", i+1), 1001+i))
@@ -31,19 +31,19 @@ func TestBigServiceChangesPortNames(t *testing.T) {
 					s.ExternalIPs = append(s.ExternalIPs, fmt.Sprintf("198.51.100.%d", 100+i))
 				}
 			})
-			n.endpoints("big", ep1Addr)
-			small, _ := n.web("small")
-			l.within(patience, answers(l.client, at(svc.Spec.ClusterIP, 1000), "ep1"))
-			l.within(patience, answers(l.client, "198.51.100.249:1000", "ep1"))
-			l.within(patience, answers(l.client, small, "ep1"))
+			n.setEndpoints("big", ep1Addr)
+			small, _ := n.createWeb("small")
+			l.waitFor(longTimeout, answers(l.client, at(svc.Spec.ClusterIP, 1000), "ep1"))
+			l.waitFor(longTimeout, answers(l.client, "198.51.100.249:1000", "ep1"))
+			l.waitFor(longTimeout, answers(l.client, small, "ep1"))
 
 			svc.Spec.Ports = []corev1.ServicePort{port("web", 9999)}
-			_, err := shared.admin.Core.Services(n.name).Update(t.Context(), svc, metav1.UpdateOptions{})
+			_, err := sharedState.admin.Core.Services(n.name).Update(t.Context(), svc, metav1.UpdateOptions{})
 			l.must(err)
 			for _, addr := range []string{svc.Spec.ClusterIP, "198.51.100.100", "198.51.100.249"} {
-				l.within(patience, answers(l.client, at(addr, 9999), "ep1"))
+				l.waitFor(longTimeout, answers(l.client, at(addr, 9999), "ep1"))
 			}
-			l.within(patience, refused(l.client, at(svc.Spec.ClusterIP, 1000)))
+			l.waitFor(longTimeout, isRefused(l.client, at(svc.Spec.ClusterIP, 1000)))
 			l.must(answers(l.client, small, "ep1")())
 			select {
 			case <-d.ended:

@@ -12,9 +12,9 @@ import (
 	"edgeway/test/netlab"
 )
 
-// island is a host with two links and no default route. The endpoint on each link has only a route to this link,
+// dualHomedHost is a host with two links and no default route. The endpoint on each link has only a route to this link,
 // so it can respond only to the host's address on this link.
-type island struct {
+type dualHomedHost struct {
 	*daemon
 	far1, far2 *netlab.Host
 }
@@ -24,9 +24,9 @@ const (
 	island2, island26 = "10.50.2.1", "fd00:50:2::1"
 )
 
-// islandManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the
+// dualHomedManifest contains a dual-stack Service with the endpoint far1 or far2. The format's arguments are the
 // Service's name and the endpoint's number.
-const islandManifest = `---
+const dualHomedManifest = `---
 apiVersion: v1
 kind: Service
 metadata: {name: %[1]s, namespace: default}
@@ -53,20 +53,20 @@ ports: [{port: 8080, protocol: TCP}]
 endpoints: [{addresses: ["fd00:50:%[2]d::2"]}]
 `
 
-func newIsland(t *testing.T) *island {
+func newDualHomedHost(t *testing.T) *dualHomedHost {
 	t.Helper()
 	l := newLab(t)
-	i := &island{daemon: l.newDaemon()}
-	i.far1 = i.beyond("far1", island1, "10.50.1.2", island16, "fd00:50:1::2")
-	i.far2 = i.beyond("far2", island2, "10.50.2.2", island26, "fd00:50:2::2")
+	i := &dualHomedHost{daemon: l.newDaemon()}
+	i.far1 = i.addRemoteHost("far1", island1, "10.50.1.2", island16, "fd00:50:1::2")
+	i.far2 = i.addRemoteHost("far2", island2, "10.50.2.2", island26, "fd00:50:2::2")
 	l.onNode("ip", "route", "del", "default")
 	l.onNode("ip", "-6", "route", "del", "default")
-	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"), []byte(fmt.Sprintf(islandManifest, "one", 1)+fmt.Sprintf(islandManifest, "two", 2)), 0o600))
+	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"), []byte(fmt.Sprintf(dualHomedManifest, "one", 1)+fmt.Sprintf(dualHomedManifest, "two", 2)), 0o600))
 	return i
 }
 
-// beyond adds a host with a single route, which leads through the node.
-func (i *island) beyond(name string, addrs ...string) *netlab.Host {
+// addRemoteHost adds a host with a single route, which leads through the node.
+func (i *dualHomedHost) addRemoteHost(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
 	for n, family := range []string{"-4", "-6"} {
@@ -84,8 +84,8 @@ func (i *island) beyond(name string, addrs ...string) *netlab.Host {
 	return h
 }
 
-// configureIsland writes a configuration with a manifest directory as the only source.
-func (i *island) configureIsland(backend, node, extra string) {
+// configureHost writes a configuration with a manifest directory as the only source.
+func (i *dualHomedHost) configureHost(backend, node, extra string) {
 	i.t.Helper()
 	text := fmt.Sprintf(`version = 1
 [node]
@@ -108,9 +108,9 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// fromNode returns an error unless the server responds to a connection from the host. The kernel chooses the source
+// hostReaches returns an error unless the server responds to a connection from the host. The kernel chooses the source
 // address.
-func (i *island) fromNode(addr, server string) func() error {
+func (i *dualHomedHost) hostReaches(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
 		if got := i.node.Connect(f); got.Server != server {
@@ -120,14 +120,14 @@ func (i *island) fromNode(addr, server string) func() error {
 	}
 }
 
-func (i *island) tables() string {
+func (i *dualHomedHost) tables() string {
 	i.t.Helper()
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// own returns an error unless the destinations of the daemon's routes are exactly want, in the order of
+// hasOwnRoutes returns an error unless the destinations of the daemon's routes are exactly want, in the order of
 // ip-route(8).
-func (i *island) own(want ...string) func() error {
+func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 	return func() error {
 		var got []string
 		for line := range strings.Lines(i.onNode("ip", "-4", "route", "show", "proto", "119") + i.onNode("ip", "-6", "route", "show", "proto", "119")) {
@@ -152,15 +152,15 @@ func TestHostWithoutDefaultRoute(t *testing.T) {
 }
 
 func testIsland(t *testing.T, backend string) {
-	i := newIsland(t)
-	i.settled()
+	i := newDualHomedHost(t)
+	i.stableKernelState()
 	before := i.tables()
-	i.configureIsland(backend, fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
-	if err := i.fromNode("10.97.0.1:80", "")(); err != nil || !strings.Contains(i.onNode("sh", "-c", "ip route get 10.97.0.1 2>&1 || true"), "unreachable") {
+	i.configureHost(backend, fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
+	if err := i.hostReaches("10.97.0.1:80", "")(); err != nil || !strings.Contains(i.onNode("sh", "-c", "ip route get 10.97.0.1 2>&1 || true"), "unreachable") {
 		t.Fatalf("the host has a way to a ClusterIP before: %v", err)
 	}
 	i.startReady()
-	i.within(patience, i.own(islandRoutes...))
+	i.waitFor(longTimeout, i.hasOwnRoutes(islandRoutes...))
 	for _, c := range []struct{ addr, server string }{
 		{"10.97.0.1:80", "far1"},
 		{"10.97.0.2:80", "far2"},
@@ -175,18 +175,18 @@ func testIsland(t *testing.T, backend string) {
 		{at(island16, 30081), "far1"},
 		{at(island16, 30082), "far2"},
 	} {
-		i.within(patience, i.fromNode(c.addr, c.server))
+		i.waitFor(longTimeout, i.hostReaches(c.addr, c.server))
 	}
 	for _, c := range []struct{ addr, server string }{
 		{"198.51.100.71:80", "far1"}, {"198.51.100.72:80", "far2"}, {at(island1, 30082), "far2"}, {at(island1, 30081), "far1"},
 	} {
-		i.within(patience, answers(i.client, c.addr, c.server))
+		i.waitFor(longTimeout, answers(i.client, c.addr, c.server))
 	}
-	i.within(patience, answers(i.far1, at(island16, 30082), "far2"))
+	i.waitFor(longTimeout, answers(i.far1, at(island16, 30082), "far2"))
 
 	i.stop()
-	i.must(i.own(islandRoutes...)())
-	i.must(i.fromNode("10.97.0.2:80", "far2")())
+	i.must(i.hasOwnRoutes(islandRoutes...)())
+	i.must(i.hostReaches("10.97.0.2:80", "far2")())
 	for range 2 { // the second run must succeed although there is nothing left to remove
 		if out, errs, code := i.edgeway("cleanup"); code != 0 {
 			t.Fatalf("edgeway cleanup ended with %d: %s%s", code, out, errs)
@@ -201,15 +201,15 @@ func testIsland(t *testing.T, backend string) {
 // follow the configuration.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
-	i := newIsland(t)
-	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
+	i := newDualHomedHost(t)
+	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
 	i.startReady()
-	i.within(patience, i.own(islandRoutes...))
+	i.waitFor(longTimeout, i.hasOwnRoutes(islandRoutes...))
 	for n, lost := range []string{"10.97.0.0/24", "2001:db8:51::72"} {
 		i.onNode("ip", "route", "del", lost)
-		took := i.within(patience, i.own(islandRoutes...))
+		took := i.waitFor(longTimeout, i.hasOwnRoutes(islandRoutes...))
 		t.Logf("the route to %s is back after %.0f ms", lost, took.Seconds()*1000)
-		i.within(patience, func() error {
+		i.waitFor(longTimeout, func() error {
 			s, err := i.status()
 			if err == nil && s.repairs() != n+1 {
 				err = fmt.Errorf("edgeway status counts %d repairs, want %d", s.repairs(), n+1)
@@ -217,24 +217,24 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 			return err
 		})
 	}
-	i.must(i.fromNode("10.97.0.2:80", "far2")())
+	i.must(i.hostReaches("10.97.0.2:80", "far2")())
 
 	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1")
-	i.within(patience, i.own(islandRoutes[3:]...))
+	i.waitFor(longTimeout, i.hasOwnRoutes(islandRoutes[3:]...))
 	i.onNode("ip", "route", "del", "default")
-	i.within(patience, i.own(islandRoutes...))
-	i.within(patience, i.fromNode("10.97.0.2:80", "far2"))
+	i.waitFor(longTimeout, i.hasOwnRoutes(islandRoutes...))
+	i.waitFor(longTimeout, i.hostReaches("10.97.0.2:80", "far2"))
 
-	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"never\"\n")
+	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"never\"\n")
 	i.reload()
-	i.within(patience, i.own())
-	i.configureIsland("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"always\"\n")
+	i.waitFor(longTimeout, i.hasOwnRoutes())
+	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"always\"\n")
 	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1")
 	i.reload()
-	i.within(patience, i.own("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
+	i.waitFor(longTimeout, i.hasOwnRoutes("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))
 }
 
-func (i *island) reload() {
+func (i *dualHomedHost) reload() {
 	i.t.Helper()
 	if out, errs, code := i.edgeway("reload"); code != 0 {
 		i.t.Fatalf("edgeway reload ended with %d: %s%s", code, out, errs)

@@ -17,39 +17,39 @@ import (
 
 func TestServicesFollowAPI(t *testing.T) {
 	l, _ := running(t)
-	n := l.namespace()
+	n := l.newNamespace()
 
-	svc := n.service("shop", func(s *corev1.ServiceSpec) {
+	svc := n.createService("shop", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeLoadBalancer
 		s.ExternalIPs = []string{"198.51.100.7"}
 		s.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
 	})
-	n.loadBalancer(svc, "198.51.100.8")
+	n.setLoadBalancer(svc, "198.51.100.8")
 	clusterIP := at(svc.Spec.ClusterIP, 80)
 	nodePort := at(nodeAddr, int(svc.Spec.Ports[0].NodePort))
-	l.within(patience, refused(l.node, clusterIP)) // the Service has no endpoints yet
+	l.waitFor(longTimeout, isRefused(l.node, clusterIP)) // the Service has no endpoints yet
 
-	n.endpoints("shop", ep1Addr)
-	l.within(patience, answers(l.node, clusterIP, "ep1"))
+	n.setEndpoints("shop", ep1Addr)
+	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep1"))
 	for _, addr := range []string{clusterIP, nodePort, "198.51.100.7:80", "198.51.100.8:80"} {
-		l.within(patience, answers(l.client, addr, "ep1"))
+		l.waitFor(longTimeout, answers(l.client, addr, "ep1"))
 	}
-	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
-	l.within(patience, silent(l.ep2, "198.51.100.8:80")) // ep2 is outside the source ranges
+	l.waitFor(longTimeout, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
+	l.waitFor(longTimeout, isSilent(l.ep2, "198.51.100.8:80")) // ep2 is outside the source ranges
 
-	n.endpoints("shop", ep2Addr)
-	l.within(patience, answers(l.client, nodePort, "ep2"))
-	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep2"))
+	n.setEndpoints("shop", ep2Addr)
+	l.waitFor(longTimeout, answers(l.client, nodePort, "ep2"))
+	l.waitFor(longTimeout, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep2"))
 
 	patch := `[{"op":"replace","path":"/spec/ports/0/port","value":8000}]`
-	_, err := shared.admin.Core.Services(n.name).Patch(t.Context(), "shop", "application/json-patch+json", []byte(patch), metav1.PatchOptions{})
+	_, err := sharedState.admin.Core.Services(n.name).Patch(t.Context(), "shop", "application/json-patch+json", []byte(patch), metav1.PatchOptions{})
 	l.must(err)
-	l.within(patience, answers(l.client, at(svc.Spec.ClusterIP, 8000), "ep2"))
-	l.within(patience, refused(l.client, clusterIP)) // the ClusterIP no longer has this port
+	l.waitFor(longTimeout, answers(l.client, at(svc.Spec.ClusterIP, 8000), "ep2"))
+	l.waitFor(longTimeout, isRefused(l.client, clusterIP)) // the ClusterIP no longer has this port
 
 	n.remove("shop")
 	for _, addr := range []string{at(svc.Spec.ClusterIP, 8000), nodePort, "198.51.100.7:8000", "198.51.100.8:8000"} {
-		l.within(patience, unanswered(l.client, addr))
+		l.waitFor(longTimeout, isUnanswered(l.client, addr))
 	}
 }
 
@@ -57,10 +57,10 @@ func TestServicesFollowAPI(t *testing.T) {
 // endpoint.
 func TestUDPClientFollowsEndpoints(t *testing.T) {
 	l, _ := running(t)
-	n := l.namespace()
-	svc := n.service("dns", nil)
-	n.endpoints("dns", ep1Addr)
-	l.within(patience, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
+	n := l.newNamespace()
+	svc := n.createService("dns", nil)
+	n.setEndpoints("dns", ep1Addr)
+	l.waitFor(longTimeout, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep1"))
 
 	c, failure := l.client.Open(flow(l.client, plan.UDP, at(svc.Spec.ClusterIP, 53)))
 	if c == nil {
@@ -76,20 +76,20 @@ func TestUDPClientFollowsEndpoints(t *testing.T) {
 		}
 	}
 	l.must(wantFrom("ep1")())
-	n.endpoints("dns", ep2Addr)
-	l.within(patience, wantFrom("ep2"))
+	n.setEndpoints("dns", ep2Addr)
+	l.waitFor(longTimeout, wantFrom("ep2"))
 }
 
 // The host has no Node object, so the daemon waits only for the first list of objects.
 func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	l := newLab(t)
-	clusterIP, _ := l.namespace().web("early")
+	clusterIP, _ := l.newNamespace().createWeb("early")
 	d := l.newDaemon()
-	limit := l.promised(2 * time.Second)
+	limit := l.extendLimit(2 * time.Second)
 	d.start()
-	took := l.within(limit, answersSoon(l.node, clusterIP, "ep1"))
+	took := l.waitFor(limit, answersSoon(l.node, clusterIP, "ep1"))
 	t.Logf("ClusterIP served %.0f ms after the start", took.Seconds()*1000)
-	l.within(patience, d.healthy)
+	l.waitFor(longTimeout, d.healthy)
 	if _, body, _ := d.get(healthAddr, "/healthz"); !strings.Contains(body, `"nodeEligible":true`) {
 		t.Errorf("without a Node object /healthz says %s", body)
 	}
@@ -98,12 +98,12 @@ func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 // A load balancer queries each host to find out whether the host has local endpoints.
 func TestHealthCheckNodePort(t *testing.T) {
 	l, d := running(t)
-	n := l.namespace()
-	svc := n.service("local", func(s *corev1.ServiceSpec) {
+	n := l.newNamespace()
+	svc := n.createService("local", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeLoadBalancer
 		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
-	n.endpoints("local", ep1Addr)
+	n.setEndpoints("local", ep1Addr)
 	check := at(nodeAddr, int(svc.Spec.HealthCheckNodePort))
 	answerIs := func(want int, endpoints string) func() error {
 		return func() error {
@@ -114,11 +114,11 @@ func TestHealthCheckNodePort(t *testing.T) {
 			return err
 		}
 	}
-	l.within(patience, answerIs(503, `"localEndpoints": 0,`))
+	l.waitFor(longTimeout, answerIs(503, `"localEndpoints": 0,`))
 	n.endpointsOn("local", nodeName, ep1Addr)
-	l.within(patience, answerIs(200, `"localEndpoints": 1,`))
+	l.waitFor(longTimeout, answerIs(200, `"localEndpoints": 1,`))
 	n.remove("local")
-	l.within(patience, reset(l.client, check))
+	l.waitFor(longTimeout, isReset(l.client, check))
 }
 
 // If a program on the host uses a health check port, only the Service with this port must have a fault, and the status
@@ -127,8 +127,8 @@ func TestHealthCheckPortInUse(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	d := l.newDaemon()
-	n := l.namespace()
-	svc := n.service("local", func(s *corev1.ServiceSpec) {
+	n := l.newNamespace()
+	svc := n.createService("local", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeLoadBalancer
 		s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	})
@@ -138,13 +138,13 @@ func TestHealthCheckPortInUse(t *testing.T) {
 	l.must(err)
 	d.startReady()
 	check := at(nodeAddr, int(port))
-	l.within(patience, d.statusHas("Edgeway does not serve ", syscall.EADDRINUSE.Error()))
+	l.waitFor(longTimeout, d.statusHas("Edgeway does not serve ", syscall.EADDRINUSE.Error()))
 	l.must(answers(l.client, check, "program")())
 	if err := d.hasCondition("follower-healthcheck", "")(); err == nil {
 		t.Error("it counts as a fault of the health checks of all Services")
 	}
 	l.must(stop())
-	l.within(patience, func() error {
+	l.waitFor(longTimeout, func() error {
 		code, body, err := d.get(check, "/")
 		if err == nil && code != http.StatusOK {
 			err = fmt.Errorf("the health check port answers %d: %s", code, body)

@@ -14,8 +14,8 @@ import (
 const (
 	soakChanges = 5 // changes per second
 	soakFault   = time.Minute
-	// soakWarm is the time until the first measurement.
-	soakWarm = 2 * time.Minute
+	// soakWarmup is the time until the first measurement.
+	soakWarmup = 2 * time.Minute
 )
 
 // Endpoints change five times a second. For half of each minute, the API server has one of several faults. No
@@ -25,21 +25,21 @@ func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
 		var err error
-		if length, err = time.ParseDuration(text); err != nil || length < 2*soakWarm {
-			t.Fatalf("SOAK_DURATION=%s: want a duration of at least %s", text, 2*soakWarm)
+		if length, err = time.ParseDuration(text); err != nil || length < 2*soakWarmup {
+			t.Fatalf("SOAK_DURATION=%s: want a duration of at least %s", text, 2*soakWarmup)
 		}
 	}
 	s := newSoak(t)
 	connected := s.connect()
 	for began := time.Now(); time.Since(began) < length; {
-		s.minute(time.Since(began))
+		s.runMinute(time.Since(began))
 	}
 	close(s.stop)
 	if failed := <-connected; len(failed) > 0 {
 		t.Errorf("%d connections to a Service that did not change failed, first: %v", len(failed), failed[0])
 	}
-	s.proxy.begin(nil)
-	s.within(patience, s.healthy)
+	s.proxy.setFault(nil)
+	s.waitFor(longTimeout, s.healthy)
 	s.judge()
 }
 
@@ -63,10 +63,10 @@ func newSoak(t *testing.T) *soak {
 	l := newLab(t)
 	s := &soak{daemon: l.newDaemon(), proxy: newFaultProxy(l), faults: faultRows(), stop: make(chan struct{})}
 	s.proxy.kubeconfig(filepath.Join(s.dir, "kubeconfig"))
-	s.n = l.namespace()
+	s.n = l.newNamespace()
 	for i := range 50 {
 		name := fmt.Sprint("changing-", i)
-		s.n.web(name)
+		s.n.createWeb(name)
 		s.services = append(s.services, name)
 	}
 	s.startReady()
@@ -75,9 +75,9 @@ func newSoak(t *testing.T) *soak {
 
 // connect connects to two addresses of an unchanged Service until stop is closed, and then sends the errors.
 func (s *soak) connect() <-chan []error {
-	clusterIP, nodePort := s.n.web("constant")
-	s.within(patience, answers(s.node, clusterIP, "ep1"))
-	s.within(patience, answers(s.client, nodePort, "ep1"))
+	clusterIP, nodePort := s.n.createWeb("constant")
+	s.waitFor(longTimeout, answers(s.node, clusterIP, "ep1"))
+	s.waitFor(longTimeout, answers(s.client, nodePort, "ep1"))
 	ask := []func() error{answers(s.node, clusterIP, "ep1"), answers(s.client, nodePort, "ep1")}
 	result := make(chan []error, 1)
 	go func() {
@@ -100,23 +100,23 @@ func (s *soak) connect() <-chan []error {
 	return result
 }
 
-// minute changes endpoints for a minute. In the second half of each minute, the API server has a fault.
-func (s *soak) minute(since time.Duration) {
+// runMinute changes endpoints for a minute. In the second half of each minute, the API server has a fault.
+func (s *soak) runMinute(since time.Duration) {
 	s.t.Helper()
 	row := s.faults[int(since/soakFault)%len(s.faults)]
 	pace := time.NewTicker(time.Second / soakChanges)
 	defer pace.Stop()
 	for i := range int(soakFault.Seconds()) * soakChanges {
 		if i == int(soakFault.Seconds())*soakChanges/2 {
-			s.proxy.begin(&row.fault)
+			s.proxy.setFault(&row.fault)
 		}
 		<-pace.C
 		addrs := []string{ep1Addr, ep2Addr}
-		s.n.endpoints(s.services[s.changes%len(s.services)], addrs[s.changes/len(s.services)%2])
+		s.n.setEndpoints(s.services[s.changes%len(s.services)], addrs[s.changes/len(s.services)%2])
 		s.changes++
 	}
-	s.proxy.begin(nil)
-	if since > soakWarm {
+	s.proxy.setFault(nil)
+	if since > soakWarmup {
 		s.figures = append(s.figures, s.figuresNow())
 		s.t.Logf("%4.0f s, %5d changes, fault %-24s %+v", since.Seconds(), s.changes, row.name, s.figures[len(s.figures)-1])
 	}

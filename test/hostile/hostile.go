@@ -40,7 +40,7 @@ func Manifests(t testing.TB) (out [][]byte) {
 // HugeManifest. Streams omits documents that JSON cannot represent.
 func Streams(t testing.TB) (out [][]byte) {
 	t.Helper()
-	for _, text := range append(Manifests(t), Many(1000, 3)) {
+	for _, text := range append(Manifests(t), HugeManifest(1000, 3)) {
 		var stream []byte
 		for doc := range bytes.SplitSeq(text, []byte("\n---\n")) {
 			if object, err := yaml.YAMLToJSON(doc); err == nil {
@@ -64,9 +64,9 @@ func Objects(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Many returns a manifest of a Service with the given number of ports and the given number of endpoints for
+// HugeManifest returns a manifest of a Service with the given number of ports and the given number of endpoints for
 // each port.
-func Many(ports, endpoints int) []byte {
+func HugeManifest(ports, endpoints int) []byte {
 	var b bytes.Buffer
 	b.WriteString("apiVersion: v1\nkind: Service\nmetadata: {namespace: evil, name: many}\nspec:\n  type: NodePort\n  clusterIP: 10.96.7.1\n  ports:\n")
 	for i := range ports {
@@ -83,10 +83,10 @@ func Many(ports, endpoints int) []byte {
 	return b.Bytes()
 }
 
-// Control returns the first control character in text with the surrounding text, or "" if there is none.
+// FindControl returns the first control character in text with the surrounding text, or "" if there is none.
 // FindControl also finds the bytes 0x80 to 0x9f, which terminals interpret as control codes. FindControl also finds
 // characters that change the text direction, because such characters can hide words.
-func Control(text string) string {
+func FindControl(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)
 	if i < 0 {

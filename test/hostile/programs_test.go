@@ -20,18 +20,18 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programs runs external programs in a network namespace that exists as long as the fuzz target.
-type programs struct {
+// programRunner runs external programs in a network namespace that exists as long as the fuzz target.
+type programRunner struct {
 	calls chan func()
-	// seen holds the hashes of all checked texts. Most inputs produce a text that the fuzz target has already
+	// hashes holds the hashes of all checked texts. Most inputs produce a text that the fuzz target has already
 	// checked, and starting a process for each input would be slow.
-	seen map[[sha256.Size]byte]bool
+	hashes map[[sha256.Size]byte]bool
 }
 
-func newPrograms(f *testing.F) *programs {
+func newPrograms(f *testing.F) *programRunner {
 	f.Helper()
 	f.Setenv("XTABLES_LOCKFILE", filepath.Join(f.TempDir(), "lock"))
-	p := &programs{calls: make(chan func()), seen: map[[sha256.Size]byte]bool{}}
+	p := &programRunner{calls: make(chan func()), hashes: map[[sha256.Size]byte]bool{}}
 	ready := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -47,7 +47,7 @@ func newPrograms(f *testing.F) *programs {
 	return p
 }
 
-func (p *programs) do(f func(context.Context)) {
+func (p *programRunner) do(f func(context.Context)) {
 	done := make(chan struct{})
 	p.calls <- func() {
 		defer close(done)
@@ -58,7 +58,7 @@ func (p *programs) do(f func(context.Context)) {
 	<-done
 }
 
-func (p *programs) run(text, name string, args ...string) (out string, err error) {
+func (p *programRunner) run(text, name string, args ...string) (out string, err error) {
 	p.do(func(ctx context.Context) {
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Stdin = strings.NewReader(text)
@@ -71,15 +71,15 @@ func (p *programs) run(text, name string, args ...string) (out string, err error
 }
 
 // isNew reports whether the fuzz target has not checked the text yet. After 65,536 texts, isNew clears the hashes.
-func (p *programs) isNew(text string) bool {
+func (p *programRunner) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
-	if p.seen[sum] {
+	if p.hashes[sum] {
 		return false
 	}
-	if len(p.seen) == 1<<16 {
-		clear(p.seen)
+	if len(p.hashes) == 1<<16 {
+		clear(p.hashes)
 	}
-	p.seen[sum] = true
+	p.hashes[sum] = true
 	return true
 }
 
@@ -137,7 +137,7 @@ func FuzzIPTables(f *testing.F) {
 	addSeeds(f)
 	f.Fuzz(func(t *testing.T, stream, choices []byte, flags byte) {
 		first, second := plans(t, objectsOf(stream, choices), flags)
-		if !p.isNew(digests(first) + "then" + digests(second)) {
+		if !p.isNew(planDigest(first) + "then" + planDigest(second)) {
 			return
 		}
 		for name, backend := range backends {
@@ -159,8 +159,8 @@ func FuzzIPTables(f *testing.F) {
 	})
 }
 
-// digests returns text that identifies a plan.
-func digests(p *plan.Plan) string {
+// planDigest returns text that identifies a plan.
+func planDigest(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%+v", *p.Node)
 	for _, sp := range p.Services {

@@ -32,12 +32,12 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// nowhere holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and
+	// forbiddenRanges holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and
 	// reserved addresses.
-	nowhere = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
+	forbiddenRanges = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
-	// metadata holds the addresses of cloud metadata services.
-	metadata = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "192.0.0.170", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
+	// metadataAddrs holds the addresses of cloud metadata services.
+	metadataAddrs = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "192.0.0.170", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
 )
 
 func addrs(texts ...string) (out []netip.Addr) {
@@ -153,7 +153,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
 			// The API server validates object names, so problems print the names unchanged.
-			if bad := hostile.Control(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
+			if bad := hostile.FindControl(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
 		}
@@ -172,7 +172,7 @@ func check(t *testing.T, p *plan.Plan) {
 	}
 	for _, svc := range p.Services {
 		for _, f := range svc.Frontends {
-			if f.Kind != plan.NodePort && (forbidden(f.Addr) || taken(p, svc.Name, f)) {
+			if f.Kind != plan.NodePort && (forbidden(f.Addr) || isReserved(p, svc.Name, f)) {
 				t.Errorf("%s has the %s %s", svc.Name, f.Kind, f.Addr)
 			}
 		}
@@ -193,17 +193,17 @@ func check(t *testing.T, p *plan.Plan) {
 
 func forbidden(a netip.Addr) bool {
 	return !a.IsValid() || a.Is4In6() || a.Zone() != "" || slices.Contains(testHost().Broadcasts, a) ||
-		slices.ContainsFunc(nowhere, func(r netip.Prefix) bool { return r.Contains(a) })
+		slices.ContainsFunc(forbiddenRanges, func(r netip.Prefix) bool { return r.Contains(a) })
 }
 
-// taken reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the
+// isReserved reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the
 // host. The API server's own Service may use the API server's address as its ClusterIP. Only a load-balancer address
 // may be an address of the host.
-func taken(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
+func isReserved(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"
 	}
-	return slices.Contains(metadata, f.Addr) || slices.Contains(testHost().Gateways, f.Addr) ||
+	return slices.Contains(metadataAddrs, f.Addr) || slices.Contains(testHost().Gateways, f.Addr) ||
 		f.Kind != plan.LoadBalancerIP && slices.Contains(p.Node.HostAddrs, f.Addr)
 }
 

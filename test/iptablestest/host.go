@@ -30,8 +30,8 @@ func NewHost(t testing.TB) {
 	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 }
 
-// Each runs a test for each variant, each time on a new host.
-func Each[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
+// ForEachVariant runs a test for each variant, each time on a new host.
+func ForEachVariant[V ~string](t *testing.T, variants []V, test func(t *testing.T, v V)) {
 	t.Helper()
 	for _, v := range variants {
 		t.Run(string(v), func(t *testing.T) {
@@ -57,9 +57,9 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartOther starts a shell script that simulates another program and must succeed. The function wait waits until the
+// StartScript starts a shell script that simulates another program and must succeed. The function wait waits until the
 // script exits.
-func StartOther(t *testing.T, script string) (wait func()) {
+func StartScript(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
 	cmd.Stderr = t.Output()
@@ -73,8 +73,8 @@ func StartOther(t *testing.T, script string) (wait func()) {
 	}
 }
 
-// Program returns the name of a program, such as "iptables-nft".
-func Program[V ~string](v V, f plan.Family) string {
+// ProgramName returns the name of a program, such as "iptables-nft".
+func ProgramName[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
@@ -82,19 +82,19 @@ func Program[V ~string](v V, f plan.Family) string {
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))
-	Run(t, input, Program(v, f)+"-restore", "--noflush", "--wait")
+	Run(t, input, ProgramName(v, f)+"-restore", "--noflush", "--wait")
 }
 
 // Ruleset returns all rules for one variant and family, without comments and counters.
 func Ruleset[V ~string](t testing.TB, v V, f plan.Family) string {
 	t.Helper()
-	return WithoutDetails(Run(t, "", Program(v, f)+"-save"))
+	return RemoveDetails(Run(t, "", ProgramName(v, f)+"-save"))
 }
 
 var details = regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`)
 
-// WithoutDetails removes comments and counters from the output of iptables-save.
-func WithoutDetails(saved string) string { return details.ReplaceAllString(saved, "") }
+// RemoveDetails removes comments and counters from the output of iptables-save.
+func RemoveDetails(saved string) string { return details.ReplaceAllString(saved, "") }
 
 // NFTRuleset returns the kernel's nftables rule set.
 func NFTRuleset(t testing.TB) string {
@@ -102,9 +102,9 @@ func NFTRuleset(t testing.TB) string {
 	return Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-// OnlyPrograms sets PATH to a directory with only the given programs. The value for a program is a script, or the
+// RestrictPrograms sets PATH to a directory with only the given programs. The value for a program is a script, or the
 // name of the program that the directory entry links to. The value "" stands for the program's own name.
-func OnlyPrograms(t *testing.T, programs map[string]string) {
+func RestrictPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range programs {

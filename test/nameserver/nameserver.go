@@ -18,8 +18,8 @@ import (
 // Server responds to DNS queries for the addresses of host names, over UDP and TCP. Server truncates UDP responses of
 // more than 512 bytes.
 type Server struct {
-	// Questions is the number of received queries.
-	Questions atomic.Int64
+	// Queries is the number of received queries.
+	Queries atomic.Int64
 
 	mu    sync.Mutex
 	names map[string][]netip.Addr
@@ -113,7 +113,7 @@ func (s *Server) answer(query []byte) ([]byte, error) {
 	if len(m.Questions) != 1 {
 		return nil, errors.New("not one question")
 	}
-	s.Questions.Add(1)
+	s.Queries.Add(1)
 	q := m.Questions[0]
 	s.mu.Lock()
 	addrs := s.names[strings.ToLower(q.Name.String())]

@@ -22,12 +22,12 @@ type Flow struct {
 	Wait time.Duration
 }
 
-// Answer is the result of a connection.
-type Answer uint8
+// Result is the result of a connection.
+type Result uint8
 
 const (
 	// Silent means that the client received no packet.
-	Silent Answer = iota
+	Silent Result = iota
 	// Served means that one of the lab's servers responded.
 	Served
 	// Refused means that the client received an ICMP "port unreachable" message.
@@ -42,13 +42,13 @@ const (
 )
 
 // String returns the name of the result in lower case.
-func (a Answer) String() string {
+func (a Result) String() string {
 	return [...]string{"silent", "served", "refused", "reset", "unreachable", "failed"}[a]
 }
 
 // Outcome is the result that the client of a connection observed.
 type Outcome struct {
-	Answer Answer
+	Result Result
 	// Server is the name of the server that responded. Seen is the client's address as the server saw it.
 	Server string
 	Seen   netip.AddrPort
@@ -58,27 +58,27 @@ type Outcome struct {
 
 // String describes the outcome for test logs.
 func (o Outcome) String() string {
-	switch o.Answer {
+	switch o.Result {
 	case Served:
 		return fmt.Sprintf("served by %s, which saw %s", o.Server, o.Seen.Addr())
 	case Failed:
 		return "failed: " + o.Problem
 	default:
-		return o.Answer.String()
+		return o.Result.String()
 	}
 }
 
 // Connect opens a connection, sends one request, and closes the connection.
 func (h *Host) Connect(f Flow) Outcome {
-	return h.fromFreePort("Connect", f).Outcome
+	return h.callFromFreePort("Connect", f).Outcome
 }
 
-// fromFreePort opens a connection from an unused source port in the host's process. All hosts share one source-port
+// callFromFreePort opens a connection from an unused source port in the host's process. All hosts share one source-port
 // counter.
-func (h *Host) fromFreePort(method string, f Flow) (r Reply) {
+func (h *Host) callFromFreePort(method string, f Flow) (r Reply) {
 	for range 100 {
 		r = Reply{}
-		if err := h.call(method, Question{Flow: f, Port: h.lab.port()}, &r); err != nil {
+		if err := h.call(method, Request{Flow: f, Port: h.lab.port()}, &r); err != nil {
 			return Reply{Outcome: failed(err)}
 		}
 		if !r.InUse {
@@ -98,7 +98,7 @@ type Session struct {
 // Open opens a connection and keeps it open. If Open fails, the session is nil and the outcome describes the reason.
 // UDP and SCTP connections can fail only in Ask.
 func (h *Host) Open(f Flow) (*Session, Outcome) {
-	r := h.fromFreePort("Open", f)
+	r := h.callFromFreePort("Open", f)
 	if r.ID == 0 {
 		return nil, r.Outcome
 	}
@@ -108,7 +108,7 @@ func (h *Host) Open(f Flow) (*Session, Outcome) {
 // Ask sends a request over the connection and waits for the server's response.
 func (s *Session) Ask(wait time.Duration) Outcome {
 	var r Reply
-	if err := s.host.call("Ask", Question{ID: s.id, Flow: Flow{Wait: wait}}, &r); err != nil {
+	if err := s.host.call("Ask", Request{ID: s.id, Flow: Flow{Wait: wait}}, &r); err != nil {
 		return failed(err)
 	}
 	return r.Outcome
@@ -117,7 +117,7 @@ func (s *Session) Ask(wait time.Duration) Outcome {
 // Close closes the connection. For TCP, Close resets the connection.
 func (s *Session) Close() { _ = s.host.call("Close", s.id, &struct{}{}) }
 
-func failed(err error) Outcome { return Outcome{Answer: Failed, Problem: err.Error()} }
+func failed(err error) Outcome { return Outcome{Result: Failed, Problem: err.Error()} }
 
 func parseGreeting(line string) Outcome {
 	line = strings.TrimSpace(line)
@@ -127,5 +127,5 @@ func parseGreeting(line string) Outcome {
 	if err != nil {
 		return failed(fmt.Errorf("answer %q: %w", line, err))
 	}
-	return Outcome{Answer: Served, Server: name, Seen: seen}
+	return Outcome{Result: Served, Server: name, Seen: seen}
 }

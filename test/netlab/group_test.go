@@ -106,7 +106,7 @@ func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	} {
 		for _, p := range everyProtocol {
 			got := l.Node.Connect(Flow{Protocol: p, To: netip.AddrPortFrom(to, 8080), Wait: patience})
-			if got.Answer != Served || got.Seen.Addr() != want {
+			if got.Result != Served || got.Seen.Addr() != want {
 				t.Errorf("%s to %s: %s, want %s as the source", p, to, got, want)
 			}
 		}
@@ -121,13 +121,13 @@ func TestKilledProcessIsReported(t *testing.T) {
 		t.Fatalf("processes of a host that has made no socket: %q (%v)", raw, err)
 	}
 	f := Flow{Protocol: plan.TCP, From: clientAddrs[0], To: netip.AddrPortFrom(podAddrs[0], 8080), Wait: patience}
-	if got := client.Connect(f); got.Answer != Served {
+	if got := client.Connect(f); got.Result != Served {
 		t.Fatal(got)
 	}
 	if err := os.WriteFile(filepath.Join(client.Cgroup(), "cgroup.kill"), []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if got := client.Connect(f); got.Answer != Failed || !strings.Contains(got.Problem, "process of client") {
+	if got := client.Connect(f); got.Result != Failed || !strings.Contains(got.Problem, "process of client") {
 		t.Errorf("after its end: %s", got)
 	}
 	client.stop = nil // stop would report the kill

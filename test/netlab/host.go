@@ -198,8 +198,8 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStale removes the network namespaces of exited processes, which remain, for example, after SIGKILL.
-func removeStale(t testing.TB) {
+// removeStaleNamespaces removes the network namespaces of exited processes, which remain, for example, after SIGKILL.
+func removeStaleNamespaces(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
 		return // no program has created a named namespace yet

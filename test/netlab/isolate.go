@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// isolated is an environment variable that is set in test binaries with their own network namespace.
-const isolated = "NETLAB_ISOLATED"
+// isolatedVariable is an environment variable that is set in test binaries with their own network namespace.
+const isolatedVariable = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. All threads
 // of the child process are in the new namespace, so goroutines and child processes of the code under test cannot reach
@@ -19,7 +19,7 @@ const isolated = "NETLAB_ISOLATED"
 //	func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 func Isolate(m *testing.M) int {
 	PeerMain()
-	if os.Getenv(isolated) != "" {
+	if os.Getenv(isolatedVariable) != "" {
 		return m.Run()
 	}
 	self, err := os.Executable()
@@ -28,7 +28,7 @@ func Isolate(m *testing.M) int {
 		return 1
 	}
 	cmd := exec.Command(self, os.Args[1:]...)
-	cmd.Env = append(os.Environ(), isolated+"=1")
+	cmd.Env = append(os.Environ(), isolatedVariable+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
 	err = cmd.Run()

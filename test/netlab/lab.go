@@ -46,7 +46,7 @@ type Lab struct {
 // example without root, the test fails.
 func New(t testing.TB, opts Options) *Lab {
 	t.Helper()
-	removeStale(t)
+	removeStaleNamespaces(t)
 	l := &Lab{t: t, prefix: fmt.Sprintf("%s%d-%08x-", namePrefix, os.Getpid(), rand.Uint32())}
 	t.Cleanup(l.close)
 	if err := l.makeNode(opts.InPlace); err != nil {
@@ -100,7 +100,7 @@ func (l *Lab) makeNode(inPlace bool) error {
 		l.Node = h
 		return h.forward()
 	}
-	if os.Getenv(isolated) == "" {
+	if os.Getenv(isolatedVariable) == "" {
 		return errors.New("Options.InPlace requires a process that Isolate started")
 	}
 	h, err := ownHost("node", l)
@@ -144,7 +144,7 @@ func (l *Lab) makeGateway() error {
 			return err
 		}
 	}
-	return gw.refuseToForward("eth0")
+	return gw.rejectForwarding("eth0")
 }
 
 func (l *Lab) attach(h *Host, addrs []netip.Addr) error {

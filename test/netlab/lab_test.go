@@ -56,7 +56,7 @@ func TestProtocolsReachServerThroughNode(t *testing.T) {
 					for _, p := range everyProtocol {
 						f := Flow{Protocol: p, From: from.Addr(to), To: netip.AddrPortFrom(to, 8080), Wait: patience}
 						got := from.Connect(f)
-						if got.Answer != Served || got.Server != "pod" || got.Seen.Addr() != from.Addr(to) {
+						if got.Result != Served || got.Server != "pod" || got.Seen.Addr() != from.Addr(to) {
 							t.Errorf("%s from %s to %s: %s", p, from.Name, to, got)
 						}
 					}
@@ -88,15 +88,15 @@ table inet lab {
 	for _, vip := range []netip.Addr{netip.MustParseAddr("198.51.100.1"), netip.MustParseAddr("2001:db8:51::1")} {
 		for _, p := range everyProtocol {
 			f := Flow{Protocol: p, From: client.Addr(vip), To: netip.AddrPortFrom(vip, 80), Wait: patience}
-			if got := client.Connect(f); got.Answer != Served || got.Seen.Addr() != l.Node.Addr(vip) {
+			if got := client.Connect(f); got.Result != Served || got.Seen.Addr() != l.Node.Addr(vip) {
 				t.Errorf("%s to %s: %s, want served with the node's address as the source", p, vip, got)
 			}
 			f.To = netip.AddrPortFrom(vip, 81)
-			if got := client.Connect(f); got.Answer != Refused {
+			if got := client.Connect(f); got.Result != Refused {
 				t.Errorf("%s to a rejected port of %s: %s", p, vip, got)
 			}
 			f.To, f.Wait = netip.AddrPortFrom(vip, 82), silence
-			if got := client.Connect(f); got.Answer != Silent {
+			if got := client.Connect(f); got.Result != Silent {
 				t.Errorf("%s to a dropped port of %s: %s", p, vip, got)
 			}
 		}
@@ -107,7 +107,7 @@ func TestPortWithoutListenerResetsTCP(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	for _, to := range podAddrs {
 		f := Flow{Protocol: plan.TCP, From: client.Addr(to), To: netip.AddrPortFrom(to, 9), Wait: patience}
-		if got := client.Connect(f); got.Answer != Reset {
+		if got := client.Connect(f); got.Result != Reset {
 			t.Errorf("TCP to %s: %s, want reset", f.To, got)
 		}
 	}
@@ -119,7 +119,7 @@ func TestUnusedAddressIsUnreachable(t *testing.T) {
 		for _, to := range []netip.Addr{netip.MustParseAddr("198.51.100.9"), netip.MustParseAddr("2001:db8:51::9")} {
 			for _, p := range everyProtocol {
 				f := Flow{Protocol: p, From: from.Addr(to), To: netip.AddrPortFrom(to, 80), Wait: patience}
-				if got := from.Connect(f); got.Answer != Unreachable {
+				if got := from.Connect(f); got.Result != Unreachable {
 					t.Errorf("%s from %s to %s: %s", p, from.Name, to, got)
 				}
 			}
@@ -139,7 +139,7 @@ func TestRefusalsAreNotRateLimited(t *testing.T) {
 		}()
 	}
 	for range 300 {
-		if got := <-outcomes; got.Answer != Refused {
+		if got := <-outcomes; got.Result != Refused {
 			t.Errorf("one of 300 refused connections: %s", got)
 		}
 	}
@@ -157,7 +157,7 @@ func TestSessionKeepsClientPort(t *testing.T) {
 		var ports [3]uint16
 		for i := range ports {
 			got := s.Ask(patience)
-			if got.Answer != Served {
+			if got.Result != Served {
 				t.Fatalf("%s, question %d: %s", p, i, got)
 			}
 			ports[i] = got.Seen.Port()

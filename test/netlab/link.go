@@ -56,12 +56,12 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	if err := h.link.AddrAdd(link, addr); err != nil {
 		return fmt.Errorf("address %s on %s: %w", p, device, err)
 	}
-	return h.awaitLocal(p.Addr())
+	return h.awaitLocalRoute(p.Addr())
 }
 
-// awaitLocal waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously.
+// awaitLocalRoute waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously.
 // Other hosts cannot reach an address on lo without its local route.
-func (h *Host) awaitLocal(addr netip.Addr) error {
+func (h *Host) awaitLocalRoute(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())
 		if err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL {
@@ -104,9 +104,9 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// refuseToForward configures the host to send an ICMP "unreachable" message if it receives packets for other hosts on
+// rejectForwarding configures the host to send an ICMP "unreachable" message if it receives packets for other hosts on
 // device.
-func (h *Host) refuseToForward(device string) error {
+func (h *Host) rejectForwarding(device string) error {
 	const table = 100
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		rule := netlink.NewRule()

@@ -65,7 +65,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	near, far, err := connected()
+	near, far, err := socketPair()
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	return client, nil
 }
 
-// connected returns the two ends of a connection. The end far is for another process.
-func connected() (near net.Conn, far *os.File, err error) {
+// socketPair returns the two ends of a connection. The end far is for another process.
+func socketPair() (near net.Conn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
@@ -119,8 +119,8 @@ type peer struct {
 	open map[int]io.Closer
 }
 
-// Question asks a host to open a connection, to send another message over a connection, or to start a server.
-type Question struct {
+// Request asks a host to open a connection, to send another message over a connection, or to start a server.
+type Request struct {
 	Flow
 	// Port is the source port of a bound socket.
 	Port uint16
@@ -139,35 +139,35 @@ type Reply struct {
 	InUse bool
 }
 
-func (p *peer) Connect(q Question, r *Reply) error {
+func (p *peer) Connect(q Request, r *Reply) error {
 	s := openSocket(q, r)
 	if s == nil {
 		return nil
 	}
 	defer func() { _ = s.Close() }()
-	r.Outcome = s.askAgain(q.Wait)
+	r.Outcome = s.askRepeatedly(q.Wait)
 	return nil
 }
 
-func (p *peer) Open(q Question, r *Reply) error {
+func (p *peer) Open(q Request, r *Reply) error {
 	if s := openSocket(q, r); s != nil {
 		r.ID = p.keep(s)
 	}
 	return nil
 }
 
-func (p *peer) Ask(q Question, r *Reply) error {
+func (p *peer) Ask(q Request, r *Reply) error {
 	p.mu.Lock()
 	s, ok := p.open[q.ID].(*socket)
 	p.mu.Unlock()
 	if !ok {
 		return errors.New("the connection is closed")
 	}
-	r.Outcome = s.askAgain(q.Wait)
+	r.Outcome = s.askRepeatedly(q.Wait)
 	return nil
 }
 
-func (p *peer) Serve(q Question, r *Reply) error {
+func (p *peer) Serve(q Request, r *Reply) error {
 	server, err := serve(q.Server, q.At, q.Protocol)
 	if err == nil {
 		r.ID = p.keep(server)
@@ -204,7 +204,7 @@ func (p *peer) closeAll() {
 }
 
 // openSocket opens a socket for a request. If the connection fails, openSocket returns nil and stores the reason in r.
-func openSocket(q Question, r *Reply) *socket {
+func openSocket(q Request, r *Reply) *socket {
 	s, err := newSocket(q.Flow, q.Port)
 	if err != nil {
 		r.InUse = errors.Is(err, unix.EADDRINUSE)
@@ -212,7 +212,7 @@ func openSocket(q Question, r *Reply) *socket {
 		return nil
 	}
 	if q.Protocol == plan.TCP {
-		if r.Outcome = s.established(q.Wait); r.Outcome.Answer != Served {
+		if r.Outcome = s.awaitEstablished(q.Wait); r.Outcome.Result != Served {
 			_ = s.Close()
 			return nil
 		}
@@ -220,9 +220,9 @@ func openSocket(q Question, r *Reply) *socket {
 	return s
 }
 
-// askAgain sends a request and waits for the server's response. Like a DNS resolver, askAgain repeats the
+// askRepeatedly sends a request and waits for the server's response. Like a DNS resolver, askRepeatedly repeats the
 // request every second, so a single lost packet does not count as a failure.
-func (s *socket) askAgain(wait time.Duration) Outcome {
+func (s *socket) askRepeatedly(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {
 		next := time.Now().Add(time.Second)
@@ -230,7 +230,7 @@ func (s *socket) askAgain(wait time.Duration) Outcome {
 			next = deadline
 		}
 		outcome := s.ask(next)
-		if outcome.Answer != Silent || next.Equal(deadline) {
+		if outcome.Result != Silent || next.Equal(deadline) {
 			return outcome
 		}
 	}

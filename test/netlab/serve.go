@@ -26,7 +26,7 @@ func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol)
 // Start starts a server for one protocol. The server runs until the caller calls stop.
 func (h *Host) Start(name string, at netip.AddrPort, p plan.Protocol) (stop func() error, err error) {
 	var r Reply
-	if err := h.call("Serve", Question{Server: name, At: at, Flow: Flow{Protocol: p}}, &r); err != nil {
+	if err := h.call("Serve", Request{Server: name, At: at, Flow: Flow{Protocol: p}}, &r); err != nil {
 		return nil, fmt.Errorf("server %s on %s/%s: %w", name, at, p, err)
 	}
 	return func() error { return h.call("Close", r.ID, &struct{}{}) }, nil

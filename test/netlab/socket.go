@@ -81,8 +81,8 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 // Close closes the connection, and resets a TCP connection.
 func (s *socket) Close() error { return s.fd.Close() }
 
-// established waits until a TCP connection is established, and then returns an outcome with the Result Served.
-func (s *socket) established(wait time.Duration) Outcome {
+// awaitEstablished waits until a TCP connection is established, and then returns an outcome with the Result Served.
+func (s *socket) awaitEstablished(wait time.Duration) Outcome {
 	_ = s.fd.SetDeadline(time.Now().Add(wait))
 	err := s.raw.Write(func(fd uintptr) bool {
 		p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
@@ -99,7 +99,7 @@ func (s *socket) established(wait time.Duration) Outcome {
 	if code != 0 {
 		return s.failure(unix.Errno(code))
 	}
-	return Outcome{Answer: Served}
+	return Outcome{Result: Served}
 }
 
 func (s *socket) ask(deadline time.Time) Outcome {
@@ -107,7 +107,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 	if s.flow.Protocol == plan.SCTP {
 		return s.askSCTP()
 	}
-	if _, err := s.fd.Write([]byte("?\n")); err != nil && !droppedHere(err) {
+	if _, err := s.fd.Write([]byte("?\n")); err != nil && !isLocalDrop(err) {
 		return s.failure(err)
 	}
 	buf := make([]byte, 1500)
@@ -125,19 +125,19 @@ func (s *socket) askSCTP() Outcome {
 	use, buf := s.fd.Write, init.marshal()
 	for sent := false; ; {
 		n, err := use(buf)
-		if droppedHere(err) {
+		if isLocalDrop(err) {
 			err = nil
 		}
 		switch {
 		case err != nil:
 			outcome := s.failure(err)
-			if outcome.Answer != Failed || !isICMP(err) {
+			if outcome.Result != Failed || !isICMP(err) {
 				return outcome
 			}
 		case !sent:
 			sent, use, buf = true, s.fd.Read, make([]byte, 1500)
 		default:
-			if p, ok := parseSCTP(s.withoutIPHeader(buf[:n])); ok && p.chunk == sctpInitAck && p.to == s.port {
+			if p, ok := parseSCTP(s.stripIPHeader(buf[:n])); ok && p.chunk == sctpInitAck && p.to == s.port {
 				return parseGreeting(string(p.cookie))
 			}
 		}
@@ -148,13 +148,13 @@ func isICMP(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EHOSTUNREACH) || errors.Is(err, unix.ENETUNREACH)
 }
 
-// droppedHere reports whether a rule on the sender's host dropped the packet. The sender receives EPERM, but the
+// isLocalDrop reports whether a rule on the sender's host dropped the packet. The sender receives EPERM, but the
 // outcome must be the same as for a packet that another host drops. If the rule rejects the packet, an ICMP error
 // follows.
-func droppedHere(err error) bool { return errors.Is(err, unix.EPERM) }
+func isLocalDrop(err error) bool { return errors.Is(err, unix.EPERM) }
 
-// withoutIPHeader removes the IP header. Raw sockets deliver the header for IPv4 but not for IPv6.
-func (s *socket) withoutIPHeader(b []byte) []byte {
+// stripIPHeader removes the IP header. Raw sockets deliver the header for IPv4 but not for IPv6.
+func (s *socket) stripIPHeader(b []byte) []byte {
 	if s.flow.To.Addr().Is6() || len(b) == 0 {
 		return b
 	}
@@ -164,22 +164,22 @@ func (s *socket) withoutIPHeader(b []byte) []byte {
 func (s *socket) failure(err error) Outcome {
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return Outcome{Answer: Silent}
+		return Outcome{Result: Silent}
 	case errors.Is(err, io.EOF), errors.Is(err, unix.ECONNRESET):
-		return Outcome{Answer: Reset}
+		return Outcome{Result: Reset}
 	}
-	if answer, told := s.toldByICMP(); told {
-		return Outcome{Answer: answer}
+	if answer, told := s.readICMPError(); told {
+		return Outcome{Result: answer}
 	}
 	if errors.Is(err, unix.ECONNREFUSED) && s.flow.Protocol == plan.TCP {
-		return Outcome{Answer: Reset}
+		return Outcome{Result: Reset}
 	}
 	return failed(err)
 }
 
-// toldByICMP reads this flow's ICMP errors from the socket's error queue. Since Linux 5.15, the kernel also fills
+// readICMPError reads this flow's ICMP errors from the socket's error queue. Since Linux 5.15, the kernel also fills
 // the queue while TCP connects.
-func (s *socket) toldByICMP() (answer Answer, told bool) {
+func (s *socket) readICMPError() (answer Result, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)
 		for {
@@ -198,7 +198,7 @@ func (s *socket) toldByICMP() (answer Answer, told bool) {
 	return answer, told
 }
 
-func answerOf(control []byte) (Answer, bool) {
+func answerOf(control []byte) (Result, bool) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
 		return 0, false

@@ -14,7 +14,7 @@ type Change struct {
 
 // Changes returns a change of each kind between plans based on SampleServices.
 func Changes() []Change {
-	base := Plan(Node(), Web()...)
+	base := Plan(Node(), SampleServices()...)
 	index := func(name string, f plan.Family) int {
 		for i, svc := range base.Services {
 			if svc.Name.Name == name && svc.Family == f {
@@ -46,7 +46,7 @@ func Changes() []Change {
 		{"nodeport-address-changed", base, onNode(&movedNode)},
 		{"service-cidr-added", base, onNode(&newRange)},
 		{"services-removed", base, Plan(base.Node)},
-		{"service-added", Plan(base.Node, Web()[:2]...), Plan(base.Node, Web()[:3]...)},
+		{"service-added", Plan(base.Node, SampleServices()[:2]...), Plan(base.Node, SampleServices()[:3]...)},
 		{"nothing", base, base},
 	}
 }

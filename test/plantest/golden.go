@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Golden compares got with testdata/NAME.golden, or writes got to that file if update is true.
-func Golden(t *testing.T, update bool, name, got string) {
+// CompareGolden compares got with testdata/NAME.golden, or writes got to that file if update is true.
+func CompareGolden(t *testing.T, update bool, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
 	if update {

@@ -24,8 +24,8 @@ func LocalEndpoint(s string) plan.Endpoint {
 	return plan.Endpoint{Addr: netip.MustParseAddrPort(s), Local: true}
 }
 
-// ToPods holds the routes of a ClusterIP that masquerades connections from all sources except pods.
-var ToPods = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
+// ClusterIPRoutes holds the routes of a ClusterIP that masquerades connections from all sources except pods.
+var ClusterIPRoutes = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
 // Node returns the host for the test plans.
 func Node() *plan.Node {
@@ -55,14 +55,14 @@ func Service(name string, frontends []plan.Frontend, cluster ...plan.Endpoint) *
 	}
 }
 
-// ClusterIP returns a frontend with the routes ToPods.
+// ClusterIP returns a frontend with the routes ClusterIPRoutes.
 func ClusterIP(ip string, port uint16) plan.Frontend {
-	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ToPods}
+	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ClusterIPRoutes}
 }
 
-// Many returns n ServicePorts, each with the given number of endpoints. The types have the proportions of
+// ManyServices returns n ServicePorts, each with the given number of endpoints. The types have the proportions of
 // typical clusters: 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
-func Many(n, each int) []*plan.ServicePort {
+func ManyServices(n, each int) []*plan.ServicePort {
 	list := make([]*plan.ServicePort, n)
 	for i := range list {
 		ip := fmt.Sprintf("10.%d.%d.%d", 96+i>>16, i>>8&255, i&255)
@@ -106,8 +106,8 @@ func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	return &next
 }
 
-// Web returns a Service of each kind.
-func Web() []*plan.ServicePort {
+// SampleServices returns a Service of each kind.
+func SampleServices() []*plan.ServicePort {
 	toLocal := plan.Route{Pool: plan.LocalPool}
 	local := Service("local", []plan.Frontend{
 		ClusterIP("10.96.0.3", 80),
@@ -126,7 +126,7 @@ func Web() []*plan.ServicePort {
 	reject := plan.Route{Verdict: plan.Reject}
 	empty := Service("empty", []plan.Frontend{{Kind: plan.ClusterIP, Addr: Addr("10.96.0.5"), Port: 80, Routes: [3]plan.Route{reject, reject, reject}}})
 
-	six := Service("web", []plan.Frontend{{Kind: plan.ClusterIP, Addr: Addr("fd00:10:96::2"), Port: 80, Routes: ToPods}}, Endpoint("[fd00:10:244:1::7]:8080"))
+	six := Service("web", []plan.Frontend{{Kind: plan.ClusterIP, Addr: Addr("fd00:10:96::2"), Port: 80, Routes: ClusterIPRoutes}}, Endpoint("[fd00:10:244:1::7]:8080"))
 	six.Family = plan.IPv6
 	return []*plan.ServicePort{
 		Service("web", []plan.Frontend{ClusterIP("10.96.0.2", 80)}, Endpoint("10.244.1.7:8080"), Endpoint("10.244.2.7:8080")),

@@ -20,7 +20,7 @@ func Validate(p *plan.Plan) error {
 	add(checkPrefixes("pod sources", p.Node.PodSources))
 	add(checkPrefixes("Service CIDRs", p.Node.ServiceCIDRs))
 	for _, pattern := range p.Node.PodInterfaces {
-		add(plan.CheckInterface(pattern))
+		add(plan.ValidateInterface(pattern))
 	}
 	if !slices.IsSortedFunc(p.Services, func(a, b *plan.ServicePort) int { return a.Compare(b) }) {
 		add(errors.New("ServicePorts are not sorted"))
@@ -65,7 +65,7 @@ func validate(s *plan.ServicePort) error {
 
 // checkPrefixes returns an error unless list has the form that Minimal returns.
 func checkPrefixes(what string, list []netip.Prefix) error {
-	if !slices.Equal(list, plan.Minimal(list)) {
+	if !slices.Equal(list, plan.NormalizePrefixes(list)) {
 		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)
 	}
 	return nil

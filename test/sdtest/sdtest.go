@@ -50,9 +50,9 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Received returns the datagrams that Manager has received since the previous call. Receive does not block, so the
+// Receive returns the datagrams that Manager has received since the previous call. Receive does not block, so the
 // clock of a synctest bubble does not advance.
-func (m *Manager) Received() []Datagram {
+func (m *Manager) Receive() []Datagram {
 	m.t.Helper()
 	raw, err := m.conn.SyscallConn()
 	if err != nil {

@@ -181,7 +181,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	if f.truncate > 0 {
-		w = &truncated{w, f.truncate}
+		w = &truncatedWriter{w, f.truncate}
 	}
 	// Without a request limit, a client that retries without a pause would stop the clock.
 	if f.hang || a.asked() > 4*maxRequests {
@@ -236,7 +236,7 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 			send(w, "ADDED", string(o))
 		}
 		bookmark(w, kind, version, `,"annotations":{"k8s.io/initial-events-end":"true"}`)
-		a.follow(w, r, resource, version)
+		a.serveWatch(w, r, resource, version)
 	default:
 		from, _ := strconv.Atoi(query.Get("resourceVersion"))
 		if from < oldest || f.gone {
@@ -247,13 +247,13 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 			send(w, "ERROR", `{"apiVersion":"v1","kind":"Status","status":"Failure","code":410,"reason":"Expired","message":"too old resource version"}`)
 			return
 		}
-		a.follow(w, r, resource, from)
+		a.serveWatch(w, r, resource, from)
 	}
 }
 
-// follow sends events to a watch. Like kube-apiserver, serveWatch also sends bookmarks every minute and two seconds
+// serveWatch sends events to a watch. Like kube-apiserver, serveWatch also sends bookmarks every minute and two seconds
 // before the watch ends.
-func (a *apiServer) follow(w http.ResponseWriter, r *http.Request, resource string, from int) {
+func (a *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))
 	limit := time.Duration(seconds) * time.Second
@@ -307,13 +307,13 @@ func fail(w http.ResponseWriter, code int, reason, message string) {
 	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// truncated cuts a response off, as a faulty proxy does.
-type truncated struct {
+// truncatedWriter cuts a response off, as a faulty proxy does.
+type truncatedWriter struct {
 	http.ResponseWriter
 	left int
 }
 
-func (t *truncated) Write(p []byte) (int, error) {
+func (t *truncatedWriter) Write(p []byte) (int, error) {
 	n := min(len(p), t.left)
 	t.left -= n
 	t.ResponseWriter.Write(p[:n])
@@ -323,4 +323,4 @@ func (t *truncated) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (t *truncated) Flush() { t.ResponseWriter.(http.Flusher).Flush() }
+func (t *truncatedWriter) Flush() { t.ResponseWriter.(http.Flusher).Flush() }

@@ -71,5 +71,5 @@ users: [{name: u, user: {token: %s}}]
 	path := s.config.Source.Kube.Kubeconfig
 	must(os.WriteFile(path+".new", []byte(text), 0o600))
 	must(os.Rename(path+".new", path))
-	s.host.wrote(path, fsnotify.Create)
+	s.host.notifyWatchers(path, fsnotify.Create)
 }

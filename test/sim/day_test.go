@@ -33,14 +33,14 @@ func TestDailyLogLines(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := folder(t)
+			dir := tempDir(t)
 			synctest.Test(t, func(t *testing.T) {
 				s := newSimulation(t, c.seed, dir, made)
-				s.calm()
+				s.awaitRecovery()
 				svc := newService(s.rand, apiNamespace, 100, c.permanent)
 				for began := time.Now(); time.Since(began) < span; time.Sleep(c.every) {
 					c.do(s, svc)
-					s.put(svc)
+					s.putService(svc)
 				}
 				lines := s.logs.total()
 				if t.Logf("%d lines: %v", lines, s.logs.count); lines > c.most {

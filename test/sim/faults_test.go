@@ -76,7 +76,7 @@ func (s *simulation) apiFault() episode {
 	default:
 		return episode{
 			"kubeconfig is damaged", 5 * time.Minute, func() { s.writeKubeconfig(true); s.unusable = true },
-			func() { s.writeKubeconfig(false); s.unusable = false; s.revive() },
+			func() { s.writeKubeconfig(false); s.unusable = false; s.startUnlessDown() },
 		}
 	}
 }
@@ -89,7 +89,7 @@ func (s *simulation) linkFault() episode {
 	case 0:
 		return episode{"link is silent", 5 * time.Minute, func() { s.net.setSilent(true) }, func() { s.net.setSilent(false) }}
 	case 1:
-		return episode{"link forgets its connections", time.Second, s.net.forget, nil}
+		return episode{"link forgets its connections", time.Second, s.net.silenceConns, nil}
 	default:
 		return episode{"link resets its connections", time.Second, s.net.reset, nil}
 	}
@@ -121,7 +121,7 @@ func (s *simulation) kernelFault() episode {
 
 func (s *simulation) refusal() episode {
 	names := s.rand.IntN(2) == 0
-	return s.leaveOut("backend refuses Services", func(refused map[string]bool) {
+	return s.exclusionFault("backend refuses Services", func(refused map[string]bool) {
 		s.kernel.set(kernelFault{refuse: refused, names: names})
 	}, func() { s.kernel.set(kernelFault{}) })
 }
@@ -130,9 +130,9 @@ func (s *simulation) refusal() episode {
 // searching.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// leaveOut returns a fault that excludes some ServicePorts until they change or until the next full sync. Two
+// exclusionFault returns a fault that excludes some ServicePorts until they change or until the next full sync. Two
 // full syncs are at most 1.1 periods apart.
-func (s *simulation) leaveOut(name string, begin func(services map[string]bool), end func()) episode {
+func (s *simulation) exclusionFault(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
 	return episode{name, 5 * time.Minute, func() {
 		s.searching.Add(1)
@@ -189,6 +189,6 @@ func (s *simulation) processFault() episode {
 		}
 	}, func() {
 		s.down = false
-		s.revive()
+		s.startUnlessDown()
 	}}
 }

@@ -83,8 +83,8 @@ func (h *host) newWatcher() (*files.Watcher, error) {
 	}, nil
 }
 
-// wrote sends an event to all watchers. Each watcher ignores the paths that it does not watch.
-func (h *host) wrote(path string, op fsnotify.Op) {
+// notifyWatchers sends an event to all watchers. Each watcher ignores the paths that it does not watch.
+func (h *host) notifyWatchers(path string, op fsnotify.Op) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.watchers {

@@ -27,7 +27,7 @@ type kernel struct {
 	good     time.Time // the start of the last successful Apply, or zero if the rules from that Apply were lost
 	// Apply calls onRemove for each ServicePort that it removes, and onEmpty for each ServicePort that loses all of its
 	// endpoints.
-	gone, empty func(*kernel, portKey)
+	onRemove, onEmpty func(*kernel, portKey)
 }
 
 type portKey struct {
@@ -113,7 +113,7 @@ func (k *kernel) Apply(ctx context.Context, c proxiers.Change) error {
 func (k *kernel) change(changed, removed []*plan.ServicePort) {
 	for _, s := range removed {
 		if _, held := k.services[keyOf(s)]; held {
-			k.gone(k, keyOf(s))
+			k.onRemove(k, keyOf(s))
 		}
 		delete(k.services, keyOf(s))
 	}
@@ -121,7 +121,7 @@ func (k *kernel) change(changed, removed []*plan.ServicePort) {
 		before := k.services[keyOf(s)]
 		k.services[keyOf(s)] = s
 		if before != nil && len(before.Serving) > 0 && len(s.Serving) == 0 {
-			k.empty(k, keyOf(s))
+			k.onEmpty(k, keyOf(s))
 		}
 	}
 }
@@ -171,8 +171,8 @@ func (k *kernel) lose(part int) {
 	}
 }
 
-// latest returns the start time of the last successful Apply.
-func (k *kernel) latest() time.Time {
+// latestApply returns the start time of the last successful Apply.
+func (k *kernel) latestApply() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.good
@@ -191,9 +191,9 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// differs describes how the kernel differs from a plan, or returns "" if it does not. A ServicePort may be missing
+// difference describes how the kernel differs from a plan, or returns "" if it does not. A ServicePort may be missing
 // or outdated if skip returns true for it.
-func (k *kernel) differs(p *plan.Plan, skip func(portKey) bool) string {
+func (k *kernel) difference(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	seen := 0

@@ -19,8 +19,8 @@ type logs struct {
 	root  *logs
 }
 
-// keptLines is the maximum number of log lines in the output of a failed run.
-const keptLines = 400
+// maxKeptLines is the maximum number of log lines in the output of a failed run.
+const maxKeptLines = 400
 
 func (l *logs) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
 
@@ -50,8 +50,8 @@ func (l *logs) add(line string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, fmt.Sprintf("%12s  %s", time.Since(l.start).Round(time.Millisecond), line))
-	if len(l.lines) > 2*keptLines {
-		l.lines = append(l.lines[:0], l.lines[keptLines:]...)
+	if len(l.lines) > 2*maxKeptLines {
+		l.lines = append(l.lines[:0], l.lines[maxKeptLines:]...)
 	}
 }
 

@@ -24,9 +24,9 @@ func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// text returns the contents of a file: a YAML document for each object, and the document end marker. The documents
+// contents returns the contents of a file: a YAML document for each object, and the document end marker. The documents
 // are JSON, which is valid YAML.
-func (m *manifests) text(i int) []byte {
+func (m *manifests) contents(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {
 		for _, o := range []any{s.spec(filesNamespace), s.slice(filesNamespace)} {
@@ -47,19 +47,19 @@ func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {
 		must(os.WriteFile(path, data, 0o600))
-		m.host.wrote(path, fsnotify.Write)
+		m.host.notifyWatchers(path, fsnotify.Write)
 		return
 	}
 	must(os.WriteFile(path+".new", data, 0o600))
 	must(os.Rename(path+".new", path))
-	m.host.wrote(path, fsnotify.Create)
+	m.host.notifyWatchers(path, fsnotify.Create)
 }
 
-func (m *manifests) save(i int, replace bool) { m.write(i, m.text(i), replace) }
+func (m *manifests) save(i int, replace bool) { m.write(i, m.contents(i), replace) }
 
 // damage breaks a file. The argument way selects the kind of damage.
 func (m *manifests) damage(i, way int, r *rand.Rand) string {
-	whole := m.text(i)
+	whole := m.contents(i)
 	switch way % 3 {
 	case 0:
 		m.write(i, []byte("kind: [Service\n"), true)
@@ -76,13 +76,13 @@ func (m *manifests) damage(i, way int, r *rand.Rand) string {
 func (m *manifests) hide() {
 	must(os.Rename(m.dir, m.dir+".away"))
 	must(os.Mkdir(m.dir, 0o700))
-	m.host.wrote(m.dir, fsnotify.Remove)
+	m.host.notifyWatchers(m.dir, fsnotify.Remove)
 }
 
 func (m *manifests) show() {
 	must(os.Remove(m.dir))
 	must(os.Rename(m.dir+".away", m.dir))
-	m.host.wrote(m.dir, fsnotify.Create)
+	m.host.notifyWatchers(m.dir, fsnotify.Create)
 }
 
 func must(err error) {

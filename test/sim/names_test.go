@@ -14,11 +14,11 @@ const serverName = "api.test"
 type names struct {
 	mu   sync.Mutex
 	addr netip.Addr
-	lie  lie
+	lie  dnsFault
 }
 
-// lie describes how the name server misbehaves. The zero value means an honest name server.
-type lie struct {
+// dnsFault describes how the name server misbehaves. The zero value means an honest name server.
+type dnsFault struct {
 	addrs  []netip.Addr // the addresses in responses
 	beside bool         // responses also contain the true address
 	hangs  bool
@@ -50,7 +50,7 @@ func (n *names) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	return l.addrs, nil
 }
 
-func (n *names) set(l lie) {
+func (n *names) set(l dnsFault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lie = l
@@ -62,15 +62,15 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// lying may set a name-server fault that lasts for a whole round, including the calm phase, because the daemon
+// drawDNSFault may set a name-server fault that lasts for a whole round, including the calm phase, because the daemon
 // keeps using an address that TLS has verified. After a move, TLS has not verified the new address yet, so the
 // name server must not lie.
-func (s *simulation) lying() {
+func (s *simulation) drawDNSFault() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
-		s.names.set(lie{})
+		s.names.set(dnsFault{})
 		return
 	}
-	l := lie{beside: s.rand.IntN(4) == 0}
+	l := dnsFault{beside: s.rand.IntN(4) == 0}
 	switch s.rand.IntN(5) {
 	case 0:
 		l.hangs = true

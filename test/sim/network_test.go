@@ -133,8 +133,8 @@ func (n *network) reset() {
 	n.each(func(c *conn) { c.in.end(os.NewSyscallError("read", syscall.ECONNRESET)) })
 }
 
-// forget silences all existing connections forever, as a NAT router does after a restart.
-func (n *network) forget() { n.each(func(c *conn) { c.in.lose() }) }
+// silenceConns silences all existing connections forever, as a NAT router does after a restart.
+func (n *network) silenceConns() { n.each(func(c *conn) { c.in.lose() }) }
 
 type conn struct {
 	net     *network

@@ -22,17 +22,17 @@ import (
 )
 
 const (
-	// promised is the maximum time until the kernel has the latest state after all faults have ended. The daemon
+	// recoveryLimit is the maximum time until the kernel has the latest state after all faults have ended. The daemon
 	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list after a watch
 	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
 	// 61 s, and the next Apply follows within 30 s.
-	promised = 2 * time.Minute
-	// grace limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace
+	recoveryLimit = 2 * time.Minute
+	// graceLimit limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace
 	// plus the time of one check.
-	grace = health.Grace + 2*time.Second
-	// honest limits how long the kernel may differ from the sources while the daemon reports no fault. In the
+	graceLimit = health.GracePeriod + 2*time.Second
+	// unreportedLimit limits how long the kernel may differ from the sources while the daemon reports no fault. In the
 	// worst case, both a watch and the next list go silent.
-	honest = 2 * promised
+	unreportedLimit = 2 * recoveryLimit
 	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. While lists
 	// fail, the daemon lists each of four resources at most once every 10 s. If a watch breaks off, the daemon starts
 	// another one after a second. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each
@@ -89,13 +89,13 @@ func (s *simulation) look() {
 		s.held, s.honest = now, now
 		return
 	}
-	s.checkEnd()
+	s.checkExit()
 	if s.process == nil {
 		return
 	}
 	state, report := s.process.core.Pipeline().State(), s.process.core.Health().Report()
-	difference := s.notHeld(&state)
-	switch at := s.kernel.latest(); {
+	difference := s.planDifference(&state)
+	switch at := s.kernel.latestApply(); {
 	case difference == "":
 		s.held = now
 	case at.After(s.held): // the kernel holds a plan that may be older than the newest plan
@@ -103,18 +103,18 @@ func (s *simulation) look() {
 	case s.process.started.After(s.held):
 		s.held = s.process.started
 	}
-	if report.Healthy && now.Sub(s.held) > grace {
+	if report.Healthy && now.Sub(s.held) > graceLimit {
 		s.failf("the host is healthy, though the kernel lacks the plan for %s: %s", now.Sub(s.held), difference)
 		s.held = now
 	}
-	if s.lagging || fault.Worst(report.Faults) > fault.Notice || s.kernel.differs(s.expected(), s.excusedOrBlamed) == "" {
+	if s.lagging || fault.WorstSeverity(report.Faults) > fault.Notice || s.kernel.difference(s.expected(), s.isExcusedOrBlamed) == "" {
 		s.honest = now
 	}
-	if now.Sub(s.honest) > honest {
-		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest), s.kernel.differs(s.expected(), s.excusedOrBlamed))
+	if now.Sub(s.honest) > unreportedLimit {
+		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest), s.kernel.difference(s.expected(), s.isExcusedOrBlamed))
 		s.honest = now
 	}
-	if at := s.process.core.Pipeline().Heartbeat(); now.Sub(at) > grace {
+	if at := s.process.core.Pipeline().Heartbeat(); now.Sub(at) > graceLimit {
 		s.failf("the loop of the pipeline shows no life for %s", now.Sub(at))
 	}
 	s.checkLeft()
@@ -125,12 +125,12 @@ func (s *simulation) look() {
 	}
 }
 
-// notHeld describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be
+// planDifference describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be
 // missing.
-func (s *simulation) notHeld(state *pipeline.State) string {
+func (s *simulation) planDifference(state *pipeline.State) string {
 	wanted := state.Plan
 	if wanted == nil { // the kernel must still hold the plan from before the reload
-		wanted = state.InForce
+		wanted = state.AppliedPlan
 	}
 	if wanted == nil {
 		return "there is no plan"
@@ -139,44 +139,44 @@ func (s *simulation) notHeld(state *pipeline.State) string {
 	for _, q := range state.Quarantined {
 		out[portKey{q.Name, q.Family}] = true
 	}
-	return s.kernel.differs(wanted, func(k portKey) bool { return out[k] })
+	return s.kernel.difference(wanted, func(k portKey) bool { return out[k] })
 }
 
-// excused reports whether the kernel recently refused a ServicePort. Until the next full sync, the kernel may lack a
+// isExcused reports whether the kernel recently refused a ServicePort. Until the next full sync, the kernel may lack a
 // refused ServicePort or hold its previous version.
-func (s *simulation) excused(k portKey) bool {
+func (s *simulation) isExcused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// excusedOrBlamed reports whether the kernel recently refused a ServicePort, or a component recently panicked for its
+// isExcusedOrBlamed reports whether the kernel recently refused a ServicePort, or a component recently panicked for its
 // Service.
-func (s *simulation) excusedOrBlamed(k portKey) bool {
-	return s.excused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
+func (s *simulation) isExcusedOrBlamed(k portKey) bool {
+	return s.isExcused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// calm waits until the kernel and the daemon are in the required state, and fails if that takes longer than
+// awaitRecovery waits until the kernel and the daemon are in the required state, and fails if that takes longer than
 // recoveryLimit.
-func (s *simulation) calm() {
+func (s *simulation) awaitRecovery() {
 	began := time.Now()
 	var why string
-	for time.Since(began) < promised {
-		if why = s.wrong(); why == "" {
+	for time.Since(began) < recoveryLimit {
+		if why = s.stateDifference(); why == "" {
 			s.slowest = max(s.slowest, time.Since(began))
 			return
 		}
-		s.pass(time.Second)
+		s.advance(time.Second)
 		if s.failed {
 			return
 		}
 	}
-	s.failf("not as it must be %s after the end of all faults: %s", promised, why)
+	s.failf("not as it must be %s after the end of all faults: %s", recoveryLimit, why)
 }
 
-// wrong describes how the kernel or the daemon differs from the required state, or returns "" if nothing
+// stateDifference describes how the kernel or the daemon differs from the required state, or returns "" if nothing
 // differs.
-func (s *simulation) wrong() string {
+func (s *simulation) stateDifference() string {
 	for _, k := range s.stages() {
-		if d := k.differs(s.expected(), s.excused); d != "" {
+		if d := k.difference(s.expected(), s.isExcused); d != "" {
 			return d
 		}
 	}
@@ -203,16 +203,18 @@ func (s *simulation) checkBounds() {
 	}
 }
 
-func (s *simulation) gone(from *kernel, k portKey)  { s.lost(from, k, "was removed") }
-func (s *simulation) empty(from *kernel, k portKey) { s.lost(from, k, "lost all of its endpoints") }
+func (s *simulation) gone(from *kernel, k portKey) { s.recordLoss(from, k, "was removed") }
+func (s *simulation) empty(from *kernel, k portKey) {
+	s.recordLoss(from, k, "lost all of its endpoints")
+}
 
-// lost records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for
+// recordLoss records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for
 // them by bisection. Other ServicePorts may be missing only during the search.
-func (s *simulation) lost(from *kernel, k portKey, how string) {
+func (s *simulation) recordLoss(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case !strings.HasPrefix(k.name.Name, "stays-") || s.excusedOrBlamed(k):
+	case !strings.HasPrefix(k.name.Name, "stays-") || s.isExcusedOrBlamed(k):
 	case s.searching.Load() > 0:
 		s.searched[k] = time.Now()
 	default:
@@ -220,9 +222,9 @@ func (s *simulation) lost(from *kernel, k portKey, how string) {
 	}
 }
 
-// searchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s
+// maxSearchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s
 // each. If the daemon restarts during a search, the limit applies anew.
-const searchTime = promised
+const maxSearchTime = recoveryLimit
 
 // checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.
 func (s *simulation) checkSearched() {
@@ -233,10 +235,10 @@ func (s *simulation) checkSearched() {
 		if s.process.started.After(at) {
 			at = s.process.started
 		}
-		if !s.kernel.holds(k) && !s.excused(k) && time.Since(at) < searchTime {
+		if !s.kernel.holds(k) && !s.isExcused(k) && time.Since(at) < maxSearchTime {
 			continue
 		}
-		if !s.kernel.holds(k) && !s.excusedOrBlamed(k) {
+		if !s.kernel.holds(k) && !s.isExcusedOrBlamed(k) {
 			s.failf("%s was removed while others were refused, and does not come back", k)
 		}
 		s.mu.Lock()

@@ -62,18 +62,18 @@ func (s *simulation) panicFault() episode {
 			s.panicUntil = time.Now().Add(panicWindow + time.Minute)
 		}}
 	case 1:
-		return s.leaveOut(k.name+" panics for Services", func(refused map[string]bool) {
+		return s.exclusionFault(k.name+" panics for Services", func(refused map[string]bool) {
 			k.set(kernelFault{panics: func(name string) bool { return refused[name] }})
 		}, func() { k.set(kernelFault{}) })
 	case 2:
-		return s.blame("planner panics for Services", victims, func() { s.panics.set(nil, victims) })
+		return s.objectPanicFault("planner panics for Services", victims, func() { s.panics.set(nil, victims) })
 	default:
-		return s.blame("sources panic for Services", victims, func() { s.panics.set(victims, nil) })
+		return s.objectPanicFault("sources panic for Services", victims, func() { s.panics.set(victims, nil) })
 	}
 }
 
-// blame returns a fault that lets a component panic for some objects until each object has a new version.
-func (s *simulation) blame(name string, victims map[string]bool, begin func()) episode {
+// objectPanicFault returns a fault that lets a component panic for some objects until each object has a new version.
+func (s *simulation) objectPanicFault(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *simulation) blame(name string, victims map[string]bool, begin func()) e
 func (s *simulation) touch(svc *service) {
 	s.wanted = nil
 	svc.port = 80 + (svc.port-80+1)%8
-	s.put(svc)
+	s.putService(svc)
 }
 
 // checkNamed fails unless the problems name each object that triggered a panic. A problem may appear late, because a
@@ -115,7 +115,7 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 		named := func(p fault.Fault) bool {
 			return p.Object == key && strings.Contains(p.Message, "simulated, at")
 		}
-		if at.After(s.process.started) && time.Since(at) > 2*grace && !slices.ContainsFunc(problems, named) {
+		if at.After(s.process.started) && time.Since(at) > 2*graceLimit && !slices.ContainsFunc(problems, named) {
 			s.failf("%s made a part panic %s ago, and no problem names it", key, time.Since(at))
 		}
 	}
@@ -123,9 +123,9 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
-// checkEnd fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
-// an exit, checkEnd restarts the daemon, as systemd does.
-func (s *simulation) checkEnd() {
+// checkExit fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
+// an exit, checkExit restarts the daemon, as systemd does.
+func (s *simulation) checkExit() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {
 		count := panicCount.FindStringSubmatch(f.Message)
@@ -139,18 +139,18 @@ func (s *simulation) checkEnd() {
 	select {
 	case err := <-s.process.done:
 		s.process.done <- nil
-		if !contain.Is(err) || most < 3 {
+		if !contain.IsPanic(err) || most < 3 {
 			s.failf("the daemon ended after %d panics of a part with %v", most, err)
 		}
 		s.notef("the daemon ended: %v", err)
 		s.panicUntil = time.Now().Add(panicWindow + time.Minute)
 		s.kill(false)
-		s.revive()
+		s.startUnlessDown()
 	default:
 		if most >= 3 && s.third.IsZero() {
 			s.third = time.Now()
 		}
-		if most >= 3 && time.Since(s.third) > grace {
+		if most >= 3 && time.Since(s.third) > graceLimit {
 			s.failf("a part panicked %d times within ten minutes, and the daemon does not end", most)
 		}
 		if most < 3 {

@@ -39,11 +39,11 @@ func (s *simulation) start(inForce *plan.Plan) {
 	p.parts = contain.New(logger)
 	var err error
 	p.core, err = daemon.NewCore(s.config, daemon.CoreOptions{
-		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(journal.NewDamper(logger)), InForce: inForce, FullSync: s.fullSync,
-		Parts: p.parts, Lines: journal.NewDamper(logger), FaultLog: daemon.NewFaultLog(logger),
-		Applied: func(pipeline.Applied) {},
-		Synced:  func(*tracker.Snapshot, *plan.Plan, pipeline.Synced) {},
-		Outside: daemon.Outside{
+		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(journal.NewDamper(logger)), AppliedPlan: inForce, FullSync: s.fullSync,
+		Parts: p.parts, Damper: journal.NewDamper(logger), FaultLog: daemon.NewFaultLog(logger),
+		OnApplied: func(pipeline.ApplyResult) {},
+		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult) {},
+		Overrides: daemon.Overrides{
 			Dial: s.net.dial, Lookup: s.names.lookup, NewWatcher: s.host.newWatcher,
 			Convert: s.panics.hook(&s.panics.convert), Plan: s.panics.hook(&s.panics.plan),
 		},
@@ -74,7 +74,7 @@ func (s *simulation) end() {
 	s.process = nil
 	s.mu.Unlock()
 	p.stop()
-	if err := <-p.done; err != nil && !contain.Is(err) {
+	if err := <-p.done; err != nil && !contain.IsPanic(err) {
 		s.failf("the daemon ended with %v", err)
 	}
 }
@@ -82,10 +82,10 @@ func (s *simulation) end() {
 // reload replaces the core in the same process, as SIGHUP does.
 func (s *simulation) reload() {
 	old := s.process
-	inForce := old.core.Pipeline().State().InForce
+	inForce := old.core.Pipeline().State().AppliedPlan
 	s.end()
 	s.start(inForce)
-	s.left = append(s.left, leftover{old.generation, time.Now().Add(idleTimeout)})
+	s.left = append(s.left, stoppedCore{old.generation, time.Now().Add(idleTimeout)})
 }
 
 // kill kills the process and closes its connections. If crash is true, the process does not save its last-known state
@@ -99,16 +99,16 @@ func (s *simulation) kill(crash bool) {
 	old := s.process.generation
 	s.end()
 	s.net.reset()
-	s.left = append(s.left, leftover{old, time.Now().Add(idleTimeout)})
+	s.left = append(s.left, stoppedCore{old, time.Now().Add(idleTimeout)})
 	if crash {
 		must(os.RemoveAll(state))
 		must(os.Rename(saved, state))
 	}
 }
 
-// revive starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can
+// startUnlessDown starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can
 // repair an unreadable kubeconfig.
-func (s *simulation) revive() {
+func (s *simulation) startUnlessDown() {
 	if s.process == nil && !s.down && !s.unusable {
 		s.start(nil)
 	}
@@ -124,8 +124,8 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// leftover is a stopped core. Its goroutines must have exited by the time until.
-type leftover struct {
+// stoppedCore is a stopped core. Its goroutines must have exited by the time until.
+type stoppedCore struct {
 	generation string
 	until      time.Time
 }
@@ -135,7 +135,7 @@ type leftover struct {
 const idleTimeout = 115 * time.Second
 
 func (s *simulation) checkLeft() {
-	due := func(l leftover) bool { return time.Now().After(l.until) }
+	due := func(l stoppedCore) bool { return time.Now().After(l.until) }
 	if !slices.ContainsFunc(s.left, due) {
 		return
 	}

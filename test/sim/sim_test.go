@@ -55,12 +55,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// seeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is
+// defaultSeeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is
 // then shortSeeds.
-const seeds, shortSeeds = 200, 5
+const defaultSeeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
-	usual := uint64(seeds)
+	usual := uint64(defaultSeeds)
 	if testing.Short() {
 		usual = shortSeeds
 	}
@@ -72,7 +72,7 @@ func TestSimulation(t *testing.T) {
 	for seed := first; seed < first+n; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
-			dir := folder(t)
+			dir := tempDir(t)
 			synctest.Test(t, func(t *testing.T) {
 				pprof.Do(t.Context(), pprof.Labels("seed", strconv.FormatUint(seed, 10)), func(ctx) { run(t, seed, dir, made) })
 			})
@@ -88,9 +88,9 @@ func number(name string, otherwise uint64) uint64 {
 	return n
 }
 
-// folder returns a directory, in memory if possible, because the daemon syncs each write of its last-known state to
+// tempDir returns a directory, in memory if possible, because the daemon syncs each write of its last-known state to
 // disk.
-func folder(t *testing.T) string {
+func tempDir(t *testing.T) string {
 	if dir, err := os.MkdirTemp("/dev/shm", "edgeway-sim-"); err == nil {
 		t.Cleanup(func() { os.RemoveAll(dir) })
 		return dir
@@ -127,7 +127,7 @@ type simulation struct {
 	plannerOptions planner.Options
 	wanted         *plan.Plan // the cached result of expected
 	generations    int
-	left           []leftover
+	left           []stoppedCore
 
 	held, honest time.Time
 	lagging      bool
@@ -160,7 +160,7 @@ func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *s
 	s.panics.set(nil, nil)
 	s.logs.count, s.logs.start = map[string]int{}, s.begun
 	for _, k := range s.stages() {
-		k.gone, k.empty = s.gone, s.empty
+		k.onRemove, k.onEmpty = s.gone, s.empty
 	}
 	s.config, s.fullSync = simConfig(dir), time.Hour
 	if s.rand.IntN(2) == 0 {
@@ -176,17 +176,17 @@ func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *s
 	s.writeKubeconfig(false)
 	s.start(nil)
 	s.plannerOptions = s.process.core.PlannerOptions()
-	s.plannerOptions.Held = nil
+	s.plannerOptions.SavedOwners = nil
 	return s
 }
 
 func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 	s := newSimulation(t, seed, dir, creds)
-	s.calm()
-	for time.Since(s.begun) < length && !s.failed {
-		s.chaos()
-		s.calm()
-		s.pass(time.Duration(s.rand.IntN(180)) * time.Second)
+	s.awaitRecovery()
+	for time.Since(s.begun) < minDuration && !s.failed {
+		s.runFaults()
+		s.awaitRecovery()
+		s.advance(time.Duration(s.rand.IntN(180)) * time.Second)
 	}
 	s.checkBounds()
 	s.finish()
@@ -204,8 +204,8 @@ func (s *simulation) finish() {
 	s.checkLeft()
 }
 
-// length is the minimum simulated duration of a run.
-const length = 30 * time.Minute
+// minDuration is the minimum simulated duration of a run.
+const minDuration = 30 * time.Minute
 
 func (s *simulation) stages() []*kernel { return []*kernel{s.kernel, s.follower} }
 
@@ -228,8 +228,8 @@ func (s *simulation) draw(namespace string, permanent bool) *service {
 	return newService(s.rand, namespace, s.next, permanent)
 }
 
-// pass waits for the duration d and checks the daemon's state once a second.
-func (s *simulation) pass(d time.Duration) {
+// advance waits for the duration d and checks the daemon's state once a second.
+func (s *simulation) advance(d time.Duration) {
 	for ; d > 0 && !s.failed; d -= time.Second {
 		time.Sleep(min(d, time.Second))
 		s.look()

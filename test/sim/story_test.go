@@ -18,8 +18,8 @@ type episode struct {
 	begin, end func()
 }
 
-// chaos runs faults of all kinds at the same time for several minutes, and returns after all faults have ended.
-func (s *simulation) chaos() {
+// runFaults runs faults of all kinds at the same time for several minutes, and returns after all faults have ended.
+func (s *simulation) runFaults() {
 	length := time.Duration(3+s.rand.IntN(20)) * time.Minute
 	s.notef("chaos for %s", length)
 	s.moved = false
@@ -29,11 +29,11 @@ func (s *simulation) chaos() {
 			steps = append(steps, s.episodes(length, kind)...)
 		}
 	}
-	s.lying()
+	s.drawDNSFault()
 	slices.SortStableFunc(steps, func(a, b step) int { return int(a.at - b.at) })
 	began := time.Now()
 	for _, next := range steps {
-		s.pass(time.Until(began.Add(next.at)))
+		s.advance(time.Until(began.Add(next.at)))
 		if s.failed {
 			return
 		}
@@ -81,7 +81,7 @@ func (s *simulation) change(kind string) {
 	switch svc := pick(s.rand, s.services...); kind {
 	case "endpoints":
 		svc.change(s.rand)
-		s.put(svc)
+		s.putService(svc)
 	case "add":
 		if len(s.services) < 20 {
 			s.addService(false)
@@ -96,7 +96,7 @@ func (s *simulation) change(kind string) {
 		if kind == "recreate" {
 			svc.uid += "x"
 			svc.redraw(s.rand)
-			s.put(svc)
+			s.putService(svc)
 			return
 		}
 		s.services = slices.DeleteFunc(s.services, func(o *service) bool { return o == svc })
@@ -110,11 +110,11 @@ func (s *simulation) change(kind string) {
 func (s *simulation) addService(permanent bool) {
 	svc := s.draw(apiNamespace, permanent)
 	s.services = append(s.services, svc)
-	s.put(svc)
+	s.putService(svc)
 }
 
-// put writes a Service and its EndpointSlice in random order.
-func (s *simulation) put(svc *service) {
+// putService writes a Service and its EndpointSlice in random order.
+func (s *simulation) putService(svc *service) {
 	s.notef("put %s: %d endpoints", svc.name, len(svc.endpoints))
 	key := apiNamespace + "/" + svc.name
 	if s.rand.IntN(2) == 0 {

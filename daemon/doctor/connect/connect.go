@@ -21,13 +21,13 @@ const Check = "connect"
 // Options selects the connections to open.
 type Options struct {
 	Plan *plan.Plan
-	// Only is the "namespace/name" of a Service, or "" for all Services.
-	Only string
+	// Service is the "namespace/name" of a Service, or "" for all Services.
+	Service string
 	// UDP enables connections to UDP ports. Only DNS servers must respond to the datagram. On any other port, only a
 	// refusal counts as a failure.
 	UDP bool
-	// Unchecked is the setting that enables endpoint checks, or "" if it is already in effect.
-	Unchecked string
+	// ChecksSetting is the setting that enables endpoint checks, or "" if it is already in effect.
+	ChecksSetting string
 	// Trace enables tracing, which finds the rule that drops a connection and requires root.
 	Trace bool
 }
@@ -38,28 +38,28 @@ const (
 	maxServices  = 200
 	maxEndpoints = 16
 	maxFrontends = 8
-	// atOnce is the maximum number of simultaneous connections.
-	atOnce = 32
+	// maxParallel is the maximum number of simultaneous connections.
+	maxParallel = 32
 	// timeBound is the maximum time for all connections together. Traces run afterwards.
 	timeBound = 3 * time.Minute
-	// tries is the maximum number of connections to a frontend with dead endpoints, because each connection may reach a
-	// different endpoint.
-	tries = 8
+	// maxTries is the maximum number of connections to a frontend with dead endpoints, because each connection may
+	// reach a different endpoint.
+	maxTries = 8
 	// maxTraces is the maximum number of traces, which run one after another.
 	maxTraces = 3
 )
 
-// Look connects to the frontends and endpoints of Services and closes each connection immediately.
-func Look(ctx context.Context, o Options) []fault.Fault {
+// Run connects to the frontends and endpoints of Services and closes each connection immediately.
+func Run(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
-	if o.Only != "" && len(services) == 0 {
-		return []fault.Fault{fault.New(Check, fault.Problem, "edgeway services "+o.Only,
-			"no TCP port of a Service %s has an endpoint for connections of this host (--udp tries UDP ports, too)", o.Only)}
+	if o.Service != "" && len(services) == 0 {
+		return []fault.Fault{fault.New(Check, fault.Problem, "edgeway services "+o.Service,
+			"no TCP port of a Service %s has an endpoint for connections of this host (--udp tries UDP ports, too)", o.Service)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
 	var all sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, maxParallel)
 	for _, s := range services {
 		all.Go(func() { s.try(limited, slots) })
 	}
@@ -67,7 +67,7 @@ func Look(ctx context.Context, o Options) []fault.Fault {
 	var out []fault.Fault
 	traces, late := maxTraces, 0
 	for _, s := range services {
-		if s.cut {
+		if s.timedOut {
 			late++
 			continue
 		}
@@ -89,9 +89,9 @@ type service struct {
 	frontends, endpoints []netip.AddrPort
 	// outcomes holds the outcome for each destination. mu guards outcomes while connections are in progress. timedOut
 	// reports whether the time ran out before all outcomes were known.
-	mu   sync.Mutex
-	sent map[netip.AddrPort]outcome
-	cut  bool
+	mu       sync.Mutex
+	outcomes map[netip.AddrPort]outcome
+	timedOut bool
 }
 
 // services returns the ServicePorts to try. left is the number of ServicePorts beyond the limit.
@@ -99,13 +99,13 @@ func (o Options) services() (out []*service, left int) {
 	for _, svc := range o.Plan.Services {
 		name := svc.Name.Namespace + "/" + svc.Name.Name
 		asked := svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP && o.UDP
-		if !asked || o.Only != "" && o.Only != name {
+		if !asked || o.Service != "" && o.Service != name {
 			continue
 		}
 		s := newService(o.Plan.Node, svc)
 		switch {
 		case len(s.endpoints) == 0 || len(s.frontends) == 0:
-		case o.Only == "" && len(out) == maxServices:
+		case o.Service == "" && len(out) == maxServices:
 			left++
 		default:
 			out = append(out, s)
@@ -116,7 +116,7 @@ func (o Options) services() (out []*service, left int) {
 
 // newService returns a service with the frontends that accept connections from this host, and with their endpoints.
 func newService(n *plan.Node, svc *plan.ServicePort) *service {
-	s := &service{ServicePort: svc, sent: map[netip.AddrPort]outcome{}}
+	s := &service{ServicePort: svc, outcomes: map[netip.AddrPort]outcome{}}
 	for i := range svc.Frontends {
 		f := &svc.Frontends[i]
 		r := f.Routes[plan.FromHost]
@@ -151,16 +151,16 @@ func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 
 // try connects to the endpoints first and to the frontends afterwards.
 func (s *service) try(ctx context.Context, slots chan struct{}) {
-	s.each(ctx, slots, s.endpoints, 1)
+	s.connectAll(ctx, slots, s.endpoints, 1)
 	n := 1
-	if len(s.which(s.endpoints, false)) > 0 && len(s.which(s.endpoints, true)) > 0 {
-		n = tries
+	if len(s.filter(s.endpoints, false)) > 0 && len(s.filter(s.endpoints, true)) > 0 {
+		n = maxTries
 	}
-	s.each(ctx, slots, s.frontends, n)
+	s.connectAll(ctx, slots, s.frontends, n)
 }
 
-// each connects to all destinations in parallel, and makes up to n attempts for each destination.
-func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.AddrPort, n int) {
+// connectAll connects to all destinations in parallel, and makes up to n attempts for each destination.
+func (s *service) connectAll(ctx context.Context, slots chan struct{}, list []netip.AddrPort, n int) {
 	var all sync.WaitGroup
 	for _, to := range list {
 		all.Go(func() {
@@ -169,33 +169,33 @@ func (s *service) each(ctx context.Context, slots chan struct{}, list []netip.Ad
 				slots <- struct{}{}
 				got = dial(ctx, s.Name.Protocol, to, 0)
 				<-slots
-				if got = s.owed(got, to); got == answers || ctx.Err() != nil {
+				if got = s.tolerateSilence(got, to); got == answers || ctx.Err() != nil {
 					break
 				}
 			}
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.sent[to], s.cut = got, s.cut || ctx.Err() != nil
+			s.outcomes[to], s.timedOut = got, s.timedOut || ctx.Err() != nil
 		})
 	}
 	all.Wait()
 }
 
-// owed counts a missing UDP response as success, unless the destination is a DNS server, because only DNS servers must
-// respond.
-func (s *service) owed(o outcome, to netip.AddrPort) outcome {
+// tolerateSilence counts a missing UDP response as success, unless the destination is a DNS server, because only DNS
+// servers must respond.
+func (s *service) tolerateSilence(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers
 	}
 	return o
 }
 
-// which returns the destinations that responded or, if answering is false, the other destinations.
-func (s *service) which(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
+// filter returns the destinations that responded or, if answering is false, the other destinations.
+func (s *service) filter(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, to := range list {
-		if (s.sent[to] == answers) == answering {
+		if (s.outcomes[to] == answers) == answering {
 			out = append(out, to)
 		}
 	}

@@ -22,8 +22,10 @@ func listening(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// closed returns an address that refuses connections, because no program listens on its port.
-func closed(n int) netip.AddrPort { return netip.MustParseAddrPort(fmt.Sprintf("127.0.97.%d:9", n)) }
+// closedAddr returns an address that refuses connections, because no program listens on its port.
+func closedAddr(n int) netip.AddrPort {
+	return netip.MustParseAddrPort(fmt.Sprintf("127.0.97.%d:9", n))
+}
 
 func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...netip.AddrPort) *plan.ServicePort {
 	svc := &plan.ServicePort{
@@ -38,7 +40,7 @@ func service1(protocol plan.Protocol, frontend netip.AddrPort, endpoints ...neti
 
 // In these tests, each frontend is itself a server, because no rule translates connections.
 func TestLookFindsFaultySide(t *testing.T) {
-	up, down := listening(t), closed(1)
+	up, down := listening(t), closedAddr(1)
 	for name, c := range map[string]struct {
 		svc   *plan.ServicePort
 		level fault.Severity
@@ -46,21 +48,21 @@ func TestLookFindsFaultySide(t *testing.T) {
 		fix   string
 	}{
 		"all answer":         {service1(plan.TCP, up, up), fault.OK, []string{"default/web/TCP", "1 frontend", "1 endpoint"}, ""},
-		"a dead endpoint":    {service1(plan.TCP, down, closed(2)), fault.Problem, []string{"cannot connect to any endpoint of default/web/TCP", "127.0.97.2:9 refuses"}, "127.0.97.2:9"},
-		"one of two is dead": {service1(plan.TCP, up, up, closed(3)), fault.Problem, []string{"1 of 2 endpoints", "127.0.97.3:9 refuses"}, "a.key"},
+		"a dead endpoint":    {service1(plan.TCP, down, closedAddr(2)), fault.Problem, []string{"cannot connect to any endpoint of default/web/TCP", "127.0.97.2:9 refuses"}, "127.0.97.2:9"},
+		"one of two is dead": {service1(plan.TCP, up, up, closedAddr(3)), fault.Problem, []string{"1 of 2 endpoints", "127.0.97.3:9 refuses"}, "a.key"},
 		"the frontend":       {service1(plan.TCP, down, up), fault.Problem, []string{"The cause is in this host", down.String() + " refuses"}, "edgeway doctor --connect default/web --trace"},
 		"UDP is not asked":   {service1(plan.UDP, down, down), fault.Problem, []string{"default/web"}, "edgeway services default/web"},
 		"no endpoint at all": {service1(plan.TCP, down), fault.Problem, []string{"default/web"}, "edgeway services default/web"},
 		"another Service":    {func() *plan.ServicePort { s := service1(plan.TCP, up, up); s.Name.Name = "other"; return s }(), fault.Problem, []string{"default/web"}, ""},
-		"a refusal over UDP": {service1(plan.UDP, down, closed(4)), fault.Problem, []string{"127.0.97.4:9 refuses"}, ""},
+		"a refusal over UDP": {service1(plan.UDP, down, closedAddr(4)), fault.Problem, []string{"127.0.97.4:9 refuses"}, ""},
 		"a policy of sources": {func() *plan.ServicePort {
 			s := service1(plan.TCP, up, up)
 			s.Frontends[0].AllowFrom = []netip.Prefix{}
 			return s
 		}(), fault.Problem, nil, ""},
 	} {
-		got := Look(t.Context(), Options{
-			Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{c.svc}}, Only: "default/web", Unchecked: "a.key", UDP: strings.Contains(name, "over UDP"),
+		got := Run(t.Context(), Options{
+			Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{c.svc}}, Service: "default/web", ChecksSetting: "a.key", UDP: strings.Contains(name, "over UDP"),
 		})
 		if len(got) != 1 || got[0].Severity != c.level || !strings.Contains(got[0].Fix, c.fix) {
 			t.Errorf("%s: %+v", name, got)
@@ -82,7 +84,7 @@ func TestLookWithoutNameIsBounded(t *testing.T) {
 		svc.Name.Name = fmt.Sprintf("web-%d", i)
 		p.Services = append(p.Services, svc)
 	}
-	got := Look(t.Context(), Options{Plan: p})
+	got := Run(t.Context(), Options{Plan: p})
 	last := got[len(got)-1]
 	if len(got) != maxServices+1 || last.Severity != fault.Warning || !strings.HasPrefix(last.Message, "3 ") {
 		t.Errorf("%d findings, at last %+v", len(got), last)
@@ -94,7 +96,7 @@ func TestLookAfterTimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	up := listening(t)
-	got := Look(ctx, Options{Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{service1(plan.TCP, up, up)}}})
+	got := Run(ctx, Options{Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{service1(plan.TCP, up, up)}}})
 	if len(got) != 1 || got[0].Severity != fault.Warning || !strings.Contains(got[0].Message, "3m0s") {
 		t.Errorf("%+v", got)
 	}
@@ -107,7 +109,7 @@ func TestDialDistinguishesSilenceFromRefusal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), wait/10)
+	ctx, cancel := context.WithTimeout(t.Context(), responseTimeout/10)
 	defer cancel()
 	if got := dial(ctx, plan.UDP, conn.LocalAddr().(*net.UDPAddr).AddrPort(), 0); got != silent {
 		t.Errorf("a server that says nothing %s", got)
@@ -116,7 +118,7 @@ func TestDialDistinguishesSilenceFromRefusal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := dial(t.Context(), plan.UDP, closed(5), port); got != refused {
+	if got := dial(t.Context(), plan.UDP, closedAddr(5), port); got != refused {
 		t.Errorf("nobody %s", got)
 	}
 }

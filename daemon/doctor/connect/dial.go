@@ -36,15 +36,15 @@ func (o outcome) String() string {
 	}[o]
 }
 
-// wait is the time limit for a server's response. TCP retransmits the first packet after one second.
-const wait = 2500 * time.Millisecond
+// responseTimeout is the time limit for a server's response. TCP retransmits the first packet after one second.
+const responseTimeout = 2500 * time.Millisecond
 
 // dial opens one connection. If from is not 0, it is the source port.
 func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) outcome {
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
 	if p == plan.UDP {
-		return ask(ctx, to, from)
+		return sendUDP(ctx, to, from)
 	}
 	var d net.Dialer
 	if from != 0 {
@@ -57,9 +57,9 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// Unanswered connects to all addresses over TCP in parallel. The result is "" if any server responds, or a description
+// ConnectAny connects to all addresses over TCP in parallel. The result is "" if any server responds, or a description
 // of one failure, as in "10.244.1.11:8080 does not answer".
-func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
+func ConnectAny(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -85,12 +85,12 @@ func Unanswered(ctx context.Context, all []netip.AddrPort) (failure string) {
 // dnsPort is the only UDP port where a server must respond.
 const dnsPort = 53
 
-// dnsQuestion is a DNS query for the root name servers. Every DNS server responds to this query, even if only with a
+// dnsQuery is a DNS query for the root name servers. Every DNS server responds to this query, even if only with a
 // refusal.
-var dnsQuestion = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
+var dnsQuery = []byte{0xed, 0x6e, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1}
 
-// ask sends a UDP datagram and classifies the response.
-func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
+// sendUDP sends a UDP datagram and classifies the response.
+func sendUDP(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 	var d net.Dialer
 	if from != 0 {
 		d.LocalAddr = &net.UDPAddr{Port: int(from)}
@@ -104,7 +104,7 @@ func ask(ctx context.Context, to netip.AddrPort, from uint16) outcome {
 	if err := conn.SetDeadline(deadline); err != nil {
 		return classify(err)
 	}
-	question := dnsQuestion
+	question := dnsQuery
 	if to.Port() != dnsPort {
 		question = []byte{0}
 	}

@@ -14,19 +14,19 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// claim is a fault with the destinations that it affects.
-type claim struct {
+// diagnosis is a fault with the destinations that it affects.
+type diagnosis struct {
 	fault.Fault
-	about []netip.AddrPort
+	destinations []netip.AddrPort
 }
 
 // findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
 // that drops a connection, the fault from the trace replaces the diagnosis of that connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
-	claims := s.claims(o)
+	claims := s.diagnose(o)
 	if len(claims) == 0 {
 		return []fault.Fault{fault.New(Check, fault.OK, "", "%s works: %s and, directly, %s answered", s.Name,
-			text.Count(len(s.frontends), "frontend"), text.Count(len(s.which(s.endpoints, true)), "endpoint"))}
+			text.Count(len(s.frontends), "frontend"), text.Count(len(s.filter(s.endpoints, true)), "endpoint"))}
 	}
 	var traced fault.Fault
 	var at netip.AddrPort
@@ -34,7 +34,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 		traced, at = s.traceOne(ctx, traces)
 	}
 	for _, c := range claims {
-		switch explained := slices.Contains(c.about, at); {
+		switch explained := slices.Contains(c.destinations, at); {
 		case explained && traced.Severity == fault.Problem:
 			continue
 		case explained:
@@ -48,39 +48,39 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 	return out
 }
 
-// claims derives the faults from the connection outcomes alone, without a trace. If the Service works, its endpoints do
-// not have to respond to direct connections, because a rule may accept only translated connections.
-func (s *service) claims(o Options) (out []claim) {
-	dead, live, lost := s.which(s.endpoints, false), s.which(s.endpoints, true), s.which(s.frontends, false)
+// diagnose derives the faults from the connection outcomes alone, without a trace. If the Service works, its endpoints
+// do not have to respond to direct connections, because a rule may accept only translated connections.
+func (s *service) diagnose(o Options) (out []diagnosis) {
+	dead, live, lost := s.filter(s.endpoints, false), s.filter(s.endpoints, true), s.filter(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
-		out = append(out, claim{fault.New(Check, fault.Problem, fix, format, args...), about})
+		out = append(out, diagnosis{fault.New(Check, fault.Problem, fix, format, args...), about})
 	}
 	switch {
 	case len(live) == 0 && len(lost) > 0:
-		say(append(lost, dead...), s.fixEndpoint(dead[0], o),
-			"this host cannot connect to any endpoint of %s, even directly: %s", s.Name, s.list(dead))
+		say(append(lost, dead...), s.endpointFix(dead[0], o),
+			"this host cannot connect to any endpoint of %s, even directly: %s", s.Name, s.formatList(dead))
 		return out
 	case len(live) > 0 && len(dead) > 0:
-		say(dead, s.fixEndpoint(dead[0], o)+text.After(", or set ", o.Unchecked),
+		say(dead, s.endpointFix(dead[0], o)+text.WithPrefix(", or set ", o.ChecksSetting),
 			"this host cannot connect to %d of %s of %s, even directly: %s", len(dead),
-			text.Count(len(s.endpoints), "endpoint"), s.Name, s.list(dead))
+			text.Count(len(s.endpoints), "endpoint"), s.Name, s.formatList(dead))
 	}
 	if len(live) > 0 && len(lost) > 0 {
-		say(lost, s.again(), "endpoints of %s answer directly (%s), but not through the Service: %s. "+
-			"The cause is in this host's rules or routes", s.Name, live[0], s.list(lost))
+		say(lost, s.traceCommand(), "endpoints of %s answer directly (%s), but not through the Service: %s. "+
+			"The cause is in this host's rules or routes", s.Name, live[0], s.formatList(lost))
 	}
 	return out
 }
 
-// again returns the command that traces the Service's connections.
-func (s *service) again() string {
+// traceCommand returns the command that traces the Service's connections.
+func (s *service) traceCommand() string {
 	return fmt.Sprintf("edgeway doctor --connect %s/%s --trace", s.Name.Namespace, s.Name.Name)
 }
 
 // traceOne traces the failed connections one at a time until a trace finds a fault, and returns that fault and the
 // connection's destination. The same rule probably drops the other connections, too.
 func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip.AddrPort) {
-	for _, to := range append(s.which(s.frontends, false), s.which(s.endpoints, false)...) {
+	for _, to := range append(s.filter(s.frontends, false), s.filter(s.endpoints, false)...) {
 		if *traces == 0 || !hasRoute(to) {
 			continue
 		}
@@ -92,12 +92,12 @@ func (s *service) traceOne(ctx context.Context, traces *int) (fault.Fault, netip
 	return fault.Fault{}, netip.AddrPort{}
 }
 
-// list formats the first few destinations with their outcomes, followed by the number of remaining destinations.
-func (s *service) list(of []netip.AddrPort) string {
+// formatList formats the first few destinations with their outcomes, followed by the number of remaining destinations.
+func (s *service) formatList(of []netip.AddrPort) string {
 	const most = 3
 	var out []string
 	for _, to := range of[:min(most, len(of))] {
-		out = append(out, fmt.Sprintf("%s %s", to, s.sent[to]))
+		out = append(out, fmt.Sprintf("%s %s", to, s.outcomes[to]))
 	}
 	if more := len(of) - most; more > 0 {
 		out = append(out, fmt.Sprintf("%d more", more))
@@ -105,19 +105,19 @@ func (s *service) list(of []netip.AddrPort) string {
 	return strings.Join(out, ", ")
 }
 
-// fixEndpoint returns the fix for an endpoint, depending on how the connection to it failed.
-func (s *service) fixEndpoint(to netip.AddrPort, o Options) string {
-	switch got := s.sent[to]; {
+// endpointFix returns the fix for an endpoint, depending on how the connection to it failed.
+func (s *service) endpointFix(to netip.AddrPort, o Options) string {
+	switch got := s.outcomes[to]; {
 	case got == refused && o.Trace:
 		return fmt.Sprintf("start the program at %s, or remove the endpoint from the EndpointSlices of "+
 			"%s/%s", to,
 			s.Name.Namespace, s.Name.Name)
 	case got == refused:
-		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s", s.again(), to)
+		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s", s.traceCommand(), to)
 	case got == unreachable && !hasRoute(to):
 		return fmt.Sprintf("ip route get %s  # and add a route to the endpoints' network", to.Addr())
 	}
-	return s.again()
+	return s.traceCommand()
 }
 
 func hasRoute(to netip.AddrPort) bool {
@@ -130,47 +130,47 @@ func hasRoute(to netip.AddrPort) bool {
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
-	got := s.sent[to]
+	got := s.outcomes[to]
 	if err == nil {
-		flow := trace.Flow{Protocol: s.Name.Protocol, To: to, From: port}
+		flow := trace.Flow{Protocol: s.Name.Protocol, Destination: to, SourcePort: port}
 		v, err = trace.Run(ctx, flow, func(ctx context.Context) { got = dial(ctx, s.Name.Protocol, to, port) })
 	}
 	what := fmt.Sprintf("the connection to %s of %s", to, s.Name)
 	switch {
 	case err != nil:
-		return fault.New("trace", fault.Warning, "sudo "+s.again(), "%s could not be traced: %v", what, err), true
+		return fault.New("trace", fault.Warning, "sudo "+s.traceCommand(), "%s could not be traced: %v", what, err), true
 	case v.Dropped:
-		return s.dropped(v, to, what), true
-	case got == refused && v.Left && v.Answered:
+		return s.dropFault(v, to, what), true
+	case got == refused && v.LeftHost && v.Answered:
 		return f, false
 	}
-	message, fix := s.passed(v, got)
+	message, fix := s.explainPass(v, got)
 	return fault.New("trace", fault.Warning, fix, "%s%s", what, message), true
 }
 
-// dropped returns the fault for a rule that drops a connection's packets or its reply packets.
-func (s *service) dropped(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
+// dropFault returns the fault for a rule that drops a connection's packets or its reply packets.
+func (s *service) dropFault(v trace.Verdict, to netip.AddrPort, what string) fault.Fault {
 	if v.Reply {
 		what = "the answer to " + what
 	}
 	d := firewall.Drop{
 		Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
-		Protocol: s.Name.Protocol, To: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.To == to,
+		Protocol: s.Name.Protocol, Destination: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.Destination == to,
 	}
 	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
 }
 
-// passed explains why a connection fails although no nftables rule drops its packets.
-func (s *service) passed(v trace.Verdict, got outcome) (message, fix string) {
-	to := v.To.Addr()
+// explainPass explains why a connection fails although no nftables rule drops its packets.
+func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string) {
+	to := v.Destination.Addr()
 	hop, err := nodeinfo.LookupRoute(to)
 	switch {
-	case !v.Seen:
+	case !v.Traced:
 		return " reaches no nftables rule: something, such as a BPF program, drops its packets earlier",
 			"bpftool cgroup tree"
 	case got == answers:
-		return " is answered now", s.again() + "  # again"
-	case !v.Left, v.Answered:
+		return " is answered now", s.traceCommand() + "  # again"
+	case !v.LeftHost, v.Answered:
 		return " or its reply is dropped on this host, but not by an nftables rule: the kernel " +
 				"cannot trace iptables-legacy rules and the reverse path filter",
 			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"

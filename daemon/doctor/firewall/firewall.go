@@ -43,40 +43,40 @@ type Checker struct {
 }
 
 // New returns a Checker for the network namespace of the calling thread.
-func New() *Checker { return &Checker{reader: reader{tooBig: map[source]time.Time{}}} }
+func New() *Checker { return &Checker{reader: reader{nextAttempts: map[tableID]time.Time{}}} }
 
-// Question lists the connections that the rules must accept.
-type Question struct {
+// Requirements lists the connections that the rules must accept.
+type Requirements struct {
 	Plan *plan.Plan
-	// Forwarded names two frontends. This host must always forward connections to the frontend needed. This host must
-	// forward connections to the frontend useful only if other hosts route them through this host.
-	Forwarded func(plan.Family) (needed, useful string)
+	// ForwardedFrontends names two frontends. This host must always forward connections to the frontend needed. This
+	// host must forward connections to the frontend useful only if other hosts route them through this host.
+	ForwardedFrontends func(plan.Family) (needed, useful string)
 	// Links returns the interfaces that lead to endpoints on other hosts.
 	Links func() []string
 }
 
-// Look returns a finding for each rule or policy that drops, or may drop, connections to the plan's Services.
-func (c *Checker) Look(ctx context.Context, q Question) (out []fault.Fault) {
+// Findings returns a finding for each rule or policy that drops, or may drop, connections to the plan's Services.
+func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fault) {
 	ctx, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
 	c.links = nil
 	bases := 0
-	var hits []hit
+	var hits []blocker
 	for _, t := range c.reader.read(ctx) {
 		if t.err != nil {
 			out = append(out, unread(t))
 		}
-		if fix := t.kubeProxy(); fix != "" {
+		if fix := t.kubeProxyFix(); fix != "" {
 			out = append(out, fault.New(Check, fault.Problem, fix,
 				"kube-proxy has rules on this host %s, which translate connections to Services before "+
 					"Edgeway's rules do", t))
 		}
 		for _, base := range t.bases {
-			hits = c.ask(base, q, hits)
+			hits = c.appendBlockers(base, q, hits)
 		}
 		bases += len(t.bases)
 	}
-	slices.SortStableFunc(hits, func(a, b hit) int { return b.weight() - a.weight() })
+	slices.SortStableFunc(hits, func(a, b blocker) int { return b.weight() - a.weight() })
 	for _, h := range hits[:min(len(hits), maxFindings)] {
 		out = append(out, h.finding())
 	}
@@ -108,8 +108,8 @@ type need struct {
 	hooks  []string
 	// service is an example Service for the trace command.
 	service plan.ServicePortName
-	// answer reports whether the packets are replies.
-	answer bool
+	// reply reports whether the packets are replies.
+	reply bool
 	// optional reports whether the packets must pass only for clients that have a route through this host.
 	optional bool
 	// leaves reports whether the packets leave through an interface that leads to endpoints.
@@ -120,19 +120,19 @@ type need struct {
 	clients fault.Clients
 }
 
-func needsOf(q Question) (needs []need) {
+func needsOf(q Requirements) (needs []need) {
 	in, out := []string{"prerouting", "input"}, []string{"output", "postrouting"}
 	for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
-		local, remote := endpointsOf(q.Plan, f)
+		local, remote := examplePorts(q.Plan, f)
 		add := func(n need, of *plan.ServicePort, first, back []string) {
 			n.family, n.service, n.hooks = f, of.Name, first
 			needs = append(needs, n)
-			n.what, n.answer, n.leaves, n.hooks = "the answers to "+n.what, true, false, back
+			n.what, n.reply, n.leaves, n.hooks = "the answers to "+n.what, true, false, back
 			needs = append(needs, n)
 		}
 		if remote != nil {
 			add(need{what: "connections of this host to Services", leaves: true, clients: fault.Host}, remote, out, in)
-			if needed, useful := q.Forwarded(f); needed+useful != "" {
+			if needed, useful := q.ForwardedFrontends(f); needed+useful != "" {
 				through := []string{"prerouting", "forward", "postrouting"}
 				add(need{
 					what:     "forwarded connections, such as those to " + needed + useful,
@@ -154,9 +154,9 @@ func needsOf(q Question) (needs []need) {
 	return needs
 }
 
-// endpointsOf returns two ServicePorts of the family. local has an endpoint on this host, and remote has an endpoint on
-// another host. local or remote is nil if the plan contains no matching ServicePort.
-func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
+// examplePorts returns two ServicePorts of the family. local has an endpoint on this host, and remote has an endpoint
+// on another host. local or remote is nil if the plan contains no matching ServicePort.
+func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
 			for _, e := range pool {
@@ -176,8 +176,8 @@ func endpointsOf(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) 
 	return local, remote
 }
 
-// hit is a rule or policy that drops, or may drop, the packets of a need.
-type hit struct {
+// blocker is a rule or policy that drops, or may drop, the packets of a need.
+type blocker struct {
 	at   place
 	need *need
 	may  bool
@@ -185,9 +185,9 @@ type hit struct {
 	links []string
 }
 
-// ask appends the rules and policies of a base chain that drop packets. Each rule or policy appears once, with the need
-// that has the greatest weight.
-func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
+// appendBlockers appends the rules and policies of a base chain that drop packets. Each rule or policy appears once,
+// with the need that has the greatest weight.
+func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []blocker {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
 	}
@@ -200,12 +200,12 @@ func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 		if c.links == nil {
 			c.links = q.Links()
 		}
-		f := fateIn(base, n, c.links)
-		if f.end != drop {
+		f := followChain(base, n, c.links)
+		if f.verdict != drop {
 			continue
 		}
-		h := hit{at: f.at, need: n, may: f.may || base.early(), links: c.links}
-		same := func(o hit) bool { return o.at == h.at && o.need.port == n.port }
+		h := blocker{at: f.place, need: n, may: f.mayAccept || base.precedesNAT(), links: c.links}
+		same := func(o blocker) bool { return o.at == h.at && o.need.port == n.port }
 		if i := slices.IndexFunc(hits, same); i < 0 {
 			hits = append(hits, h)
 		} else if h.weight() > hits[i].weight() {
@@ -215,14 +215,14 @@ func (c *Checker) ask(base *chain, q Question, hits []hit) []hit {
 	return hits
 }
 
-// early reports whether packets pass through the chain before their destination is translated (priority -100). Before
-// the translation, no condition can match the connections to all Services.
-func (c *chain) early() bool {
+// precedesNAT reports whether packets pass through the chain before their destination is translated (priority -100).
+// Before the translation, no condition can match the connections to all Services.
+func (c *chain) precedesNAT() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }
 
 // weight ranks a blocker. Only blockers with the greatest weight are problems.
-func (h *hit) weight() int {
+func (h *blocker) weight() int {
 	switch {
 	case h.may:
 		return 0
@@ -232,7 +232,7 @@ func (h *hit) weight() int {
 	return 2
 }
 
-func (h *hit) finding() fault.Fault {
+func (h *blocker) finding() fault.Fault {
 	switch h.weight() {
 	case 0:
 		fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", h.need.service.Namespace, h.need.service.Name)
@@ -240,13 +240,13 @@ func (h *hit) finding() fault.Fault {
 	case 1:
 		return fault.New(Check, fault.Warning, h.fix(), "%s drops %s", h.at, h.need.what)
 	}
-	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).For(h.need.scope())
+	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).WithScope(h.need.scope())
 }
 
 // scope describes the Service connections that the need concerns. A connection to a health check is not a Service
 // connection.
 func (n *need) scope() fault.Scope {
-	s := fault.Scope{Clients: n.clients, To: plan.Everything(n.family)}
+	s := fault.Scope{Clients: n.clients, To: plan.AllAddresses(n.family)}
 	if n.port != 0 {
 		s.Clients = fault.Nobody
 	}

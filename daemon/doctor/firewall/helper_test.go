@@ -35,10 +35,10 @@ func testPlan(endpoints ...string) *plan.Plan {
 	return p
 }
 
-// remote is an endpoint behind eth1, and localEndpoint is an endpoint on this host.
+// remoteEndpoint is an endpoint behind eth1, and localEndpoint is an endpoint on this host.
 const (
-	remote = "10.244.1.11:8080"
-	local  = "192.0.2.10:9100"
+	remoteEndpoint = "10.244.1.11:8080"
+	localEndpoint  = "192.0.2.10:9100"
 )
 
 // rulesHost is a network namespace with rules that a Checker checks.
@@ -46,15 +46,15 @@ type rulesHost struct {
 	*testing.T
 	node *netlab.Host
 	*Checker
-	question Question
+	question Requirements
 }
 
 func newRulesHost(t *testing.T, endpoints ...string) *rulesHost {
 	t.Helper()
-	return &rulesHost{t, netlab.New(t, netlab.Options{}).Node, New(), Question{
-		Plan:      testPlan(append(endpoints, remote)...),
-		Forwarded: func(plan.Family) (string, string) { return "NodePort 30080 of default/web", "" },
-		Links:     func() []string { return []string{"eth1"} },
+	return &rulesHost{t, netlab.New(t, netlab.Options{}).Node, New(), Requirements{
+		Plan:               testPlan(append(endpoints, remoteEndpoint)...),
+		ForwardedFrontends: func(plan.Family) (string, string) { return "NodePort 30080 of default/web", "" },
+		Links:              func() []string { return []string{"eth1"} },
 	}}
 }
 
@@ -83,7 +83,7 @@ func (h *rulesHost) load(name string, edit *strings.Replacer, program ...string)
 func (h *rulesHost) look() (found []fault.Fault) {
 	h.Helper()
 	if err := h.node.Do(func() error {
-		found = h.Look(h.Context(), h.question)
+		found = h.Findings(h.Context(), h.question)
 		return nil
 	}); err != nil {
 		h.Fatal(err)
@@ -96,9 +96,9 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// finds fails the test unless the check returns exactly one finding, which must have the severity level and a message
-// that contains names. The result is the suggested fix.
-func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
+// wantFinding fails the test unless the check returns exactly one finding, which must have the severity level and a
+// message that contains names. The result is the suggested fix.
+func (h *rulesHost) wantFinding(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()
 	if len(found) != 1 || found[0].Severity != level || !strings.Contains(found[0].Message, names) {
@@ -109,7 +109,7 @@ func (h *rulesHost) finds(level fault.Severity, names string) (fix string) {
 
 func (h *rulesHost) well() {
 	h.Helper()
-	h.finds(fault.OK, "")
+	h.wantFinding(fault.OK, "")
 }
 
 func (h *rulesHost) obey() {

@@ -70,7 +70,7 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newRulesHost(t)
 			h.sh(c.plant)
-			fix := h.finds(c.want, c.names)
+			fix := h.wantFinding(c.want, c.names)
 			if c.want == fault.Notice && !isTrace(fix) {
 				t.Errorf("the fix is %q", fix)
 			}
@@ -95,16 +95,16 @@ func TestLocalEndpointsNeedInputHook(t *testing.T) {
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),
 		"iptables-legacy -P INPUT DROP; iptables-legacy -A INPUT -m conntrack --ctstate ESTABLISHED -j ACCEPT",
 	} {
-		h := newRulesHost(t, local)
+		h := newRulesHost(t, localEndpoint)
 		h.sh(plant)
-		if fix := h.finds(fault.Problem, "connections to endpoints on this host"); strings.Contains(fix, "dport") {
+		if fix := h.wantFinding(fault.Problem, "connections to endpoints on this host"); strings.Contains(fix, "dport") {
 			t.Errorf("the fix is %q", fix)
 		}
 		h.obey()
 		h.well()
-		h.question.Plan = testPlan(local, remote)
+		h.question.Plan = testPlan(localEndpoint, remoteEndpoint)
 		h.question.Plan.HealthChecks = []*plan.HealthCheck{{Namespace: "default", Name: "lb", Port: 30999}}
-		h.finds(fault.Problem, "the health check of default/lb")
+		h.wantFinding(fault.Problem, "the health check of default/lb")
 		h.obey()
 		h.well()
 	}
@@ -115,12 +115,12 @@ func TestLocalEndpointsNeedInputHook(t *testing.T) {
 func TestRulesThatDropOtherConnections(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
-	h.question.Forwarded = func(plan.Family) (string, string) { return "", "ClusterIP 10.96.0.10:80 of default/web" }
-	if fix := h.finds(fault.Warning, "drops forwarded connections"); isTrace(fix) {
+	h.question.ForwardedFrontends = func(plan.Family) (string, string) { return "", "ClusterIP 10.96.0.10:80 of default/web" }
+	if fix := h.wantFinding(fault.Warning, "drops forwarded connections"); isTrace(fix) {
 		t.Errorf("the fix is %q", fix)
 	}
-	h.question.Plan = testPlan(remote)
-	h.question.Forwarded = func(plan.Family) (string, string) { return "", "" }
+	h.question.Plan = testPlan(remoteEndpoint)
+	h.question.ForwardedFrontends = func(plan.Family) (string, string) { return "", "" }
 	h.well()
 }
 
@@ -131,7 +131,7 @@ func TestOwnTablesCauseNoFinding(t *testing.T) {
 		h.well()
 		family, name, _ := strings.Cut(table, " ")
 		to := netip.MustParseAddrPort("10.96.0.10:80")
-		if fix := (Drop{Family: family, Table: name, Chain: "c", To: to, Protocol: plan.TCP}).Fix(); !strings.HasPrefix(fix, "edgeway explain") {
+		if fix := (Drop{Family: family, Table: name, Chain: "c", Destination: to, Protocol: plan.TCP}).Fix(); !strings.HasPrefix(fix, "edgeway explain") {
 			t.Errorf("table %s: the fix is %q", table, fix)
 		}
 		h.sh("nft delete table " + table)
@@ -150,12 +150,12 @@ func TestOversizedTableIsReadOnce(t *testing.T) {
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	h.finds(fault.Warning, "inet table huge")
-	known := maps.Clone(h.reader.tooBig)
+	h.wantFinding(fault.Warning, "inet table huge")
+	known := maps.Clone(h.reader.nextAttempts)
 	h.sh("nft add table inet foo")
-	h.finds(fault.Warning, "inet table huge")
-	if len(known) != 1 || !maps.Equal(known, h.reader.tooBig) {
-		t.Errorf("it was read again: %v, and then %v", known, h.reader.tooBig)
+	h.wantFinding(fault.Warning, "inet table huge")
+	if len(known) != 1 || !maps.Equal(known, h.reader.nextAttempts) {
+		t.Errorf("it was read again: %v, and then %v", known, h.reader.nextAttempts)
 	}
 }
 
@@ -163,13 +163,13 @@ func TestUnchangedTablesAreNotReadAgain(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "accept"))
 	h.well()
-	first := h.reader.known[0]
+	first := h.reader.tableCache[0]
 	h.well()
-	if h.reader.known[0] != first {
+	if h.reader.tableCache[0] != first {
 		t.Error("rules that did not change were read again")
 	}
 	h.sh("nft add rule inet foo c drop")
-	h.finds(fault.Problem, "rule 'drop'")
+	h.wantFinding(fault.Problem, "rule 'drop'")
 	h.sh("nft flush chain inet foo c")
 	h.well()
 }

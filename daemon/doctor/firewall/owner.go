@@ -119,7 +119,7 @@ func (t *table) list() string {
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 
-func (h *hit) fix() string {
+func (h *blocker) fix() string {
 	t, base := h.at.base.table, h.at.base
 	for _, name := range append([]string{t.name, base.name}, h.links...) {
 		if !word.MatchString(name) {
@@ -143,7 +143,7 @@ func (h *hit) fix() string {
 }
 
 // ownersFix returns a fix that uses the owner's own command or chain, or "" if the owner provides neither.
-func (h *hit) ownersFix(iptables string) string {
+func (h *blocker) ownersFix(iptables string) string {
 	t, port, forward := h.at.base.table, h.need.port, h.at.base.hook == "forward"
 	switch o := h.at.owner(); {
 	case o == ufw && port != 0:
@@ -163,15 +163,16 @@ func (h *hit) ownersFix(iptables string) string {
 // kubeServices is the iptables chain that leads to kube-proxy's rules or to the rules of the iptables backend.
 const kubeServices = "KUBE-SERVICES"
 
-// hasEdgeway reports whether a base chain contains a rule with the comment that the iptables backend adds to its rules.
-func (t *table) hasEdgeway() bool {
+// hasEdgewayRules reports whether a base chain contains a rule with the comment that the iptables backend adds to its
+// rules.
+func (t *table) hasEdgewayRules() bool {
 	return slices.ContainsFunc(t.bases, func(c *chain) bool {
 		return slices.ContainsFunc(c.rules, func(r rule) bool { return strings.Contains(r.text, `"edgeway: `) })
 	})
 }
 
-// kubeProxy returns the command that removes kube-proxy's rules from a table, or "" if the table contains none.
-func (t *table) kubeProxy() string {
+// kubeProxyFix returns the command that removes kube-proxy's rules from a table, or "" if the table contains none.
+func (t *table) kubeProxyFix() string {
 	const comment = "  # stop kube-proxy on this host first, because it writes its rules again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
 		return fmt.Sprintf("nft delete table %s %s", t.family, t.name) + comment
@@ -195,15 +196,15 @@ type Drop struct {
 	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// To is the packet's destination. Direct reports whether no rule translates the destination.
-	To     netip.AddrPort
-	Direct bool
+	// Destination is the packet's destination. Direct reports whether no rule translates the destination.
+	Destination netip.AddrPort
+	Direct      bool
 }
 
 // place converts the Drop to a place in a table that contains only the Drop's chain.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
-	if ofIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
+	if isIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
 		t.program = command(t.family, xtables.NFT)
 	}
 	c := t.chain(d.Chain)
@@ -220,8 +221,8 @@ func (d Drop) String() string { return d.place().String() }
 // Fix returns a command that lets packets like the dropped one pass.
 func (d Drop) Fix() string {
 	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
-	if proxiers.OwnTable(d.Family, d.Table) {
-		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.To, proto)
+	if proxiers.IsOwnTable(d.Family, d.Table) {
+		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.Destination, proto)
 	}
 	if !word.MatchString(d.Table) || !word.MatchString(d.Chain) {
 		return t.list()
@@ -229,14 +230,14 @@ func (d Drop) Fix() string {
 	match, iptables := "ct status dnat", "-m conntrack --ctstate DNAT"
 	if d.Direct {
 		ip, end := "ip", "d"
-		if d.To.Addr().Is6() {
+		if d.Destination.Addr().Is6() {
 			ip = "ip6"
 		}
 		if d.Reply {
 			end = "s"
 		}
-		match = fmt.Sprintf("%s %saddr %s %s %sport %d", ip, end, d.To.Addr(), proto, end, d.To.Port())
-		iptables = fmt.Sprintf("-%s %s -p %s --%sport %d", end, d.To.Addr(), proto, end, d.To.Port())
+		match = fmt.Sprintf("%s %saddr %s %s %sport %d", ip, end, d.Destination.Addr(), proto, end, d.Destination.Port())
+		iptables = fmt.Sprintf("-%s %s -p %s --%sport %d", end, d.Destination.Addr(), proto, end, d.Destination.Port())
 	}
 	switch {
 	case t.program != "":

@@ -13,19 +13,19 @@ import (
 
 var asInstalled = strings.NewReplacer()
 
-// restores lists the programs that load iptables rules from a file.
-var restores = []string{"iptables-nft-restore", "iptables-legacy-restore"}
+// restorePrograms lists the programs that load iptables rules from a file.
+var restorePrograms = []string{"iptables-nft-restore", "iptables-legacy-restore"}
 
 // Docker sets the policy DROP, and its chain DOCKER-USER runs first.
 func TestDocker(t *testing.T) {
-	for _, restore := range restores {
+	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
 		h.load("docker.save", asInstalled, restore)
-		if fix := h.finds(fault.Problem, "Docker's policy drop of chain FORWARD"); !strings.Contains(fix, dockerUser) {
+		if fix := h.wantFinding(fault.Problem, "Docker's policy drop of chain FORWARD"); !strings.Contains(fix, dockerUser) {
 			t.Errorf("the fix is %q", fix)
 		}
 		h.question.Links = func() []string { return []string{"docker0", "eth1"} } // Docker accepts published ports
-		h.finds(fault.Notice, "may drop forwarded connections")
+		h.wantFinding(fault.Notice, "may drop forwarded connections")
 		h.question.Links = func() []string { return []string{"eth1"} }
 		h.obey()
 		h.well()
@@ -34,10 +34,10 @@ func TestDocker(t *testing.T) {
 
 // The test adds the rule that the ufw command would add, so ufw need not be installed.
 func TestUFW(t *testing.T) {
-	for _, restore := range restores {
+	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
 		h.load("ufw.save", asInstalled, restore)
-		if fix := h.finds(fault.Problem, "ufw's policy drop of chain FORWARD"); fix != "ufw route allow out on eth1" {
+		if fix := h.wantFinding(fault.Problem, "ufw's policy drop of chain FORWARD"); fix != "ufw route allow out on eth1" {
 			t.Errorf("the fix is %q", fix)
 		}
 		for _, rule := range []string{"-o eth1", "-d 10.244.0.0/16"} {
@@ -45,10 +45,10 @@ func TestUFW(t *testing.T) {
 			h.well()
 		}
 		h.load("ufw.save", strings.NewReplacer("COMMIT", "-A ufw-user-forward -s 192.168.0.0/16 -j ACCEPT\nCOMMIT"), restore)
-		h.finds(fault.Notice, "ufw's policy drop of chain FORWARD")
+		h.wantFinding(fault.Notice, "ufw's policy drop of chain FORWARD")
 		h.question.Links = func() []string { return []string{"$(reboot)"} }
 		h.load("ufw.save", asInstalled, restore)
-		if fix := h.finds(fault.Problem, "ufw"); strings.Contains(fix, "reboot") {
+		if fix := h.wantFinding(fault.Problem, "ufw"); strings.Contains(fix, "reboot") {
 			t.Errorf("the fix is %q", fix)
 		}
 	}
@@ -63,7 +63,7 @@ func TestFirewalld(t *testing.T) {
 	strict := strings.NewReplacer("\tchain filter_INPUT_ZONES {", "\tchain filter_FORWARD_dnat {\n\t\treject with icmpx type admin-prohibited\n\t}\n\tchain filter_INPUT_ZONES {",
 		"ct status dnat accept", "ct status dnat jump filter_FORWARD_dnat")
 	h.load("firewalld.nft", strict, "nft", "-f", "-")
-	if fix := h.finds(fault.Problem, "firewalld's rule"); fix != firewalldFix {
+	if fix := h.wantFinding(fault.Problem, "firewalld's rule"); fix != firewalldFix {
 		t.Errorf("the fix is %q", fix)
 	}
 }
@@ -82,7 +82,7 @@ func TestFixOmitsUnsafeNames(t *testing.T) {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {
 			tab := newTable("inet", names[0])
 			c := tab.chain(names[1])
-			h := hit{at: place{base: c, chain: c}, need: &need{}}
+			h := blocker{at: place{base: c, chain: c}, need: &need{}}
 			if fix := h.fix(); !strings.HasPrefix(fix, "nft list ") || strings.Contains(fix, name) {
 				t.Errorf("%q: %q", names, fix)
 			}
@@ -103,7 +103,7 @@ func TestDropTextAndFix(t *testing.T) {
 			`'tcp dport 8080 drop' in chain out (inet table foo)`, "nft insert rule inet foo out handle 7 ct status dnat accept",
 		},
 		{
-			Drop{Family: "inet", Table: "foo", Chain: "out", Protocol: plan.TCP, To: endpoint, Direct: true},
+			Drop{Family: "inet", Table: "foo", Chain: "out", Protocol: plan.TCP, Destination: endpoint, Direct: true},
 			"policy drop of chain out (inet table foo)", "nft add rule inet foo out ip daddr 10.244.1.11 tcp dport 8080 accept",
 		},
 		{
@@ -115,7 +115,7 @@ func TestDropTextAndFix(t *testing.T) {
 			"chain out;reboot (inet table foo)", "nft list table inet foo",
 		},
 		{
-			Drop{Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop", Protocol: plan.TCP, To: netip.MustParseAddrPort("10.96.0.10:80")},
+			Drop{Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop", Protocol: plan.TCP, Destination: netip.MustParseAddrPort("10.96.0.10:80")},
 			`chain c-1 (ip table edgeway)`, "edgeway explain host 10.96.0.10:80/tcp  # the rule is Edgeway's own",
 		},
 	} {
@@ -136,7 +136,7 @@ func FuzzRules(f *testing.F) {
 		f.Add(string(raw))
 	}
 	f.Add("\tchain c {\n\t\t\n\t\ttype filter hook forward priority 0; policy drop;\n\t\tct state vmap { new : accept, : , }\n\t\tlog prefix \"a\n")
-	needs := needsOf(Question{Plan: testPlan(remote, local), Forwarded: func(plan.Family) (string, string) { return "x", "" }})
+	needs := needsOf(Requirements{Plan: testPlan(remoteEndpoint, localEndpoint), ForwardedFrontends: func(plan.Family) (string, string) { return "x", "" }})
 	f.Fuzz(func(t *testing.T, text string) {
 		saved, listed := newTable("ip", "filter"), newTable("ip", "filter")
 		saved.readSave(text)
@@ -144,7 +144,7 @@ func FuzzRules(f *testing.F) {
 		for _, base := range append(saved.bases, listed.bases...) {
 			for i := range needs {
 				lower := strings.ToLower(text)
-				if fate := fateIn(base, &needs[i], nil); fate.end == drop && !strings.Contains(lower, "drop") && !strings.Contains(lower, "reject") {
+				if fate := followChain(base, &needs[i], nil); fate.verdict == drop && !strings.Contains(lower, "drop") && !strings.Contains(lower, "reject") {
 					t.Errorf("%q: %+v", text, fate)
 				}
 			}

@@ -23,9 +23,9 @@ const (
 	// Reading a table takes about 10 ms, or seconds on a busy single-board computer.
 	timeBound  = 15 * time.Second
 	tableBound = 5 * time.Second
-	// again is the delay before another attempt to read a table that was too large, because each attempt takes as much
-	// time as reading a whole table.
-	again = 10 * time.Minute
+	// retryDelay is the delay before another attempt to read a table that was too large, because each attempt takes as
+	// much time as reading a whole table.
+	retryDelay = 10 * time.Minute
 )
 
 var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d MiB of text, or %s)",
@@ -33,14 +33,14 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d Mi
 
 type reader struct {
 	// tableCache holds the nftables tables that the check read at generation, or nil if the check must read them again.
-	known      []*table
+	tableCache []*table
 	generation uint16
-	// tooBig maps each table that was too large to the time of the next attempt to read it.
-	tooBig map[source]time.Time
+	// nextAttempts maps each table that was too large to the time of the next attempt to read it.
+	nextAttempts map[tableID]time.Time
 }
 
-// source is a table to read. If the table belongs to iptables, Variant is the iptables variant that reads it.
-type source struct {
+// tableID is a table to read. If the table belongs to iptables, Variant is the iptables variant that reads it.
+type tableID struct {
 	nft.Table
 	xtables.Variant
 }
@@ -51,12 +51,12 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 	if err != nil {
 		out = append(out, &table{err: err})
 	}
-	if r.known == nil || generation != r.generation {
-		r.generation, r.known = generation, r.tables(ctx, listed, xtables.NFT)
+	if r.tableCache == nil || generation != r.generation {
+		r.generation, r.tableCache = generation, r.readTables(ctx, listed, xtables.NFT)
 	}
-	out = append(out, r.known...)
+	out = append(out, r.tableCache...)
 	if slices.ContainsFunc(out, func(t *table) bool { return t.err != nil && !errors.Is(t.err, errTooBig) }) {
-		r.known = nil // the next call tries again
+		r.tableCache = nil // the next call tries again
 	}
 	for _, f := range proxiers.KernelFamilies() {
 		names, _ := xtables.Tables(xtables.Legacy, f) // only root can read these names
@@ -64,28 +64,28 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 		for _, name := range names {
 			legacy = append(legacy, nft.Table{Family: families[f], Name: name})
 		}
-		out = append(out, r.tables(ctx, legacy, xtables.Legacy)...)
+		out = append(out, r.readTables(ctx, legacy, xtables.Legacy)...)
 	}
 	return out
 }
 
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// tables reads the tables one at a time, and reads the nat tables of iptables last. A nat table matters only if another
-// program translates connections, and may be huge if Edgeway translates them.
-func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
+// readTables reads the tables one at a time, and reads the nat tables of iptables last. A nat table matters only if
+// another program translates connections, and may be huge if Edgeway translates them.
+func (r *reader) readTables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
 	for _, l := range listed {
 		switch {
 		case isNAT(l):
 			nat = append(nat, l)
-		case concerns(l):
-			out = append(out, r.table(ctx, source{l, v}))
+		case isRelevant(l):
+			out = append(out, r.readUnlessTooBig(ctx, tableID{l, v}))
 		}
 	}
 	for _, l := range nat {
-		if !slices.ContainsFunc(out, func(t *table) bool { return t.family == l.Family && t.hasEdgeway() }) {
-			t := r.table(ctx, source{l, v})
+		if !slices.ContainsFunc(out, func(t *table) bool { return t.family == l.Family && t.hasEdgewayRules() }) {
+			t := r.readUnlessTooBig(ctx, tableID{l, v})
 			t.err = nil // a nat table drops nothing, so the error does not matter
 			out = append(out, t)
 		}
@@ -93,24 +93,24 @@ func (r *reader) tables(ctx context.Context, listed []nft.Table, v xtables.Varia
 	return out
 }
 
-// concerns reports whether the table belongs to another program and may process Service packets.
-func concerns(t nft.Table) bool {
-	return slices.Contains([]string{"ip", "ip6", "inet"}, t.Family) && !proxiers.OwnTable(t.Family, t.Name)
+// isRelevant reports whether the table belongs to another program and may process Service packets.
+func isRelevant(t nft.Table) bool {
+	return slices.Contains([]string{"ip", "ip6", "inet"}, t.Family) && !proxiers.IsOwnTable(t.Family, t.Name)
 }
 
 // isNAT reports whether the table is the iptables nat table, which translates connections and drops nothing.
-func isNAT(t nft.Table) bool { return ofIPTables(t) && t.Name == xtables.NAT }
+func isNAT(t nft.Table) bool { return isIPTables(t) && t.Name == xtables.NAT }
 
-// ofIPTables reports whether the table has the name of an iptables table.
-func ofIPTables(t nft.Table) bool {
+// isIPTables reports whether the table has the name of an iptables table.
+func isIPTables(t nft.Table) bool {
 	_, known := priorities[t.Name]
 	return known && (t.Family == "ip" || t.Family == "ip6")
 }
 
-// table reads a table unless its last listing, less than ten minutes ago, was too large.
-func (r *reader) table(ctx context.Context, s source) *table {
+// readUnlessTooBig reads a table unless its last listing, less than ten minutes ago, was too large.
+func (r *reader) readUnlessTooBig(ctx context.Context, s tableID) *table {
 	failed := newTable(s.Family, s.Name)
-	if failed.err = errTooBig; time.Now().Before(r.tooBig[s]) {
+	if failed.err = errTooBig; time.Now().Before(r.nextAttempts[s]) {
 		return failed
 	}
 	limited, cancel := context.WithTimeout(ctx, tableBound)
@@ -119,8 +119,8 @@ func (r *reader) table(ctx context.Context, s source) *table {
 	switch {
 	case err == nil:
 		return t
-	case errors.Is(err, nft.ErrTooMuch), limited.Err() != nil && ctx.Err() == nil:
-		r.tooBig[s] = time.Now().Add(again)
+	case errors.Is(err, nft.ErrOutputTooLong), limited.Err() != nil && ctx.Err() == nil:
+		r.nextAttempts[s] = time.Now().Add(retryDelay)
 	default:
 		failed.err = err
 	}
@@ -129,11 +129,11 @@ func (r *reader) table(ctx context.Context, s source) *table {
 
 // readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. readTable
 // reads any other table with nft, even if that table has the name of an iptables table.
-func readTable(ctx context.Context, s source) (*table, error) {
-	if ofIPTables(s.Table) {
+func readTable(ctx context.Context, s tableID) (*table, error) {
+	if isIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)
 		t.program = command(s.Family, s.Variant)
-		text, err := nft.Program(ctx, maxTable, "", t.program+"-save", "-t", s.Name)
+		text, err := nft.RunProgram(ctx, maxTable, "", t.program+"-save", "-t", s.Name)
 		if err == nil && t.readSave(string(text)) {
 			return t, nil
 		}

@@ -32,14 +32,14 @@ type chain struct {
 type rule struct {
 	text    string
 	verdict verdict
-	target  string // target is the chain that jump and jumpAway lead to
-	// fresh states whether the rule matches a new connection to a Service. matchesReply states whether the rule matches
-	// reply packets.
-	fresh, answers answer
+	target  string // target is the chain that jump and gotoChain lead to
+	// matchesNew states whether the rule matches a new connection to a Service. matchesReply states whether the rule
+	// matches reply packets.
+	matchesNew, matchesReply matchState
 	// translated reports whether the rule matches a connection because the connection is translated.
 	translated bool
-	// out is the only output interface that the rule matches, or "" if the rule names no output interface.
-	out string
+	// output is the only output interface that the rule matches, or "" if the rule names no output interface.
+	output string
 	// ports holds the only destination ports that the rule matches, or nil if the rule names no ports.
 	ports []string
 }
@@ -47,40 +47,40 @@ type rule struct {
 type verdict uint8
 
 const (
-	goOn verdict = iota // the next rule decides
+	noVerdict verdict = iota // the next rule decides
 	accept
-	drop // the rule drops or rejects the packet
-	back // the packet returns to the calling chain
+	drop           // the rule drops or rejects the packet
+	returnToCaller // the packet returns to the calling chain
 	jump
-	jumpAway // the packet jumps and does not return (goto)
+	gotoChain // the packet jumps and does not return (goto)
 )
 
-// answer is the result of matching a packet with a rule.
-type answer uint8
+// matchState is the result of matching a packet with a rule.
+type matchState uint8
 
 const (
-	no answer = iota
+	no matchState = iota
 	maybe
 	yes
 )
 
 var verdicts = map[string]verdict{
-	"accept": accept, "queue": accept, "drop": drop, "reject": drop, "return": back, "jump": jump, "goto": jumpAway,
-	"ACCEPT": accept, "NFQUEUE": accept, "QUEUE": accept, "DROP": drop, "REJECT": drop, "RETURN": back,
+	"accept": accept, "queue": accept, "drop": drop, "reject": drop, "return": returnToCaller, "jump": jump, "goto": gotoChain,
+	"ACCEPT": accept, "NFQUEUE": accept, "QUEUE": accept, "DROP": drop, "REJECT": drop, "RETURN": returnToCaller,
 }
 
 var (
-	// noise matches the text of a rule that is not a condition: comments, counters and log statements.
-	noise = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
+	// nonCondition matches the text of a rule that is not a condition: comments, counters and log statements.
+	nonCondition = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
 		`log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
 	// nftVerdict and saveVerdict split a rule into conditions, verdict and target.
 	nftVerdict  = regexp.MustCompile(`^(?:(.*?) )?(accept|queue|drop|reject|return|jump|goto)(?:$| (\S*))`)
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// never matches conditions that Service packets cannot satisfy, because the conditions require ICMP or the
+	// impossible matches conditions that Service packets cannot satisfy, because the conditions require ICMP or the
 	// interface lo.
-	never = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
+	impossible = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
 	states  = condition(`(?:ct state|--ctstate|--state) (\w+(?:,\w+)*|\{ \w+(?:, \w+)* \})`)
@@ -101,14 +101,14 @@ func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
 
-// words splits a list such as "a,b" or "{ a, b }".
-func words(list string) []string {
+// splitList splits a list such as "a,b" or "{ a, b }".
+func splitList(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
 }
 
 // add parses a line and adds its rule. add converts a verdict map to one rule for each element.
 func (c *chain) add(text string) {
-	plain := strings.Join(strings.Fields(noise.ReplaceAllString(text, " ")), " ")
+	plain := strings.Join(strings.Fields(nonCondition.ReplaceAllString(text, " ")), " ")
 	if m := verdictMap.FindStringSubmatch(plain); m != nil {
 		for element := range strings.SplitSeq(m[2], ", ") {
 			value, verdict, ok := strings.Cut(element, " : ")
@@ -127,8 +127,8 @@ func (c *chain) addRule(text, plain string) {
 	var conditions string
 	if m := saveVerdict.FindStringSubmatch(plain); m != nil {
 		conditions, r.verdict, r.target = m[1], verdicts[m[3]], m[3]
-		if r.verdict == goOn { // the target is a chain or an extension
-			r.verdict = map[string]verdict{"-j": jump, "-g": jumpAway}[m[2]]
+		if r.verdict == noVerdict { // the target is a chain or an extension
+			r.verdict = map[string]verdict{"-j": jump, "-g": gotoChain}[m[2]]
 		}
 	} else if m := nftVerdict.FindStringSubmatch(plain); m != nil {
 		conditions, r.verdict, r.target = m[1], verdicts[m[2]], m[3]
@@ -140,73 +140,73 @@ func (c *chain) addRule(text, plain string) {
 }
 
 func (r *rule) classify(c *chain, conditions string) {
-	if r.fresh, r.answers = maybe, maybe; strings.Contains(conditions, " . ") {
+	if r.matchesNew, r.matchesReply = maybe, maybe; strings.Contains(conditions, " . ") {
 		return // the rule compares several fields together
 	}
 	if m := outLink.FindStringSubmatch(conditions); m != nil {
-		r.out = strings.Replace(m[1], "+", "*", 1)
+		r.output = strings.Replace(m[1], "+", "*", 1)
 	}
 	if m := dport.FindStringSubmatch(conditions); m != nil {
-		r.ports = words(m[1])
+		r.ports = splitList(m[1])
 	}
 	switch m := states.FindStringSubmatch(conditions); {
 	case conditions == "":
-		r.fresh, r.answers = yes, yes
-	case never.MatchString(conditions), ofContainers(c.name, conditions):
-		r.fresh, r.answers = no, no
+		r.matchesNew, r.matchesReply = yes, yes
+	case impossible.MatchString(conditions), isContainerRule(c.name, conditions):
+		r.matchesNew, r.matchesReply = no, no
 	case dnat.MatchString(conditions):
-		r.fresh, r.answers, r.translated = yes, yes, true
+		r.matchesNew, r.matchesReply, r.translated = yes, yes, true
 	case m != nil:
-		r.ofStates(words(m[1]), onlyOf.MatchString(conditions))
+		r.classifyStates(splitList(m[1]), onlyOf.MatchString(conditions))
 	case ufwForward.MatchString(c.name) && ufwRoute.MatchString(conditions):
-		r.fresh = yes
+		r.matchesNew = yes
 	}
-	if r.ports != nil && !slices.ContainsFunc(r.ports, canBeOfClient) {
-		r.answers = no
+	if r.ports != nil && !slices.ContainsFunc(r.ports, canBeClientPort) {
+		r.matchesReply = no
 	}
 }
 
-// canBeOfClient reports whether the kernel may choose the port as a client's source port, which is the destination
+// canBeClientPort reports whether the kernel may choose the port as a client's source port, which is the destination
 // port of reply packets.
-func canBeOfClient(port string) bool {
+func canBeClientPort(port string) bool {
 	n, err := strconv.Atoi(port)
 	return err != nil || n >= firstClientPort
 }
 
-// ofStates classifies a rule that matches connection states. surely is set if the rule has no other condition. iptables
-// has the additional state DNAT for translated connections.
-func (r *rule) ofStates(list []string, surely bool) {
+// classifyStates classifies a rule that matches connection states. surely is set if the rule has no other condition.
+// iptables has the additional state DNAT for translated connections.
+func (r *rule) classifyStates(list []string, surely bool) {
 	match := maybe
 	if surely {
 		match = yes
 	}
-	r.fresh, r.answers, r.translated = no, no, slices.Contains(list, "dnat")
+	r.matchesNew, r.matchesReply, r.translated = no, no, slices.Contains(list, "dnat")
 	if r.translated || slices.Contains(list, "new") {
-		r.fresh = match
+		r.matchesNew = match
 	}
 	if r.translated || slices.Contains(list, "established") {
-		r.answers = match
+		r.matchesReply = match
 	}
 }
 
-// ofContainers reports whether a Docker rule matches only packets from containers.
-func ofContainers(chain, conditions string) bool {
+// isContainerRule reports whether a Docker rule matches only packets from containers.
+func isContainerRule(chain, conditions string) bool {
 	return ownerOf(chain, chainOwners) == docker && chain != dockerUser && strings.HasPrefix(conditions, "-i ")
 }
 
-func (r *rule) matches(n *need, links []string) answer {
+func (r *rule) matches(n *need, links []string) matchState {
 	if n.port != 0 && slices.Contains(r.ports, strconv.Itoa(int(n.port))) {
 		return yes
 	}
-	prefix, wild := strings.CutSuffix(r.out, "*")
-	isOut := func(link string) bool { return link == r.out || wild && strings.HasPrefix(link, prefix) }
+	prefix, wild := strings.CutSuffix(r.output, "*")
+	isOut := func(link string) bool { return link == r.output || wild && strings.HasPrefix(link, prefix) }
 	switch {
-	case n.port != 0 && r.translated, r.out != "" && n.leaves && !slices.ContainsFunc(links, isOut):
+	case n.port != 0 && r.translated, r.output != "" && n.leaves && !slices.ContainsFunc(links, isOut):
 		return no
-	case n.answer:
-		return r.answers
+	case n.reply:
+		return r.matchesReply
 	}
-	return r.fresh
+	return r.matchesNew
 }
 
 // place is a rule that drops packets, or the policy of a base chain if rule is nil.
@@ -215,13 +215,13 @@ type place struct {
 	rule        *rule
 }
 
-// fate is the result of sending a packet through a chain.
-type fate struct {
-	// end is accept, drop, or noVerdict if the packet reaches the end of the chain.
-	end verdict
-	at  place // place is the rule or policy that drops the packet
-	// may reports whether an earlier rule may have accepted the packet.
-	may bool
+// chainResult is the result of sending a packet through a chain.
+type chainResult struct {
+	// verdict is accept, drop, or noVerdict if the packet reaches the end of the chain.
+	verdict verdict
+	place   place // place is the rule or policy that drops the packet
+	// mayAccept reports whether an earlier rule may have accepted the packet.
+	mayAccept bool
 }
 
 // walk follows a need's packets through a base chain. The packets count as dropped only if a rule certainly matches
@@ -230,25 +230,26 @@ type walk struct {
 	need  *need
 	base  *chain
 	links []string
-	// known caches the results for the chains that the walk has visited, because many rules may jump to the same chain.
-	known map[*chain]fate
+	// results caches the results for the chains that the walk has visited, because many rules may jump to the same
+	// chain.
+	results map[*chain]chainResult
 }
 
-func fateIn(base *chain, n *need, links []string) fate {
-	w := walk{need: n, base: base, links: links, known: map[*chain]fate{}}
-	f := w.in(base)
-	if f.end == goOn && base.drops {
-		f.end, f.at = drop, place{base: base, chain: base}
+func followChain(base *chain, n *need, links []string) chainResult {
+	w := walk{need: n, base: base, links: links, results: map[*chain]chainResult{}}
+	f := w.follow(base)
+	if f.verdict == noVerdict && base.drops {
+		f.verdict, f.place = drop, place{base: base, chain: base}
 	}
 	return f
 }
 
-func (w *walk) in(c *chain) (f fate) {
-	if f, ok := w.known[c]; ok {
+func (w *walk) follow(c *chain) (f chainResult) {
+	if f, ok := w.results[c]; ok {
 		return f
 	}
-	w.known[c] = fate{} // the kernel rejects loops
-	defer func() { w.known[c] = f }()
+	w.results[c] = chainResult{} // the kernel rejects loops
+	defer func() { w.results[c] = f }()
 	left := false // the packet may already have left the chain
 	for i := range c.rules {
 		r := &c.rules[i]
@@ -257,15 +258,15 @@ func (w *walk) in(c *chain) (f fate) {
 			continue
 		}
 		sub := w.apply(c, r)
-		f.may = f.may || sub.may || sub.end == accept && (match == maybe || left)
+		f.mayAccept = f.mayAccept || sub.mayAccept || sub.verdict == accept && (match == maybe || left)
 		switch {
 		case !r.ends(sub):
 		case match == yes:
 			if !left {
-				f.end, f.at = sub.end, sub.at
+				f.verdict, f.place = sub.verdict, sub.place
 			}
 			return f
-		case sub.end == goOn:
+		case sub.verdict == noVerdict:
 			left = true
 		}
 	}
@@ -273,18 +274,20 @@ func (w *walk) in(c *chain) (f fate) {
 }
 
 // ends reports whether a packet that matches the rule does not reach the next rule of the chain.
-func (r *rule) ends(f fate) bool { return f.end != goOn || r.verdict == back || r.verdict == jumpAway }
+func (r *rule) ends(f chainResult) bool {
+	return f.verdict != noVerdict || r.verdict == returnToCaller || r.verdict == gotoChain
+}
 
-func (w *walk) apply(c *chain, r *rule) fate {
+func (w *walk) apply(c *chain, r *rule) chainResult {
 	switch r.verdict {
 	case accept:
-		return fate{end: accept}
+		return chainResult{verdict: accept}
 	case drop:
-		return fate{end: drop, at: place{w.base, c, r}}
-	case jump, jumpAway:
+		return chainResult{verdict: drop, place: place{w.base, c, r}}
+	case jump, gotoChain:
 		if next := c.table.chains[r.target]; next != nil {
-			return w.in(next)
+			return w.follow(next)
 		}
 	}
-	return fate{}
+	return chainResult{}
 }

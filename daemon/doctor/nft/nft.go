@@ -24,8 +24,8 @@ const (
 	maxChain = 4 << 20
 )
 
-// ErrTooMuch means that the output exceeds the limit.
-var ErrTooMuch = errors.New("the output is too long")
+// ErrOutputTooLong means that the output exceeds the limit.
+var ErrOutputTooLong = errors.New("the output is too long")
 
 // word matches an argument that nft reads as one word. nft joins its arguments, and a table could have the name "a;
 // flush ruleset".
@@ -33,13 +33,13 @@ var word = regexp.MustCompile(`^[\w./-]+$`)
 
 // Run runs nft in the same way as RunProgram.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
-	return Program(ctx, limit, input, "nft", args...)
+	return RunProgram(ctx, limit, input, "nft", args...)
 }
 
-// Program runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
-// The program reads input from its standard input. Each argument must be a single word. If the error is ErrTooMuch,
-// the output is truncated.
-func Program(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
+// RunProgram runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
+// The program reads input from its standard input. Each argument must be a single word. If the error is
+// ErrOutputTooLong, the output is truncated.
+func RunProgram(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
 			return nil, fmt.Errorf("%s: %q is no name for it", name, a)
@@ -50,7 +50,7 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 		return nil, fmt.Errorf("the program %s is missing: install it", name)
 	}
 	var messages bytes.Buffer
-	out := &bounded{left: limit}
+	out := &boundedWriter{left: limit}
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), out, &messages
@@ -61,7 +61,7 @@ func Program(ctx context.Context, limit int, input, name string, args ...string)
 	}
 	switch {
 	case out.over:
-		return out.buf.Bytes(), fmt.Errorf("%s: %w", name, ErrTooMuch)
+		return out.buf.Bytes(), fmt.Errorf("%s: %w", name, ErrOutputTooLong)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w", name, ctx.Err())
 	case err != nil:
@@ -96,14 +96,14 @@ func Rule(ctx context.Context, family, table, chain string, handle uint64) strin
 	return mark[len(" # "):]
 }
 
-// bounded stores written data up to a limit. A write beyond the limit fails, which terminates the program.
-type bounded struct {
+// boundedWriter stores written data up to a limit. A write beyond the limit fails, which terminates the program.
+type boundedWriter struct {
 	buf  bytes.Buffer
 	left int
 	over bool
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedWriter) Write(p []byte) (int, error) {
 	if len(p) > b.left {
 		b.over = true
 		p = p[:b.left]
@@ -111,7 +111,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	b.left -= len(p)
 	n, _ := b.buf.Write(p) // Write of a bytes.Buffer never fails
 	if b.over {
-		return n, ErrTooMuch
+		return n, ErrOutputTooLong
 	}
 	return n, nil
 }

@@ -18,7 +18,7 @@ func TestRunBoundsOutput(t *testing.T) {
 	if out, err := Run(t.Context(), 1<<16, "", "--help"); err != nil || !strings.Contains(string(out), "--json") {
 		t.Errorf("%q, %v", out, err)
 	}
-	if out, err := Run(t.Context(), 100, "", "--help"); !errors.Is(err, ErrTooMuch) || len(out) != 100 {
+	if out, err := Run(t.Context(), 100, "", "--help"); !errors.Is(err, ErrOutputTooLong) || len(out) != 100 {
 		t.Errorf("%d bytes, %v", len(out), err)
 	}
 }

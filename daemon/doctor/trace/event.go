@@ -17,7 +17,7 @@ type event struct {
 	family, table, chain string
 	handle               uint64 // handle is 0 for the end or the policy of the chain
 	dropped              bool
-	to                   netip.AddrPort // destination is invalid if an earlier event contains the address
+	destination          netip.AddrPort // destination is invalid if an earlier event contains the address
 }
 
 const (
@@ -53,10 +53,10 @@ func (e *event) take(attrs *netlink.AttributeDecoder) {
 	case unix.NFTA_TRACE_RULE_HANDLE:
 		e.handle = attrs.Uint64()
 	case unix.NFTA_TRACE_NETWORK_HEADER:
-		e.to = netip.AddrPortFrom(destination(attrs.Bytes()), e.to.Port())
+		e.destination = netip.AddrPortFrom(destination(attrs.Bytes()), e.destination.Port())
 	case unix.NFTA_TRACE_TRANSPORT_HEADER:
 		if ports := attrs.Bytes(); len(ports) >= 4 {
-			e.to = netip.AddrPortFrom(e.to.Addr(), binary.BigEndian.Uint16(ports[2:]))
+			e.destination = netip.AddrPortFrom(e.destination.Addr(), binary.BigEndian.Uint16(ports[2:]))
 		}
 	case unix.NFTA_TRACE_POLICY:
 		e.dropped = attrs.Uint32() == nfDrop
@@ -83,26 +83,26 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// judge finds the first drop among the packets that matched a rule in the trace table. The other packets belong to the
-// traces of other programs. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the
+// findDrop finds the first drop among the packets that matched a rule in the trace table. The other packets belong to
+// the traces of other programs. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the
 // loopback interface.
-func judge(events []event) (v Verdict) {
+func findDrop(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {
-		if e.to.IsValid() {
-			to[e.packet] = e.to
+		if e.destination.IsValid() {
+			to[e.packet] = e.destination
 		}
 		reply, ours := replies[e.packet]
 		switch {
 		case e.table == table && e.handle != 0:
-			reply = strings.HasPrefix(e.chain, answers)
+			reply = strings.HasPrefix(e.chain, replyPrefix)
 			replies[e.packet] = reply
-			v.Seen, v.Left, v.Answered = true, v.Left || e.chain == leaving, v.Answered || reply
+			v.Traced, v.LeftHost, v.Answered = true, v.LeftHost || e.chain == leavingChain, v.Answered || reply
 			if !reply && !v.Dropped {
-				v.To = to[e.packet]
+				v.Destination = to[e.packet]
 			}
 		case ours && e.dropped && !v.Dropped:
-			v.Dropped, v.Reply, v.To = true, reply, to[e.packet]
+			v.Dropped, v.Reply, v.Destination = true, reply, to[e.packet]
 			v.Family, v.Table, v.Chain, v.Handle = e.family, e.table, e.chain, e.handle
 		}
 	}

@@ -35,9 +35,9 @@ func message(t testing.TB, e event) netlink.Message {
 			return nil
 		})
 	}
-	if e.to.IsValid() {
-		attrs.Bytes(unix.NFTA_TRACE_NETWORK_HEADER, append([]byte{0x45, 15: 0}, e.to.Addr().AsSlice()...))
-		attrs.Bytes(unix.NFTA_TRACE_TRANSPORT_HEADER, binary.BigEndian.AppendUint16([]byte{0, 0}, e.to.Port()))
+	if e.destination.IsValid() {
+		attrs.Bytes(unix.NFTA_TRACE_NETWORK_HEADER, append([]byte{0x45, 15: 0}, e.destination.Addr().AsSlice()...))
+		attrs.Bytes(unix.NFTA_TRACE_TRANSPORT_HEADER, binary.BigEndian.AppendUint16([]byte{0, 0}, e.destination.Port()))
 	}
 	raw, err := attrs.Encode()
 	if err != nil {
@@ -49,28 +49,28 @@ func message(t testing.TB, e event) netlink.Message {
 
 func TestJudgeUsesFirstDrop(t *testing.T) {
 	mark := event{packet: 1, family: "inet", table: table, chain: "output", handle: 3}
-	answer := event{packet: 2, family: "inet", table: table, chain: answers, handle: 4}
+	answer := event{packet: 2, family: "inet", table: table, chain: replyPrefix, handle: 4}
 	passed := event{packet: 1, family: "ip", table: "edgeway", chain: "nat-output", handle: 9}
 	dropped := event{packet: 1, family: "inet", table: "foo", chain: "out", handle: 7, dropped: true}
-	passing := event{packet: 3, family: "inet", table: table, chain: answers}
+	passing := event{packet: 3, family: "inet", table: table, chain: replyPrefix}
 	foreign := event{packet: 3, family: "inet", table: "foo", chain: "out", handle: 8, dropped: true}
 	byPolicy := event{packet: 2, family: "ip", table: "filter", chain: "INPUT", dropped: true}
 	early, late := netip.MustParseAddrPort("10.96.0.10:80"), netip.MustParseAddrPort("10.244.1.11:8080")
-	left := event{packet: 1, family: "inet", table: table, chain: leaving, handle: 5}
-	mark.to, passed.to, left.to = early, late, late
+	left := event{packet: 1, family: "inet", table: table, chain: leavingChain, handle: 5}
+	mark.destination, passed.destination, left.destination = early, late, late
 	for name, c := range map[string]struct {
 		events []event
 		want   Verdict
 	}{
 		"nothing":                      {nil, Verdict{}},
-		"all passed":                   {[]event{mark, passed, left}, Verdict{Seen: true, Left: true, To: late}},
-		"answered":                     {[]event{mark, passed, answer}, Verdict{Seen: true, Answered: true, To: early}},
-		"before translation":           {[]event{mark, dropped}, Verdict{Seen: true, Dropped: true, To: early, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
-		"a rule":                       {[]event{mark, passed, dropped}, Verdict{Seen: true, Dropped: true, To: late, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
-		"the trace of another program": {[]event{passing, foreign, mark, passed}, Verdict{Seen: true, To: early}},
+		"all passed":                   {[]event{mark, passed, left}, Verdict{Traced: true, LeftHost: true, Destination: late}},
+		"answered":                     {[]event{mark, passed, answer}, Verdict{Traced: true, Answered: true, Destination: early}},
+		"before translation":           {[]event{mark, dropped}, Verdict{Traced: true, Dropped: true, Destination: early, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"a rule":                       {[]event{mark, passed, dropped}, Verdict{Traced: true, Dropped: true, Destination: late, Family: "inet", Table: "foo", Chain: "out", Handle: 7}},
+		"the trace of another program": {[]event{passing, foreign, mark, passed}, Verdict{Traced: true, Destination: early}},
 		"a policy, for the answer": {
 			[]event{mark, passed, answer, byPolicy},
-			Verdict{Seen: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter", Chain: "INPUT"},
+			Verdict{Traced: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter", Chain: "INPUT"},
 		},
 	} {
 		var read []event
@@ -81,14 +81,14 @@ func TestJudgeUsesFirstDrop(t *testing.T) {
 			}
 			read = append(read, got)
 		}
-		if got := judge(read); got != c.want {
+		if got := findDrop(read); got != c.want {
 			t.Errorf("%s:\n got %+v\nwant %+v", name, got, c.want)
 		}
 	}
 }
 
 func TestRulesMatchOneConnection(t *testing.T) {
-	got := Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort("[2001:db8::10]:80"), From: 40000}.rules()
+	got := Flow{Protocol: plan.TCP, Destination: netip.MustParseAddrPort("[2001:db8::10]:80"), SourcePort: 40000}.rules()
 	for _, want := range []string{
 		"ip6 daddr 2001:db8::10 tcp sport 40000 tcp dport 80 meta nftrace set 1",
 		"ct direction reply ct original ip6 daddr 2001:db8::10 meta l4proto tcp ct original proto-src 40000 meta nftrace set 1",
@@ -110,7 +110,7 @@ func FuzzParse(f *testing.F) {
 		if ok && (e.family == "" || e.table == "" || e.chain == "") {
 			t.Errorf("%+v", e)
 		}
-		if v := judge([]event{e}); v.Dropped && !e.dropped {
+		if v := findDrop([]event{e}); v.Dropped && !e.dropped {
 			t.Errorf("%+v of %+v", v, e)
 		}
 	})

@@ -43,7 +43,7 @@ func TestTraceConnectionToThisHost(t *testing.T) {
 		from++ // the previous port may remain in use for a minute
 		var got Verdict
 		err := node.Do(func() (err error) {
-			got, err = Run(t.Context(), Flow{Protocol: plan.TCP, To: to, From: from}, func(ctx context.Context) {
+			got, err = Run(t.Context(), Flow{Protocol: plan.TCP, Destination: to, SourcePort: from}, func(ctx context.Context) {
 				d := net.Dialer{LocalAddr: &net.TCPAddr{Port: int(from)}, Timeout: 3 * time.Second}
 				if conn, err := d.DialContext(ctx, "tcp", to.String()); err == nil {
 					_ = conn.Close()
@@ -54,12 +54,12 @@ func TestTraceConnectionToThisHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want.Seen, want.Left, want.To = true, rule != "hook output priority 0; tcp dport 8080 drop", to
+		want.Traced, want.LeftHost, want.Destination = true, rule != "hook output priority 0; tcp dport 8080 drop", to
 		if want.Dropped {
 			want.Family, want.Table, want.Chain, want.Rule = "inet", "foo", "c", rule[strings.Index(rule, "; ")+2:]
 			want.Handle = got.Handle
 			if want.Reply {
-				want.To = netip.AddrPortFrom(to.Addr(), from)
+				want.Destination = netip.AddrPortFrom(to.Addr(), from)
 			}
 		}
 		if got != want || got.Dropped && got.Handle == 0 {

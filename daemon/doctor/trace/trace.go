@@ -28,17 +28,17 @@ import (
 // table is the name of the trace table, which belongs to the inet family. The chains whose names begin with replyPrefix
 // process the reply packets. leavingChain processes the packets that leave this host or are destined for it.
 const (
-	table   = proxiers.TraceTable
-	answers = "answers"
-	leaving = "leaving"
+	table        = proxiers.TraceTable
+	replyPrefix  = "answers"
+	leavingChain = "leaving"
 )
 
 const (
 	// maxOutput limits nft's output. maxMessages limits the number of kernel messages.
 	maxOutput   = 1 << 16
 	maxMessages = 20_000
-	// rest is the time to wait for another kernel message before the trace counts as complete.
-	rest = 200 * time.Millisecond
+	// idleTime is the time to wait for another kernel message before the trace counts as complete.
+	idleTime = 200 * time.Millisecond
 	// removeTime limits the time for removing the table. Run removes the table even if ctx is done.
 	removeTime = 20 * time.Second
 	buffer     = 4 << 20
@@ -46,10 +46,10 @@ const (
 
 // Flow is a connection that this host opens.
 type Flow struct {
-	Protocol plan.Protocol // Protocol is TCP or UDP
-	To       netip.AddrPort
-	// From is the source port of the connection.
-	From uint16
+	Protocol    plan.Protocol // Protocol is TCP or UDP
+	Destination netip.AddrPort
+	// SourcePort is the source port of the connection.
+	SourcePort uint16
 }
 
 // Verdict is the result of a trace.
@@ -58,17 +58,17 @@ type Verdict struct {
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool
-	// To is the dropped packet's destination, possibly after translation. If no packet was dropped, Destination is the
-	// last destination of a traced packet.
-	To netip.AddrPort
+	// Destination is the dropped packet's destination, possibly after translation. If no packet was dropped,
+	// Destination is the last destination of a traced packet.
+	Destination netip.AddrPort
 	// Family, Table and Chain identify the chain that dropped the packet. Handle is the rule's handle, or 0 for the
 	// chain's policy. Rule is the rule's text.
 	Family, Table, Chain string
 	Handle               uint64
 	Rule                 string
-	// Seen reports whether the kernel traced any packets. LeftHost reports whether the packets left this host or were
+	// Traced reports whether the kernel traced any packets. LeftHost reports whether the packets left this host or were
 	// destined for it. Answered reports whether this host received a reply packet.
-	Seen, Left, Answered bool
+	Traced, LeftHost, Answered bool
 }
 
 // Run traces a flow's packets while connect runs. connect must open the connection.
@@ -93,7 +93,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	if err != nil {
 		return v, err
 	}
-	v = judge(events)
+	v = findDrop(events)
 	if v.Dropped && v.Handle != 0 {
 		v.Rule = nft.Rule(ctx, v.Family, v.Table, v.Chain, v.Handle)
 	}
@@ -105,10 +105,10 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 // have been translated. leavingChain records that packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
-	if f.To.Addr().Is6() {
+	if f.Destination.Addr().Is6() {
 		ip = "ip6"
 	}
-	addr := f.To.Addr()
+	addr := f.Destination.Addr()
 	return fmt.Sprintf(`table inet %[1]s
 delete table inet %[1]s
 table inet %[1]s {
@@ -133,7 +133,7 @@ table inet %[1]s {
 		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
 	}
 }
-`, table, answers, ip, addr, proto, f.From, f.To.Port(), leaving)
+`, table, replyPrefix, ip, addr, proto, f.SourcePort, f.Destination.Port(), leavingChain)
 }
 
 // Cleanup removes the nft table that an interrupted trace left behind.
@@ -158,7 +158,7 @@ func remove(ctx context.Context) error {
 
 func collect(conn *netlink.Conn) (events []event, err error) {
 	for len(events) < maxMessages {
-		if err := conn.SetReadDeadline(time.Now().Add(rest)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(idleTime)); err != nil {
 			return nil, err
 		}
 		messages, err := conn.Receive()

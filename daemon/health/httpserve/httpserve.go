@@ -31,9 +31,9 @@ type Server struct {
 	// reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// Down is called with the reason when the server stops serving, and with nil when the server starts serving. The
-	// function may be nil.
-	Down func(error)
+	// OnStateChange is called with the reason when the server stops serving, and with nil when the server starts
+	// serving. The function may be nil.
+	OnStateChange func(error)
 }
 
 // Run serves requests until ctx is done.
@@ -58,8 +58,8 @@ func (s Server) Run(ctx context.Context) {
 }
 
 func (s Server) tell(down error) {
-	if s.Down != nil {
-		s.Down(down)
+	if s.OnStateChange != nil {
+		s.OnStateChange(down)
 	}
 }
 

@@ -25,7 +25,7 @@ func TestServerListensOncePortIsFree(t *testing.T) {
 	go func() {
 		defer close(done)
 		Server{
-			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler), Down: func(err error) { told <- err },
+			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler), OnStateChange: func(err error) { told <- err },
 			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }),
 		}.Run(ctx)
 	}()

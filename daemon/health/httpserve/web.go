@@ -18,7 +18,7 @@ func CheckWebConfig(path string) error {
 	if path == "" {
 		return nil
 	}
-	if _, err := files.Read(path, files.Small); err != nil { // opening a device or a pipe would block the start
+	if _, err := files.Read(path, files.SmallLimit); err != nil { // opening a device or a pipe would block the start
 		return err
 	}
 	if err := web.Validate(path); err != nil {
@@ -36,7 +36,7 @@ func HasUsers(path string) bool {
 	var file struct {
 		Users map[string]string `json:"basic_auth_users"`
 	}
-	text, err := files.Read(path, files.Small)
+	text, err := files.Read(path, files.SmallLimit)
 	return err == nil && yaml.Unmarshal(text, &file) == nil && len(file.Users) > 0
 }
 

@@ -19,9 +19,9 @@ func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 // Networking returns the API group and version of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddTo adds the kinds that Edgeway reads to a scheme. Registering all kinds of the three API groups would add 3 MB to
-// the program.
-func AddTo(scheme *runtime.Scheme) {
+// AddToScheme adds the kinds that Edgeway reads to a scheme. Registering all kinds of the three API groups would add 3
+// MB to the program.
+func AddToScheme(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(Discovery(), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
 	scheme.AddKnownTypes(Networking(), &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})

@@ -75,21 +75,21 @@ var (
 	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for protocols, is not allowed")
 )
 
-// compatible contains the IPv4-compatible addresses (RFC 4291). If a sit device is up, Linux sends a packet for an
+// compatibleRange contains the IPv4-compatible addresses (RFC 4291). If a sit device is up, Linux sends a packet for an
 // IPv4-compatible address to the embedded IPv4 address.
-var compatible = netip.MustParsePrefix("::/96")
+var compatibleRange = netip.MustParsePrefix("::/96")
 
 var notUnicast = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"), netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("224.0.0.0/4"), netip.MustParsePrefix("240.0.0.0/4"),
-	compatible, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
+	compatibleRange, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
 // checkUnicast rejects addresses that must never be a frontend or an endpoint, because packets to them stay on this
 // host or its link, or reach no host. For an address in the NAT64 prefix, checkUnicast checks the embedded IPv4
 // address.
 func checkUnicast(a netip.Addr) error {
-	a = source.Translated(a)
+	a = source.TranslateNAT64(a)
 	switch {
 	case a.IsUnspecified():
 		return errUnspecified
@@ -103,16 +103,16 @@ func checkUnicast(a netip.Addr) error {
 		return errThisNetwork
 	case a.Is4() && a.As4()[0] >= 240:
 		return errReserved
-	case compatible.Contains(a):
+	case compatibleRange.Contains(a):
 		return errCompatible
 	}
 	return nil
 }
 
-// metadata lists addresses of cloud metadata services, which give a host its identity and credentials. Most clouds use
-// 169.254.169.254, which is link-local. An endpoint may have an address from this list, because a pod network can
+// metadataAddrs lists addresses of cloud metadata services, which give a host its identity and credentials. Most clouds
+// use 169.254.169.254, which is link-local. An endpoint may have an address from this list, because a pod network can
 // contain 100.100.100.200. To forbid endpoints at these addresses, set proxy.deny_endpoints.
-var metadata = []netip.Addr{
+var metadataAddrs = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
 	netip.MustParseAddr("fd00:ec2::254"),      // AWS
@@ -121,16 +121,16 @@ var metadata = []netip.Addr{
 	netip.MustParseAddr("fd00:42::42"),        // Scaleway
 }
 
-// protocols is reserved for IETF protocol assignments (RFC 6890). Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
-var protocols = netip.MustParsePrefix("192.0.0.0/24")
+// protocolRange is reserved for IETF protocol assignments (RFC 6890). Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
+var protocolRange = netip.MustParsePrefix("192.0.0.0/24")
 
 // checkFrontend rejects addresses that are valid for an endpoint but not for a frontend.
 func checkFrontend(a netip.Addr) error {
-	a = source.Translated(a)
+	a = source.TranslateNAT64(a)
 	switch {
-	case slices.Contains(metadata, a):
+	case slices.Contains(metadataAddrs, a):
 		return errMetadata
-	case protocols.Contains(a):
+	case protocolRange.Contains(a):
 		return errProtocols
 	}
 	return nil

@@ -64,7 +64,7 @@ func checkService(s *source.Service) error {
 	if n := len(s.ClusterIPs); n > 2 || n == 2 && plan.FamilyOf(s.ClusterIPs[0]) == plan.FamilyOf(s.ClusterIPs[1]) {
 		return errFamily
 	}
-	if slices.ContainsFunc(s.NoSources, func(f plan.Family) bool { return !isFamily(f) }) {
+	if slices.ContainsFunc(s.BlockedFamilies, func(f plan.Family) bool { return !isFamily(f) }) {
 		return errFamily
 	}
 	if isNoAffinity(s.Affinity) || slices.ContainsFunc(s.Weights, isNoWeight) {
@@ -89,15 +89,16 @@ func checkServicePorts(ports []source.ServicePort) error {
 			return errPort
 		}
 	}
-	if repeats(ports, func(p *source.ServicePort) string { return p.Name }) ||
-		repeats(ports, func(p *source.ServicePort) protocolPort { return protocolPort{p.Protocol, p.Port} }) {
+	if hasDuplicates(ports, func(p *source.ServicePort) string { return p.Name }) ||
+		hasDuplicates(ports, func(p *source.ServicePort) protocolPort { return protocolPort{p.Protocol, p.Port} }) {
 		return errRepeated
 	}
 	return nil
 }
 
-// repeats reports whether a key occurs more than once. For a short list, a map would use more memory than the list.
-func repeats[T any, K comparable](list []T, key func(*T) K) bool {
+// hasDuplicates reports whether a key occurs more than once. For a short list, a map would use more memory than the
+// list.
+func hasDuplicates[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {
 		for i := range list {
@@ -130,7 +131,7 @@ func checkSlice(s *source.EndpointSlice) error {
 			return errPort
 		}
 	}
-	if repeats(s.Ports, func(p *source.SlicePort) string { return p.Name }) {
+	if hasDuplicates(s.Ports, func(p *source.SlicePort) string { return p.Name }) {
 		return errRepeated
 	}
 	if len(s.Endpoints) > maxEndpoints {
@@ -151,7 +152,7 @@ func checkEndpoints(s *source.EndpointSlice) error {
 			return errName
 		}
 	}
-	if repeats(s.Endpoints, func(e *source.Endpoint) netip.Addr { return e.Addr }) {
+	if hasDuplicates(s.Endpoints, func(e *source.Endpoint) netip.Addr { return e.Addr }) {
 		return errRepeated
 	}
 	return nil
@@ -187,7 +188,7 @@ func checkAPIServer(a *source.APIServer) error {
 	}
 	invalid := func(a netip.Addr) bool { return !a.IsValid() || a.Is4In6() || a.Zone() != "" }
 	if slices.ContainsFunc(a.Addrs, invalid) || !slices.IsSortedFunc(a.Addrs, netip.Addr.Compare) ||
-		slices.ContainsFunc(a.Proven, func(p source.ServerAddr) bool { return invalid(p.Addr) }) {
+		slices.ContainsFunc(a.ProvenAddrs, func(p source.ServerAddr) bool { return invalid(p.Addr) }) {
 		return errAddress
 	}
 	return nil

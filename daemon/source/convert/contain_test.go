@@ -14,7 +14,7 @@ import (
 )
 
 func TestConversionPanicIsReported(t *testing.T) {
-	c := Converter{Before: func(key source.Key) {
+	c := Converter{BeforeConvert: func(key source.Key) {
 		if key.Name == "bad" {
 			panic("on purpose")
 		}

@@ -19,23 +19,23 @@ import (
 // Converter converts objects and shares the strings that many objects contain: namespaces, node names, zones and port
 // names. The zero value is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// Before, if not nil, is called with the key of each object before its conversion. Tests use this hook to cause
-	// panics.
-	Before  func(source.Key)
-	strings map[string]string
+	// BeforeConvert, if not nil, is called with the key of each object before its conversion. Tests use this hook to
+	// cause panics.
+	BeforeConvert func(source.Key)
+	strings       map[string]string
 }
 
-// contained returns the result of convert or, if convert panics, an object that contains only a problem.
-func contained[T source.Object](c *Converter, key source.Key, convert func() T) (out T) {
+// containPanic returns the result of convert or, if convert panics, an object that contains only a problem.
+func containPanic[T source.Object](c *Converter, key source.Key, convert func() T) (out T) {
 	err := contain.Call(func() error {
-		if c.Before != nil {
-			c.Before(key)
+		if c.BeforeConvert != nil {
+			c.BeforeConvert(key)
 		}
 		out = convert()
 		return nil
 	})
 	if err != nil {
-		out, _ = source.Refuse(key, "cannot be read: "+err.Error()).(T)
+		out, _ = source.NewReplacement(key, "cannot be read: "+err.Error()).(T)
 	}
 	return out
 }

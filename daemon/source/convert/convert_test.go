@@ -238,7 +238,7 @@ func TestInvalidSourceRangeBlocksFamily(t *testing.T) {
 				Ports: []corev1.ServicePort{{Port: 80}}, LoadBalancerSourceRanges: c.ranges,
 			},
 		})
-		if diff := cmp.Diff(c.closed, got.NoSources); diff != "" {
+		if diff := cmp.Diff(c.closed, got.BlockedFamilies); diff != "" {
 			t.Errorf("%q: closed families (-want +got):\n%s", c.ranges, diff)
 		}
 		if diff := cmp.Diff(c.open, got.SourceRanges, equateAddrs); diff != "" {

@@ -116,8 +116,8 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// used returns the shortest CPU time of several calls to f. Other programs do not affect a thread's CPU time.
-func used(f func()) time.Duration {
+// cpuTime returns the shortest CPU time of several calls to f. Other programs do not affect a thread's CPU time.
+func cpuTime(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	least := time.Hour
@@ -133,8 +133,8 @@ func used(f func()) time.Duration {
 
 func TestConversionIsLinear(t *testing.T) {
 	small, large := crowdedService(3000), crowdedService(30000)
-	few := used(func() { new(Converter).Service(small) })
-	many := used(func() { new(Converter).Service(large) })
+	few := cpuTime(func() { new(Converter).Service(small) })
+	many := cpuTime(func() { new(Converter).Service(large) })
 	if many > 40*max(few, 5*time.Millisecond) { // the kernel may measure CPU time in ticks of 4 ms
 		t.Errorf("3,000 addresses take %v, 30,000 take %v", few, many)
 	}

@@ -18,7 +18,7 @@ const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 // Node converts a Kubernetes Node to a source.Node.
 func (c *Converter) Node(n *corev1.Node) *source.Node {
 	key := source.Key{Kind: source.KindNode, Name: n.Name}
-	return contained(c, key, func() *source.Node { return c.node(n) })
+	return containPanic(c, key, func() *source.Node { return c.node(n) })
 }
 
 func (c *Converter) node(n *corev1.Node) *source.Node {
@@ -72,7 +72,7 @@ func podCIDRs(f *faults, out *source.Node, spec *corev1.NodeSpec) {
 // ServiceCIDR converts a Kubernetes ServiceCIDR to a source.ServiceCIDR.
 func (c *Converter) ServiceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {
 	key := source.Key{Kind: source.KindServiceCIDR, Name: s.Name}
-	return contained(c, key, func() *source.ServiceCIDR { return c.serviceCIDR(s) })
+	return containPanic(c, key, func() *source.ServiceCIDR { return c.serviceCIDR(s) })
 }
 
 func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR {

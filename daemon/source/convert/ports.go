@@ -13,7 +13,7 @@ type protocolPort struct {
 	port     uint16
 }
 
-func (b *serviceBuilder) ports() {
+func (b *serviceBuilder) readPorts() {
 	ports := b.in.Spec.Ports
 	if len(ports) == 0 {
 		b.Addf("spec.ports", "at least one port is required")
@@ -25,8 +25,8 @@ func (b *serviceBuilder) ports() {
 	b.out.Ports = make([]source.ServicePort, 0, len(ports))
 	for i := range ports {
 		field := at("spec.ports", i)
-		p, ok := b.port(field, &ports[i])
-		if !ok || b.repeated(names, field, p.Name) {
+		p, ok := b.readPort(field, &ports[i])
+		if !ok || b.isRepeatedName(names, field, p.Name) {
 			continue
 		}
 		if used[protocolPort{p.Protocol, p.Port}] {
@@ -45,15 +45,15 @@ func (b *serviceBuilder) ports() {
 	}
 }
 
-// repeated reports whether another port of the object has the same name, and adds a fault if so.
-func (f *faults) repeated(names map[string]bool, field, name string) bool {
+// isRepeatedName reports whether another port of the object has the same name, and adds a fault if so.
+func (f *faults) isRepeatedName(names map[string]bool, field, name string) bool {
 	if names[name] {
 		f.Addf(field+".name", "another port is also named %q", name)
 	}
 	return names[name]
 }
 
-func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
+func (b *serviceBuilder) readPort(field string, in *corev1.ServicePort) (p source.ServicePort, ok bool) {
 	switch {
 	case in.Name == "" && len(b.in.Spec.Ports) > 1:
 		b.Addf(field+".name", "a name is required if there are several ports")
@@ -71,11 +71,11 @@ func (b *serviceBuilder) port(field string, in *corev1.ServicePort) (p source.Se
 		b.Addf(field+".port", "%d is not in the range 1 to 65535", in.Port)
 		return p, false
 	}
-	p.NodePort = b.nodePort(field+".nodePort", in.NodePort)
+	p.NodePort = b.readNodePort(field+".nodePort", in.NodePort)
 	return p, true
 }
 
-func (b *serviceBuilder) nodePort(field string, n int32) uint16 {
+func (b *serviceBuilder) readNodePort(field string, n int32) uint16 {
 	if n == 0 {
 		return 0
 	}
@@ -99,24 +99,24 @@ func parseProtocol(p corev1.Protocol) (plan.Protocol, bool) {
 	return plan.ParseProtocol(string(p))
 }
 
-func (b *serviceBuilder) policies() {
+func (b *serviceBuilder) readPolicies() {
 	spec := &b.in.Spec
 	if p := spec.InternalTrafficPolicy; p != nil {
-		b.out.InternalLocal = b.policy("spec.internalTrafficPolicy", string(*p))
+		b.out.InternalLocal = b.isLocalPolicy("spec.internalTrafficPolicy", string(*p))
 	}
 	accessible := b.typ != corev1.ServiceTypeClusterIP || len(spec.ExternalIPs) > 0
 	switch {
 	case accessible:
-		b.out.ExternalLocal = b.policy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
+		b.out.ExternalLocal = b.isLocalPolicy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
 	case spec.ExternalTrafficPolicy != "":
 		b.Addf("spec.externalTrafficPolicy", "allowed only for a Service that accepts connections from "+
 			"outside the cluster")
 	}
-	b.healthCheck()
+	b.readHealthCheck()
 }
 
-// policy reports whether a traffic policy is Local. An unknown policy is treated as Cluster.
-func (b *serviceBuilder) policy(field, value string) (local bool) {
+// isLocalPolicy reports whether a traffic policy is Local. An unknown policy is treated as Cluster.
+func (b *serviceBuilder) isLocalPolicy(field, value string) (local bool) {
 	switch value {
 	case "", "Cluster":
 		return false
@@ -127,7 +127,7 @@ func (b *serviceBuilder) policy(field, value string) (local bool) {
 	return false
 }
 
-func (b *serviceBuilder) healthCheck() {
+func (b *serviceBuilder) readHealthCheck() {
 	const field = "spec.healthCheckNodePort"
 	n := b.in.Spec.HealthCheckNodePort
 	if b.typ != corev1.ServiceTypeLoadBalancer || !b.out.ExternalLocal {

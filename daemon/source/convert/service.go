@@ -30,12 +30,12 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 		return nil, false
 	}
 	key := source.Key{Kind: source.KindService, Namespace: s.Namespace, Name: s.Name}
-	return contained(c, key, func() *source.Service { return c.service(s) }), true
+	return containPanic(c, key, func() *source.Service { return c.service(s) }), true
 }
 
-// utc returns t in UTC, or the zero time if JSON cannot encode the year. The last-known state could not contain an
-// object with that year.
-func utc(t time.Time) time.Time {
+// encodableTime returns t in UTC, or the zero time if JSON cannot encode the year. The last-known state could not
+// contain an object with that year.
+func encodableTime(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() > 9999 {
 		return time.Time{}
 	}
@@ -47,21 +47,21 @@ func (c *Converter) service(s *corev1.Service) *source.Service {
 		Namespace: c.share(s.Namespace),
 		Name:      s.Name,
 		UID:       string(s.UID),
-		Created:   utc(s.CreationTimestamp.Time),
+		Created:   encodableTime(s.CreationTimestamp.Time),
 	}
 	b := serviceBuilder{Converter: c, in: s, out: out, faults: faults{source.Faults{Object: out.Key()}}}
 	if b.checkName() {
-		b.kind()
-		b.clusterIPs()
-		b.externalIPs()
-		b.loadBalancer()
-		b.ports()
-		b.affinity()
-		b.policies()
-		b.unknownAnnotations()
+		b.readType()
+		b.readClusterIPs()
+		b.readExternalIPs()
+		b.readLoadBalancer()
+		b.readPorts()
+		b.readAffinity()
+		b.readPolicies()
+		b.checkAnnotations()
 		b.trafficHint()
-		b.scheduler()
-		b.weights()
+		b.readScheduler()
+		b.readWeights()
 	}
 	out.Faults = b.List()
 	return out
@@ -96,7 +96,7 @@ func (b *serviceBuilder) checkName() bool {
 	return true
 }
 
-func (b *serviceBuilder) kind() {
+func (b *serviceBuilder) readType() {
 	switch t := b.in.Spec.Type; t {
 	case corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer:
 		b.typ = t
@@ -108,9 +108,9 @@ func (b *serviceBuilder) kind() {
 	}
 }
 
-// clusterIPs reads at most one address for each family. If spec.ipFamilies is set, each address must belong to the
+// readClusterIPs reads at most one address for each family. If spec.ipFamilies is set, each address must belong to the
 // family with the same index.
-func (b *serviceBuilder) clusterIPs() {
+func (b *serviceBuilder) readClusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
 	if len(list) > 0 && list[0] != spec.ClusterIP {
@@ -143,7 +143,7 @@ func (b *serviceBuilder) clusterIPs() {
 	}
 }
 
-func (b *serviceBuilder) externalIPs() {
+func (b *serviceBuilder) readExternalIPs() {
 	seen := set[netip.Addr]{}
 	for i, s := range b.in.Spec.ExternalIPs {
 		// Old API servers did not validate this field, so meaningless empty strings are common.
@@ -161,7 +161,7 @@ func (b *serviceBuilder) externalIPs() {
 	}
 }
 
-func (b *serviceBuilder) loadBalancer() {
+func (b *serviceBuilder) readLoadBalancer() {
 	ingress := b.in.Status.LoadBalancer.Ingress
 	if b.typ != corev1.ServiceTypeLoadBalancer {
 		if len(ingress) > 0 {
@@ -178,7 +178,7 @@ func (b *serviceBuilder) loadBalancer() {
 			b.out.LoadBalancerIPs = append(b.out.LoadBalancerIPs, a)
 		}
 	}
-	b.sourceRanges()
+	b.readSourceRanges()
 }
 
 // ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In Proxy
@@ -204,7 +204,7 @@ func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (
 }
 
 // If all source ranges of a family are invalid, no client of that family can connect.
-func (b *serviceBuilder) sourceRanges() {
+func (b *serviceBuilder) readSourceRanges() {
 	var broken []plan.Family
 	seen := set[netip.Prefix]{}
 	for i, s := range b.in.Spec.LoadBalancerSourceRanges {
@@ -223,12 +223,12 @@ func (b *serviceBuilder) sourceRanges() {
 		valid := slices.ContainsFunc(b.out.SourceRanges,
 			func(p netip.Prefix) bool { return plan.FamilyOf(p.Addr()) == family })
 		if slices.Contains(broken, family) && !valid {
-			b.out.NoSources = append(b.out.NoSources, family)
+			b.out.BlockedFamilies = append(b.out.BlockedFamilies, family)
 		}
 	}
 }
 
-func (b *serviceBuilder) affinity() {
+func (b *serviceBuilder) readAffinity() {
 	switch b.in.Spec.SessionAffinity {
 	case corev1.ServiceAffinityNone, "":
 		return
@@ -249,10 +249,10 @@ func (b *serviceBuilder) affinity() {
 	b.out.Affinity = time.Duration(seconds) * time.Second
 }
 
-// scheduler reads the annotation that names the IPVS scheduler. The backend verifies that the scheduler exists.
-func (b *serviceBuilder) scheduler() {
+// readScheduler reads the annotation that names the IPVS scheduler. The backend verifies that the scheduler exists.
+func (b *serviceBuilder) readScheduler() {
 	name := b.in.Annotations[api.AnnotationScheduler]
-	if len(name) > maxScheduler || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
+	if len(name) > maxSchedulerName || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz") != "" {
 		b.Addf("metadata.annotations["+api.AnnotationScheduler+"]",
 			"%.64q is not the name of a scheduler, such as \"rr\"", name)
 		return
@@ -263,10 +263,10 @@ func (b *serviceBuilder) scheduler() {
 // maxWeights limits the number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
-// weights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in the
-// annotation selects endpoints by Node, address or range. A weight cannot be zero: to stop new connections to an
+// readWeights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in
+// the annotation selects endpoints by Node, address or range. A weight cannot be zero: to stop new connections to an
 // endpoint, make the endpoint unready.
-func (b *serviceBuilder) weights() {
+func (b *serviceBuilder) readWeights() {
 	text := b.in.Annotations[api.AnnotationWeights]
 	if text == "" {
 		return
@@ -309,19 +309,19 @@ func parseWeight(part string) (w source.Weight, err error) {
 	return w, nil
 }
 
-// maxScheduler is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN in linux/ip_vs.h minus the terminating NUL.
-const maxScheduler = 15
+// maxSchedulerName is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN in linux/ip_vs.h minus the terminating NUL.
+const maxSchedulerName = 15
 
-// unknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably
+// checkAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably
 // misspelt.
-func (b *serviceBuilder) unknownAnnotations() {
+func (b *serviceBuilder) checkAnnotations() {
 	known := api.Annotations()
 	for _, key := range slices.Sorted(maps.Keys(b.in.Annotations)) {
-		if !strings.HasPrefix(key, api.AnnotationPrefix) || slices.Contains(known, key) || !b.Room() {
+		if !strings.HasPrefix(key, api.AnnotationPrefix) || slices.Contains(known, key) || !b.HasRoom() {
 			continue
 		}
 		f := source.FaultOf(b.Object, fmt.Sprintf("metadata.annotations[%.64s]", key), "unknown annotation")
-		if near, ok := text.Nearest(key, known); ok {
+		if near, ok := text.Suggest(key, known); ok {
 			f.Fix = "write " + near
 		}
 		b.Add(f)
@@ -334,8 +334,9 @@ func (b *serviceBuilder) trafficHint() {
 	}
 }
 
-// TrafficHint applies a manifest's field spec.trafficHint, which has the same meaning as the traffic-hint annotation.
-func TrafficHint(out *source.Service, hint string) {
+// ApplyTrafficHint applies a manifest's field spec.trafficHint, which has the same meaning as the traffic-hint
+// annotation.
+func ApplyTrafficHint(out *source.Service, hint string) {
 	f := faults{source.Faults{Object: out.Key()}}
 	f.trafficHint(out, "spec.trafficHint", hint)
 	out.Faults = append(out.Faults, f.List()...)

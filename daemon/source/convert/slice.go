@@ -22,19 +22,19 @@ func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.Endpoin
 		return nil, false
 	}
 	key := source.Key{Kind: source.KindEndpointSlice, Namespace: s.Namespace, Name: s.Name}
-	return contained(c, key, func() *source.EndpointSlice { return c.endpointSlice(s) }), true
+	return containPanic(c, key, func() *source.EndpointSlice { return c.endpointSlice(s) }), true
 }
 
 func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.EndpointSlice {
 	out := &source.EndpointSlice{Namespace: c.share(s.Namespace), Name: s.Name, Service: s.Labels[api.LabelServiceName]}
 	b := sliceBuilder{Converter: c, out: out, faults: faults{source.Faults{Object: out.Key()}}}
-	if b.checkNames() && b.family(s.AddressType) {
-		b.ports(s.Ports)
-		b.endpoints(s.Endpoints)
+	if b.checkNames() && b.readFamily(s.AddressType) {
+		b.readPorts(s.Ports)
+		b.readEndpoints(s.Endpoints)
 	}
 	// If the time is invalid, only one latency sample is missing.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
-		out.Triggered = utc(t)
+		out.TriggerTime = encodableTime(t)
 	}
 	out.Faults = b.List()
 	return out
@@ -64,7 +64,7 @@ func (b *sliceBuilder) checkNames() bool {
 	return false
 }
 
-func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
+func (b *sliceBuilder) readFamily(t discoveryv1.AddressType) bool {
 	switch t {
 	case discoveryv1.AddressTypeIPv4:
 		b.out.Family = plan.IPv4
@@ -77,13 +77,13 @@ func (b *sliceBuilder) family(t discoveryv1.AddressType) bool {
 	return true
 }
 
-func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
+func (b *sliceBuilder) readPorts(ports []discoveryv1.EndpointPort) {
 	names := make(map[string]bool, len(ports))
 	b.out.Ports = make([]source.SlicePort, 0, len(ports))
 	for i := range ports {
 		field := at("ports", i)
-		p, ok := b.port(field, &ports[i])
-		if !ok || b.repeated(names, field, p.Name) {
+		p, ok := b.readPort(field, &ports[i])
+		if !ok || b.isRepeatedName(names, field, p.Name) {
 			continue
 		}
 		names[p.Name] = true
@@ -91,7 +91,7 @@ func (b *sliceBuilder) ports(ports []discoveryv1.EndpointPort) {
 	}
 }
 
-func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
+func (b *sliceBuilder) readPort(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
 		b.Addf(field+".name", "missing; a port without a name needs an empty name")
@@ -117,7 +117,7 @@ func (b *sliceBuilder) port(field string, in *discoveryv1.EndpointPort) (p sourc
 	return p, true
 }
 
-func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
+func (b *sliceBuilder) readEndpoints(endpoints []discoveryv1.Endpoint) {
 	if len(endpoints) > maxEndpoints {
 		b.Addf("endpoints", "%d endpoints exceed the limit of %d; Edgeway ignores the rest", len(endpoints),
 			maxEndpoints)
@@ -126,7 +126,7 @@ func (b *sliceBuilder) endpoints(endpoints []discoveryv1.Endpoint) {
 	b.out.Endpoints = make([]source.Endpoint, 0, len(endpoints))
 	for i := range endpoints {
 		field := at("endpoints", i)
-		if e, ok := b.endpoint(field, &endpoints[i]); ok {
+		if e, ok := b.readEndpoint(field, &endpoints[i]); ok {
 			b.merge(field, e)
 		}
 	}
@@ -149,8 +149,8 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 }
 
-func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.Endpoint, bool) {
-	a, ok := b.address(field+".addresses", in.Addresses)
+func (b *sliceBuilder) readEndpoint(field string, in *discoveryv1.Endpoint) (source.Endpoint, bool) {
+	a, ok := b.readAddress(field+".addresses", in.Addresses)
 	if !ok {
 		return source.Endpoint{}, false
 	}
@@ -168,13 +168,13 @@ func (b *sliceBuilder) endpoint(field string, in *discoveryv1.Endpoint) (source.
 		}
 	}
 	if in.Hints != nil {
-		b.hints(field+".hints", in.Hints, &e)
+		b.readHints(field+".hints", in.Hints, &e)
 	}
 	return e, true
 }
 
-// address reads the first address. The API assigns no meaning to further addresses.
-func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bool) {
+// readAddress reads the first address. The API assigns no meaning to further addresses.
+func (b *sliceBuilder) readAddress(field string, addresses []string) (netip.Addr, bool) {
 	if len(addresses) == 0 {
 		b.Addf(field, "an address is required")
 		return netip.Addr{}, false
@@ -191,7 +191,7 @@ func (b *sliceBuilder) address(field string, addresses []string) (netip.Addr, bo
 	return a, true
 }
 
-func (b *sliceBuilder) hints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
+func (b *sliceBuilder) readHints(field string, in *discoveryv1.EndpointHints, e *source.Endpoint) {
 	var found source.Hints
 	for i, n := range in.ForNodes {
 		if !isSubdomain(n.Name) {

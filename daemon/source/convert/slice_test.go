@@ -43,7 +43,7 @@ endpoints:
 			{Addr: netip.MustParseAddr("10.1.0.2"), Serving: true, Terminating: true, NodeName: "node-1", Hints: &source.Hints{ForNodes: []string{"node-1"}, ForZones: []string{"Zone_a"}}},
 			{Addr: netip.MustParseAddr("10.1.0.3")},
 		},
-		Triggered: time.Date(2026, 1, 2, 2, 4, 5, 5e8, time.UTC),
+		TriggerTime: time.Date(2026, 1, 2, 2, 4, 5, 5e8, time.UTC),
 	}
 	got, ok := new(Converter).EndpointSlice(in)
 	if !ok {
@@ -61,8 +61,8 @@ endpoints:
 func TestYearBeyondJSONIsIgnored(t *testing.T) {
 	in := slice(t, "addressType: IPv4")
 	in.Annotations = map[string]string{api.AnnotationLastChange: "9999-12-31T23:59:59-01:00"}
-	if got, ok := new(Converter).EndpointSlice(in); !ok || !got.Triggered.IsZero() {
-		t.Errorf("trigger time %s", got.Triggered)
+	if got, ok := new(Converter).EndpointSlice(in); !ok || !got.TriggerTime.IsZero() {
+		t.Errorf("trigger time %s", got.TriggerTime)
 	}
 }
 

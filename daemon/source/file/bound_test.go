@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cost returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
-func cost(f func()) (mib uint64, took time.Duration) {
+// measure returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
+func measure(f func()) (mib uint64, took time.Duration) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	start := time.Now()
@@ -41,12 +41,12 @@ func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 		"/proc":  {func(path string) error { return os.Symlink("/proc/kmsg", path) }, "a.yaml: resource temporarily unavailable"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFolder(t)
+			f := newManifestDir(t)
 			if err := c.make(filepath.Join(f.dir, "a.yaml")); err != nil {
 				t.Fatal(err)
 			}
 			f.write("z.yaml", web)
-			used, _ := cost(f.read)
+			used, _ := measure(f.read)
 			if used > 300 {
 				t.Errorf("it took %d MiB", used)
 			}
@@ -73,21 +73,21 @@ func lol() string {
 }
 
 func TestYAMLAliases(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", strings.Replace(web, "metadata: {name: web}", "metadata: {name: &n web, labels: {app: *n, 1: x, 1.5: x, true: x}}", 1))
 	f.expect("Service default/web")
 }
 
 func TestFaultsAreBounded(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", strings.Repeat("a: [\n---\n", 20_000)+web)
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
-	_, took := cost(f.read)
+	_, took := measure(f.read)
 	// The machine may be busy, so the test measures the same text without faults for comparison.
-	good := newFolder(t)
+	good := newManifestDir(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
-	_, usual := cost(good.read)
+	_, usual := measure(good.read)
 	if took > 10*usual+time.Second {
 		t.Errorf("it took %s; without faults %s", took, usual)
 	}
@@ -109,7 +109,7 @@ func TestFaultsAreBounded(t *testing.T) {
 }
 
 func TestTotalFileSizeIsBounded(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	for i := range 9 {
 		f.write(fmt.Sprintf("%d.json", i), fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"x%d"},"spec":{"clusterIP":"10.96.0.10","ports":[{"port":80}]}}`, i)+
 			strings.Repeat("\n", 15<<20))
@@ -124,7 +124,7 @@ func TestTotalFileSizeIsBounded(t *testing.T) {
 }
 
 func TestIgnoredKindsLogIsBounded(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	var text strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&text, "---\n{apiVersion: apps/v1, kind: K%d}\n", i)

@@ -11,27 +11,27 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Checked is the result of Check.
-type Checked struct {
+// CheckResult is the result of Check.
+type CheckResult struct {
 	Objects []source.Object // the objects that Run would serve
 	// Problems lists the faults in the files and in their objects.
-	Problems []fault.Fault
-	Empty    []string // directories without manifests
-	Ignored  []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
+	Problems     []fault.Fault
+	EmptyDirs    []string // directories without manifests
+	IgnoredKinds []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
 	places map[source.Key]place
 }
 
 // Check reads all files once.
-func Check(o Options) *Checked {
+func Check(o Options) *CheckResult {
 	s, r := New(o), &reading{}
 	s.scan(r)
 	s.merge(r)
-	c := &Checked{Problems: r.paths, Ignored: slices.Sorted(maps.Keys(s.ignored)), places: r.places}
+	c := &CheckResult{Problems: r.paths, IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)), places: r.places}
 	for _, path := range o.Paths {
 		found := make(map[string]error)
 		if err := listFiles(path, found); err == nil && len(found) == 0 {
-			c.Empty = append(c.Empty, path)
+			c.EmptyDirs = append(c.EmptyDirs, path)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.objects), source.Key.Compare) {
@@ -44,11 +44,11 @@ func Check(o Options) *Checked {
 
 // Locate sets the position of each problem to the position of the document that contains the object, and returns the
 // problems sorted by position.
-func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
+func (c *CheckResult) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {
 		if at, ok := c.places[out[i].Object]; ok {
-			out[i].At = at.String()
+			out[i].Position = at.String()
 		}
 	}
 	slices.SortStableFunc(out, comparePlaces)
@@ -56,8 +56,8 @@ func (c *Checked) Locate(problems []fault.Fault) []fault.Fault {
 }
 
 func comparePlaces(a, b fault.Fault) int {
-	fileA, lineA := cutPlace(a.At)
-	fileB, lineB := cutPlace(b.At)
+	fileA, lineA := cutPlace(a.Position)
+	fileB, lineB := cutPlace(b.Position)
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 

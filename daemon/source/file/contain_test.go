@@ -53,7 +53,7 @@ func TestRunAfterPanic(t *testing.T) {
 	if err := run("ab"); err != nil {
 		t.Fatal(err)
 	}
-	if err := run(""); !contain.Is(err) {
+	if err := run(""); !contain.IsPanic(err) {
 		t.Fatalf("the second Run ends with %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "a.yaml")); err != nil {

@@ -34,8 +34,8 @@ func examples(t *testing.T) (out []string) {
 	return out
 }
 
-// forwarded returns the data that affects connections: the ports of each Service, and the endpoints of each slice.
-func (f *folder) forwarded() map[string]string {
+// forwardingData returns the data that affects connections: the ports of each Service, and the endpoints of each slice.
+func (f *manifestDir) forwardingData() map[string]string {
 	out := map[string]string{}
 	for key, obj := range f.sink.objects {
 		switch o := obj.(type) {
@@ -48,9 +48,9 @@ func (f *folder) forwarded() map[string]string {
 	return out
 }
 
-// losesNothing replaces the text in a.yaml with each text in others, and fails the test if Edgeway removes a Service or
-// an endpoint. With -short, losesNothing tries only every seventh text.
-func losesNothing(t *testing.T, text string, others []string) {
+// checkNothingLost replaces the text in a.yaml with each text in others, and fails the test if Edgeway removes a
+// Service or an endpoint. With -short, checkNothingLost tries only every seventh text.
+func checkNothingLost(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
 		kept := others[:0]
@@ -59,10 +59,10 @@ func losesNothing(t *testing.T, text string, others []string) {
 		}
 		others = kept
 	}
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", text)
 	f.read()
-	want := f.forwarded()
+	want := f.forwardingData()
 	if len(want) == 0 {
 		t.Fatalf("no objects in:\n%s", text)
 	}
@@ -74,7 +74,7 @@ func losesNothing(t *testing.T, text string, others []string) {
 		}
 		f.write("a.yaml", other)
 		f.read()
-		if diff := cmp.Diff(want, f.forwarded()); diff != "" {
+		if diff := cmp.Diff(want, f.forwardingData()); diff != "" {
 			t.Fatalf("lost (-before +after):\n%s\nby:\n%s", diff, other)
 		}
 		if f.src.Status().Fault.Message == "" && other != text {
@@ -92,14 +92,14 @@ func TestCutFilesLoseNothing(t *testing.T) {
 		for n := range len(text) {
 			anywhere = append(anywhere, text[:n])
 		}
-		losesNothing(t, text, anywhere)
+		checkNothingLost(t, text, anywhere)
 		text = strings.TrimSuffix(text, "...\n")
 		for n := range len(text) {
 			if n > 0 && text[n-1] != '\n' {
 				withinLines = append(withinLines, text[:n])
 			}
 		}
-		losesNothing(t, text, withinLines)
+		checkNothingLost(t, text, withinLines)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestMisspeltWordsLoseNothing(t *testing.T) {
 			}
 		}
 		others = slices.DeleteFunc(others, func(s string) bool { return s == text })
-		losesNothing(t, text, others)
+		checkNothingLost(t, text, others)
 	}
 }
 
@@ -135,7 +135,7 @@ func lineAt(text string, at int) string {
 // Edgeway removes a deleted Service even if another object, such as a Deployment, has the same name.
 func TestDeploymentOfSameNameDoesNotKeepService(t *testing.T) {
 	const deployment = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\n"
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web+"---\n"+deployment)
 	f.expect("Service default/web")
 	f.write("a.yaml", deployment)

@@ -28,15 +28,15 @@ type document struct {
 	line    int               // the first line of the document in the file
 	empty   bool              // whether the document contains only white space and comments
 	objects []source.Object
-	// at maps each object in a list to its path, such as "items[2]", for locate.
-	at map[source.Key]string
-	// broken contains the invalid objects, which hold only faults.
-	broken map[source.Key]bool
+	// listPaths maps each object in a list to its path, such as "items[2]", for locate.
+	listPaths map[source.Key]string
+	// invalidObjects contains the invalid objects, which hold only faults.
+	invalidObjects map[source.Key]bool
 	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. omittedFaults
 	// counts the other reasons. A usable object stores its own faults.
-	faults  []fault.Fault
-	more    int
-	ignored []ignored
+	faults        []fault.Fault
+	omittedFaults int
+	ignored       []ignored
 }
 
 type ignored struct{ at, version, kind, namespace, name string }
@@ -46,7 +46,7 @@ const maxFaults = 20
 
 func (d *document) addf(field, fix, format string, args ...any) {
 	if len(d.faults) == maxFaults {
-		d.more++
+		d.omittedFaults++
 		return
 	}
 	f := source.FaultOf(source.Key{}, field, format, args...)
@@ -136,7 +136,7 @@ func (s *Source) parse(path string, p part) *document {
 		s.options.Logger.Error("document panicked", "error", err, "stack", contain.Stack(err))
 		d = new(document)
 		d.addf("", "", "cannot be read: %s", err)
-		d.faults[0].At = placeOf(path, p.lines+1)
+		d.faults[0].Position = placeOf(path, p.lines+1)
 	}
 	return d
 }
@@ -160,7 +160,7 @@ func (s *Source) parsePart(path string, p part) *document {
 var namedLine = regexp.MustCompile(`(?m)(^yaml: |^  |" already defined at )line ([0-9]+)`)
 
 func (d *document) unparsable(path string, p part, err error) {
-	line, message := p.lines+1, oneLine(inFile(p, err)) // no line number for an error in the first line
+	line, message := p.lines+1, oneLine(adjustLines(p, err)) // no line number for an error in the first line
 	if found := firstLine.FindStringSubmatch(message); found != nil {
 		line, _ = strconv.Atoi(found[1]) // the match holds only digits
 		message = message[len(found[0]):]
@@ -173,13 +173,13 @@ func (d *document) unparsable(path string, p part, err error) {
 		fix = "remove one of the two, or write --- between two objects"
 	}
 	d.addf("", fix, "cannot be parsed: %s", strings.TrimPrefix(message, "yaml: "))
-	d.faults[0].At = placeOf(path, line)
+	d.faults[0].Position = placeOf(path, line)
 }
 
 var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)
 
-// inFile returns the error with line numbers relative to the start of the file.
-func inFile(p part, err error) error {
+// adjustLines returns the error with line numbers relative to the start of the file.
+func adjustLines(p part, err error) error {
 	shift := p.lines - 1 // parsePart inserted a line before the document
 	if strings.Contains(err.Error(), "did not find expected ','") {
 		shift++ // the library reports the line before the list or map
@@ -206,12 +206,12 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	case meta.Kind == "":
 		d.addf(join(at, "kind"), "write Service, EndpointSlice, Node or ServiceCIDR", "missing")
 	case meta.APIVersion == "":
-		d.addf(join(at, "apiVersion"), apiVersions, "missing")
+		d.addf(join(at, "apiVersion"), apiVersionFix, "missing")
 	case use == useObject:
 		before := len(d.objects)
 		k.add(s, d, at, data)
 		if at != "" && len(d.objects) > before {
-			d.at[d.objects[before].Key()] = at
+			d.listPaths[d.objects[before].Key()] = at
 		}
 	case use == useList && lists:
 		s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
@@ -260,7 +260,7 @@ func (s *Source) decodeList(d *document, data []byte, inherited metav1.TypeMeta)
 		d.addf("items", "", "missing")
 		return
 	}
-	d.at = make(map[source.Key]string, len(*list.Items))
+	d.listPaths = make(map[source.Key]string, len(*list.Items))
 	for i, item := range *list.Items {
 		s.decode(d, fmt.Sprintf("items[%d]", i), item, inherited, false)
 	}

@@ -45,14 +45,14 @@ type Options struct {
 	Paths []string
 	// NodeName is the name of the host's Node. Edgeway ignores all other Nodes.
 	NodeName string
-	// Known returns the objects that the previous run read from the files. ok is false if these objects are unknown.
-	// The function may be nil.
-	Known func() (objects []source.Object, ok bool)
+	// KnownObjects returns the objects that the previous run read from the files. ok is false if these objects are
+	// unknown. The function may be nil.
+	KnownObjects func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// Before, if not nil, is called with the key of each object before its conversion.
-	Before func(source.Key)
+	// BeforeConvert, if not nil, is called with the key of each object before its conversion.
+	BeforeConvert func(source.Key)
 }
 
 // Source reads manifest files. Use New to create a Source.
@@ -64,16 +64,16 @@ type Source struct {
 	places map[source.Key]place
 
 	// Only Run uses the following fields.
-	converter convert.Converter
-	manifests map[string]*manifest // keyed by file path
-	served    map[source.Key]source.Object
-	ignored   map[string]bool
-	known     bool          // whether served was initialized with the previous run's objects
-	recalled  bool          // whether served still contains the previous run's objects
-	began     bool          // whether begin has loaded the previous run's objects
-	said      bool          // whether Synced was called
-	late      time.Duration // see the constant slowReadTime
-	coarse    time.Duration // see the constant timestampMargin
+	converter       convert.Converter
+	manifests       map[string]*manifest // keyed by file path
+	served          map[source.Key]source.Object
+	ignored         map[string]bool
+	known           bool          // whether served was initialized with the previous run's objects
+	recalled        bool          // whether served still contains the previous run's objects
+	began           bool          // whether begin has loaded the previous run's objects
+	sentSynced      bool          // whether Synced was called
+	slowReadTime    time.Duration // see the constant slowReadTime
+	timestampMargin time.Duration // see the constant timestampMargin
 }
 
 var _ source.Source = (*Source)(nil)
@@ -84,13 +84,13 @@ func New(o Options) *Source {
 		o.NewWatcher = files.NewWatcher
 	}
 	return &Source{
-		options:   o,
-		manifests: make(map[string]*manifest),
-		served:    make(map[source.Key]source.Object),
-		ignored:   make(map[string]bool),
-		late:      late,
-		coarse:    coarse,
-		converter: convert.Converter{Before: o.Before},
+		options:         o,
+		manifests:       make(map[string]*manifest),
+		served:          make(map[source.Key]source.Object),
+		ignored:         make(map[string]bool),
+		slowReadTime:    slowReadTime,
+		timestampMargin: timestampMargin,
+		converter:       convert.Converter{BeforeConvert: o.BeforeConvert},
 	}
 }
 
@@ -119,20 +119,20 @@ func (s *Source) Place(key source.Key) string {
 
 // These times control when Edgeway reads the files.
 const (
-	// quiet is the time that the files must stay unchanged before Edgeway reads them. maxChangeWait is the longest time
-	// that Edgeway waits for the changes to stop.
-	quiet  = 100 * time.Millisecond
-	settle = time.Second
-	// poll is the time between two reads if the kernel reports no change. The kernel sends no events for changes behind
-	// symbolic links or on network file systems.
-	poll = 30 * time.Second
-	// faultyPoll replaces pollPeriod while a path is unreadable or not watched.
-	faultyPoll = 5 * time.Second
-	// late is the time without progress after which Edgeway reports a slow read. Reading 40 MiB takes several seconds
-	// on a small board, and reading 100,000 Services takes a minute if other programs keep the CPUs busy.
-	late = 30 * time.Second
-	// coarse exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
-	coarse = 4 * time.Second
+	// quietTime is the time that the files must stay unchanged before Edgeway reads them. maxChangeWait is the longest
+	// time that Edgeway waits for the changes to stop.
+	quietTime     = 100 * time.Millisecond
+	maxChangeWait = time.Second
+	// pollPeriod is the time between two reads if the kernel reports no change. The kernel sends no events for changes
+	// behind symbolic links or on network file systems.
+	pollPeriod = 30 * time.Second
+	// faultyPollPeriod replaces pollPeriod while a path is unreadable or not watched.
+	faultyPollPeriod = 5 * time.Second
+	// slowReadTime is the time without progress after which Edgeway reports a slow read. Reading 40 MiB takes several
+	// seconds on a small board, and reading 100,000 Services takes a minute if other programs keep the CPUs busy.
+	slowReadTime = 30 * time.Second
+	// timestampMargin exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
+	timestampMargin = 4 * time.Second
 )
 
 // Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first read.
@@ -144,7 +144,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	defer w.close()
 	for {
 		r := &reading{}
-		r.moved()
+		r.noteProgress()
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
@@ -159,12 +159,12 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 		}
 		contain.Rethrow(r.panicked)
 		s.finish(sink, r)
-		if s.known || r.counts() {
+		if s.known || r.countsAsComplete() {
 			s.synced(sink)
 		}
-		wait := poll
-		if !r.watched || r.unread {
-			wait = faultyPoll
+		wait := pollPeriod
+		if !r.watched || r.hasUnreadablePath {
+			wait = faultyPollPeriod
 		}
 		if !w.wait(ctx, wait) {
 			return nil
@@ -177,10 +177,10 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 func Read(o Options, sink source.Sink) source.Status {
 	s, r := New(o), &reading{}
 	s.begin(sink)
-	r.moved()
+	r.noteProgress()
 	s.scan(r)
 	s.finish(sink, r)
-	if s.known || r.counts() {
+	if s.known || r.countsAsComplete() {
 		s.synced(sink)
 	}
 	return s.Status()
@@ -189,7 +189,7 @@ func Read(o Options, sink source.Sink) source.Status {
 // await waits until the read is complete or ctx is done. A read may hang forever, for example on a network file system
 // whose server is down. While a read hangs, the source serves the previous run's objects.
 func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
-	timer := time.NewTimer(s.late)
+	timer := time.NewTimer(s.slowReadTime)
 	defer timer.Stop()
 	for {
 		select {
@@ -201,19 +201,19 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <
 			if s.known {
 				s.synced(sink)
 			}
-			if left := s.late - time.Since(*r.last.Load()); left > 0 {
+			if left := s.slowReadTime - time.Since(*r.lastProgress.Load()); left > 0 {
 				timer.Reset(left)
 				continue
 			}
 			s.setFault(fault.New(FaultID, fault.Warning, "start the server of the network file system",
-				"reading %s takes more than %s", strings.Join(s.options.Paths, ", "), s.late))
+				"reading %s takes more than %s", strings.Join(s.options.Paths, ", "), s.slowReadTime))
 		}
 	}
 }
 
 func (s *Source) synced(sink source.Sink) {
-	if !s.said {
-		s.said = true
+	if !s.sentSynced {
+		s.sentSynced = true
 		sink.Synced()
 	}
 }
@@ -221,11 +221,11 @@ func (s *Source) synced(sink source.Sink) {
 // begin passes the previous run's objects to the sink. The first read without a fault removes the objects that no
 // longer exist.
 func (s *Source) begin(sink source.Sink) {
-	if s.options.Known == nil || s.began { // begin already ran before a panic ended the last Run
+	if s.options.KnownObjects == nil || s.began { // begin already ran before a panic ended the last Run
 		return
 	}
 	var objects []source.Object
-	objects, s.known = s.options.Known()
+	objects, s.known = s.options.KnownObjects()
 	s.began = true
 	s.recalled = true
 	for _, obj := range objects {
@@ -242,9 +242,9 @@ func (s *Source) begin(sink source.Sink) {
 
 func (s *Source) finish(sink source.Sink, r *reading) {
 	s.merge(r)
-	s.tell(sink, r)
+	s.updateSink(sink, r)
 	s.mu.Lock()
-	s.status.Synced = s.status.Synced || !r.unread && (s.known || r.counts())
+	s.status.Synced = s.status.Synced || !r.hasUnreadablePath && (s.known || r.countsAsComplete())
 	for key := range s.served {
 		if before, had := s.places[key]; had && r.places[key] == (place{}) {
 			r.places[key] = before

@@ -83,8 +83,8 @@ func (s *Source) read(sink source.Sink) {
 	s.finish(sink, r)
 }
 
-// folder is a manifest directory that tests read on demand.
-type folder struct {
+// manifestDir is a manifest directory that tests read on demand.
+type manifestDir struct {
 	t    testing.TB
 	dir  string
 	sink *memory
@@ -92,32 +92,32 @@ type folder struct {
 	log  bytes.Buffer
 }
 
-func newFolder(t testing.TB) *folder {
-	f := &folder{t: t, dir: t.TempDir(), sink: newMemory()}
+func newManifestDir(t testing.TB) *manifestDir {
+	f := &manifestDir{t: t, dir: t.TempDir(), sink: newMemory()}
 	f.src = New(Options{Paths: []string{f.dir}, NodeName: "edge", Logger: slog.New(slog.NewTextHandler(&f.log, nil))})
 	return f
 }
 
-func (f *folder) write(name, text string) {
+func (f *manifestDir) write(name, text string) {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, name), []byte(text), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-func (f *folder) read() { f.src.read(f.sink) }
+func (f *manifestDir) read() { f.src.read(f.sink) }
 
-func (f *folder) expect(names string, problems ...string) {
+func (f *manifestDir) expect(names string, problems ...string) {
 	f.t.Helper()
 	f.read()
 	if got := f.sink.names(); got != names {
 		f.t.Errorf("objects\n got %s\nwant %s", got, names)
 	}
-	f.problems(problems...)
+	f.wantProblems(problems...)
 }
 
-// problems fails the test unless there is exactly one problem for each text in want, and it starts with the text.
-func (f *folder) problems(want ...string) {
+// wantProblems fails the test unless there is exactly one problem for each text in want, and it starts with the text.
+func (f *manifestDir) wantProblems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
@@ -144,7 +144,7 @@ endpoints: [{addresses: [10.1.0.1]}]
 `
 
 func TestDefaultsMatchAPIServer(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web+"---\n"+slice)
 	f.expect("EndpointSlice default/web-1, Service default/web")
 	svc := f.sink.service("web")
@@ -158,7 +158,7 @@ func TestDefaultsMatchAPIServer(t *testing.T) {
 }
 
 func TestFileFormats(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", "\xef\xbb\xbf# a comment\n---\n---\r\n"+called("a")+"---   # next\n"+called("b")+"...\n")
 	f.write("b.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(called("c"), "\n", "\n  ")+"\n")
 	f.write("c.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"d"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80}]}}]}
@@ -174,7 +174,7 @@ func TestFileFormats(t *testing.T) {
 }
 
 func TestIgnoredObjectsCauseNoFault(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", strings.ReplaceAll(web, "10.96.0.10", "None")+"---\n"+
 		"apiVersion: v1\nkind: Service\nmetadata: {name: x}\nspec: {type: ExternalName, externalName: example.com}\n---\n"+
 		"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec: {nonsense: true}\n---\n"+
@@ -225,19 +225,19 @@ func TestBadDocumentDoesNotAffectOthers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFolder(t)
+			f := newManifestDir(t)
 			f.write("a.yaml", called("first")+"---\n"+c.text+"\n---\n"+called("last"))
 			f.read()
 			if f.sink.service("first") == nil || f.sink.service("last") == nil {
 				t.Errorf("the good documents do not serve: %s", f.sink.names())
 			}
-			f.problems(c.problem)
+			f.wantProblems(c.problem)
 		})
 	}
 }
 
 func TestListItemLineNumbers(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", `apiVersion: v1
 kind: List
 items:
@@ -249,7 +249,7 @@ items:
 }
 
 func TestUnusableDocumentPreventsRemoval(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", called("a")+"---\n"+called("b")+"---\n"+called("c"))
 	f.write("z.yaml", called("z"))
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
@@ -287,7 +287,7 @@ func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 }
 
 func TestMissingFolderKeepsObjects(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web)
 	f.read()
 	if err := os.Rename(f.dir, f.dir+"-away"); err != nil {
@@ -310,7 +310,7 @@ func TestMissingFolderKeepsObjects(t *testing.T) {
 }
 
 func TestFirstOfDuplicateObjectsWins(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
 	f.write("a.yaml", called("x")+"---\n"+web)
 	f.expect("Service default/web, Service default/x", "b.yaml:1: Service default/web is already in a.yaml:7")
@@ -327,7 +327,7 @@ func TestFirstOfDuplicateObjectsWins(t *testing.T) {
 }
 
 func TestOnlyChangesArePassedToSink(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", called("a")+"---\n"+called("b"))
 	f.write("b.yaml", "nonsense: [")
 	f.read()

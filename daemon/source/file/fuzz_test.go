@@ -20,7 +20,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)
 	f.Add([]byte(`{"apiVersion":"networking.k8s.io/v1","kind":"ServiceCIDR","metadata":{"name":"k"},"spec":{"cidrs":["10.96.0.0/16"]}}{`), true)
 	f.Add([]byte("apiVersion: v1\nkind: Node\nmetadata: {name: edge}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n"), false)
-	for _, text := range append(hostile.Manifests(f), hostile.Many(1000, 3)) {
+	for _, text := range append(hostile.Manifests(f), hostile.HugeManifest(1000, 3)) {
 		f.Add(text, false)
 	}
 	for _, stream := range hostile.Streams(f) {
@@ -77,7 +77,7 @@ func checkLines(t *testing.T, path string, data []byte, wrong bool) {
 		}
 	}
 	for _, f := range found {
-		if file, line := cutPlace(f.At); file != path || line > lines {
+		if file, line := cutPlace(f.Position); file != path || line > lines {
 			t.Errorf("%q is in no line of the file", f)
 		}
 		if strings.ContainsAny(f.String(), "\n\r\x00") {

@@ -31,8 +31,8 @@ var kinds = [...]kind{
 	{"networking.k8s.io/v1", "ServiceCIDR", addServiceCIDR},
 }
 
-// apiVersions is the fix for a missing apiVersion.
-const apiVersions = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
+// apiVersionFix is the fix for a missing apiVersion.
+const apiVersionFix = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
 	"networking.k8s.io/v1 for a ServiceCIDR"
 
 type usage int
@@ -63,8 +63,8 @@ func find(meta metav1.TypeMeta) (usage, kind) {
 	return notUsed, kind{}
 }
 
-// builtin lists the Kubernetes 1.37 kinds in the API groups that Edgeway reads.
-var builtin = map[string][]string{
+// builtinKinds lists the Kubernetes 1.37 kinds in the API groups that Edgeway reads.
+var builtinKinds = map[string][]string{
 	"": {
 		"Binding", "ConfigMap", "Endpoints", "Event", "LimitRange", "List", "Namespace", "Node", "PersistentVolume",
 		"PersistentVolumeClaim", "Pod", "PodTemplate", "ReplicationController", "ResourceQuota", "Secret", "Service",
@@ -76,7 +76,7 @@ var builtin = map[string][]string{
 
 func isMisspelt(meta metav1.TypeMeta) bool {
 	group := groupOf(meta.APIVersion)
-	known, ours := builtin[group]
+	known, ours := builtinKinds[group]
 	switch {
 	case ours && group == "":
 		return meta.APIVersion != "v1" || !slices.Contains(known, strings.TrimSuffix(meta.Kind, "List"))
@@ -108,7 +108,7 @@ type service struct {
 
 func addService(s *Source, d *document, at string, data []byte) {
 	svc := new(service)
-	if !unmarshal(d, at, data, svc) || !namespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
+	if !unmarshal(d, at, data, svc) || !checkNamespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
 		return
 	}
 	spec := &svc.Spec.ServiceSpec
@@ -125,16 +125,16 @@ func addService(s *Source, d *document, at string, data []byte) {
 		return
 	}
 	if hint := svc.Spec.TrafficHint; hint != nil {
-		convert.TrafficHint(out, *hint)
+		convert.ApplyTrafficHint(out, *hint)
 	}
 	out.Manifest = true
-	out.Faults = slices.Concat(out.Faults, missingNodePorts(out.Key(), spec), unknownDistribution(out.Key(), spec))
+	out.Faults = slices.Concat(out.Faults, nodePortFaults(out.Key(), spec), distributionFaults(out.Key(), spec))
 	d.objects = append(d.objects, out)
 }
 
-// unknownDistribution returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway does not
+// distributionFaults returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway does not
 // use the value itself, because EndpointSlices hold the resulting zone and Node hints.
-func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
+func distributionFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
 		corev1.ServiceTrafficDistributionPreferSameNode,
@@ -147,9 +147,9 @@ func unknownDistribution(key source.Key, spec *corev1.ServiceSpec) []fault.Fault
 	return nil
 }
 
-// missingNodePorts returns a fault for each port that an API server would allocate a NodePort for. Edgeway still serves
+// nodePortFaults returns a fault for each port that an API server would allocate a NodePort for. Edgeway still serves
 // the port at the Service's other addresses.
-func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
+func nodePortFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {
 	case corev1.ServiceTypeNodePort:
 	case corev1.ServiceTypeLoadBalancer:
@@ -171,7 +171,7 @@ func missingNodePorts(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 
 func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 	slice := new(discoveryv1.EndpointSlice)
-	if !unmarshal(d, at, data, slice) || !namespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
+	if !unmarshal(d, at, data, slice) || !checkNamespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
 	for i := range slice.Ports {
@@ -183,17 +183,17 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 		out.Manifest = true
 		d.objects = append(d.objects, out)
 		if convert.Check(out) != nil && len(out.Faults) > 0 {
-			if d.broken == nil {
-				d.broken = make(map[source.Key]bool)
+			if d.invalidObjects == nil {
+				d.invalidObjects = make(map[source.Key]bool)
 			}
-			d.broken[out.Key()] = true
+			d.invalidObjects[out.Key()] = true
 		}
 	}
 }
 
 func addNode(s *Source, d *document, at string, data []byte) {
 	node := new(corev1.Node)
-	if !unmarshal(d, at, data, node) || !named(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
+	if !unmarshal(d, at, data, node) || !checkName(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
 	if node.Name == s.options.NodeName {
@@ -203,13 +203,13 @@ func addNode(s *Source, d *document, at string, data []byte) {
 
 func addServiceCIDR(s *Source, d *document, at string, data []byte) {
 	cidr := new(networkingv1.ServiceCIDR)
-	if unmarshal(d, at, data, cidr) && named(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
+	if unmarshal(d, at, data, cidr) && checkName(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
 		d.objects = append(d.objects, s.converter.ServiceCIDR(cidr))
 	}
 }
 
-// namespaced sets an object's default namespace and validates its namespace and name.
-func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
+// checkNamespaced sets an object's default namespace and validates its namespace and name.
+func checkNamespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
@@ -217,10 +217,10 @@ func namespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(strin
 		d.addf(join(at, "metadata.namespace"), "", "%.64q: %s", meta.Namespace, strings.Join(faults, "; "))
 		return false
 	}
-	return named(d, at, meta, rule)
+	return checkName(d, at, meta, rule)
 }
 
-func named(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
+func checkName(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Name == "" {
 		d.addf(join(at, "metadata.name"), "", "missing")
 		return false

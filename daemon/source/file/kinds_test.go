@@ -4,7 +4,7 @@ import "testing"
 
 // KEP-4963 proposes the field spec.trafficHint, which API servers do not support yet.
 func TestTrafficHint(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("web.yaml", web+"  trafficHint: LongLived\n")
 	f.read()
 	if s := f.sink.service("web"); s == nil || !s.LongLived || len(s.Faults) > 0 || len(s.Ports) != 1 {

@@ -21,14 +21,14 @@ func (d *document) locate(path string, p part) {
 	}
 	place := func(faults []fault.Fault, at string) {
 		for i := range faults {
-			if f := &faults[i]; f.At == "" {
-				f.At = placeOf(path, p.lines+lineOf(root.Content[0], join(at, f.Field)))
+			if f := &faults[i]; f.Position == "" {
+				f.Position = placeOf(path, p.lines+lineOf(root.Content[0], join(at, f.Field)))
 			}
 		}
 	}
 	place(d.faults, "")
 	for _, obj := range d.objects {
-		place(obj.Problems(), d.at[obj.Key()])
+		place(obj.Problems(), d.listPaths[obj.Key()])
 	}
 }
 
@@ -40,7 +40,7 @@ func lineOf(n *yaml.Node, field string) int {
 	for field != "" {
 		var step string
 		step, field = cutStep(field)
-		name, value := child(n, step)
+		name, value := childNodes(n, step)
 		if value == nil {
 			break
 		}
@@ -49,9 +49,9 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// child returns the nodes of a field's name and value. For an item of a list, both results are the item. Both results
-// are nil if n lacks the field or item.
-func child(n *yaml.Node, step string) (name, value *yaml.Node) {
+// childNodes returns the nodes of a field's name and value. For an item of a list, both results are the item. Both
+// results are nil if n lacks the field or item.
+func childNodes(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
 		if i, err := strconv.Atoi(step); err == nil && i >= 0 && i < len(n.Content) {
@@ -64,7 +64,7 @@ func child(n *yaml.Node, step string) (name, value *yaml.Node) {
 			}
 		}
 	case yaml.AliasNode:
-		return child(n.Alias, step)
+		return childNodes(n.Alias, step)
 	}
 	return nil, nil
 }

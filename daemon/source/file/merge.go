@@ -21,20 +21,20 @@ type reading struct {
 	objects  map[source.Key]source.Object
 	places   map[source.Key]place
 	paths    []fault.Fault // the faults of unreadable paths
-	// unread reports whether a path was unreadable. hasReadableObject reports whether any object comes from a readable
-	// file.
-	unread, fresh bool
+	// hasUnreadablePath reports whether a path was unreadable. hasReadableObject reports whether any object comes from
+	// a readable file.
+	hasUnreadablePath, hasReadableObject bool
 	// faults lists the first reasons why the read is incomplete, and omittedFaults counts the other reasons.
-	faults []fault.Fault
-	more   int
-	// kept lists the Services that Edgeway still serves although no readable document contains them.
-	kept []source.Key
-	// last is the time when the read last finished a file, or the time when it started.
-	last atomic.Pointer[time.Time]
+	faults        []fault.Fault
+	omittedFaults int
+	// keptServices lists the Services that Edgeway still serves although no readable document contains them.
+	keptServices []source.Key
+	// lastProgress is the time when the read last finished a file, or the time when it started.
+	lastProgress atomic.Pointer[time.Time]
 }
 
-// moved records that the read has made progress.
-func (r *reading) moved() { r.last.Store(new(time.Now())) }
+// noteProgress records that the read has made progress.
+func (r *reading) noteProgress() { r.lastProgress.Store(new(time.Now())) }
 
 // maxNamed limits the number of faults, and the number of Services, that the source's status names. The Documents list
 // the other faults.
@@ -42,7 +42,7 @@ const maxNamed = 3
 
 func (r *reading) add(p fault.Fault) {
 	if len(r.faults) == maxNamed {
-		r.more++
+		r.omittedFaults++
 		return
 	}
 	r.faults = append(r.faults, p)
@@ -50,9 +50,11 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// counts reports whether a read can count as complete even if the previous run's objects are unknown. The result is
-// false for a read with faults and without objects, because it looks like an empty cluster.
-func (r *reading) counts() bool { return r.whole() || !r.unread && r.fresh }
+// countsAsComplete reports whether a read can count as complete even if the previous run's objects are unknown. The
+// result is false for a read with faults and without objects, because it looks like an empty cluster.
+func (r *reading) countsAsComplete() bool {
+	return r.whole() || !r.hasUnreadablePath && r.hasReadableObject
+}
 
 // fault explains why the read is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the read
 // is complete.
@@ -66,19 +68,19 @@ func (r *reading) fault() fault.Fault {
 		texts = append(texts, f.String())
 	}
 	out := strings.Join(texts, "; ")
-	if r.more > 0 {
-		out += fmt.Sprintf("; and %d more", r.more)
+	if r.omittedFaults > 0 {
+		out += fmt.Sprintf("; and %d more", r.omittedFaults)
 	}
 	out += "; Edgeway removes nothing until then"
-	if len(r.kept) > 0 {
-		slices.SortFunc(r.kept, source.Key.Compare)
+	if len(r.keptServices) > 0 {
+		slices.SortFunc(r.keptServices, source.Key.Compare)
 		var names []string
-		for _, key := range r.kept[:min(len(r.kept), maxNamed)] {
+		for _, key := range r.keptServices[:min(len(r.keptServices), maxNamed)] {
 			names = append(names, key.String())
 		}
 		out += "; keeping the last version: " + strings.Join(names, ", ")
 	}
-	if more := len(r.kept) - maxNamed; more > 0 {
+	if more := len(r.keptServices) - maxNamed; more > 0 {
 		out += fmt.Sprintf(" and %d more", more)
 	}
 	return fault.New(FaultID, fault.Warning, cmp.Or(r.faults[0].Fix, "edgeway config check"), "%s", out)
@@ -95,7 +97,7 @@ func (s *Source) merge(r *reading) {
 		if m.fault != nil && !errors.Is(m.fault, errPath) {
 			unread := unreadable(path, m.fault)
 			r.add(unread)
-			r.unread = r.unread || slices.Contains(s.options.Paths, path)
+			r.hasUnreadablePath = r.hasUnreadablePath || slices.Contains(s.options.Paths, path)
 			out.report(unread)
 		}
 		holds := false
@@ -107,7 +109,7 @@ func (s *Source) merge(r *reading) {
 		if holds {
 			file := &source.Manifest{Name: path, Ended: m.ended}
 			r.objects[file.Key()] = file
-			r.fresh = r.fresh || m.fault == nil
+			r.hasReadableObject = r.hasReadableObject || m.fault == nil
 		}
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
@@ -130,7 +132,7 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 			}
 			misspelt := source.FaultOf(source.Key{}, join(o.at, "apiVersion"),
 				"%.64q is unknown, and no other document contains %s", o.version, key)
-			misspelt.At, misspelt.Fix = at.String(), "correct it, or delete the object"
+			misspelt.Position, misspelt.Fix = at.String(), "correct it, or delete the object"
 			r.add(misspelt)
 			out.report(misspelt)
 		}
@@ -152,7 +154,7 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	}
 	for _, obj := range d.objects {
 		key := obj.Key()
-		if d.broken[key] { // Edgeway serves the object's previous version instead
+		if d.invalidObjects[key] { // Edgeway serves the object's previous version instead
 			if !kept {
 				r.add(obj.Problems()[0])
 			}
@@ -161,17 +163,17 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 		}
 		if first, taken := r.places[key]; taken {
 			double := source.FaultOf(source.Key{}, "", "%s is already in %s, which takes precedence", key, first)
-			double.At, double.Fix = at.String(), "remove one of them"
+			double.Position, double.Fix = at.String(), "remove one of them"
 			faults = append(slices.Clip(faults), double)
 			continue
 		}
 		r.places[key], r.objects[key] = at, obj
 		if kept && key.Kind == source.KindService {
-			r.kept = append(r.kept, key)
+			r.keptServices = append(r.keptServices, key)
 		}
 	}
 	out.report(faults...)
-	out.more += d.more
+	out.more += d.omittedFaults
 }
 
 type reporter struct {
@@ -191,13 +193,13 @@ func (r *reporter) report(faults ...fault.Fault) {
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
 		f := source.FaultOf(source.Key{}, "", "%d more faults in this file", r.more)
-		f.At = path
+		f.Position = path
 		r.add(f)
 	}
 }
 
 func (r *reporter) add(f fault.Fault) {
-	d := &source.Document{Name: f.At}
+	d := &source.Document{Name: f.Position}
 	if known, ok := r.out[d.Key()].(*source.Document); ok {
 		d = known
 	}
@@ -208,24 +210,24 @@ func (r *reporter) add(f fault.Fault) {
 	d.Faults = append(d.Faults, f)
 }
 
-// keep adds the served objects that no readable document contains.
-func (s *Source) keep(r *reading) {
+// keepServed adds the served objects that no readable document contains.
+func (s *Source) keepServed(r *reading) {
 	for key, obj := range s.served {
 		if _, there := r.objects[key]; there || key.Kind == source.KindDocument {
 			continue
 		}
 		r.objects[key] = obj
 		if key.Kind == source.KindService {
-			r.kept = append(r.kept, key)
+			r.keptServices = append(r.keptServices, key)
 		}
 	}
 }
 
-// tell passes the differences between the reading and the served objects to the sink. Only a complete read removes
-// objects.
-func (s *Source) tell(sink source.Sink, r *reading) {
+// updateSink passes the differences between the reading and the served objects to the sink. Only a complete read
+// removes objects.
+func (s *Source) updateSink(sink source.Sink, r *reading) {
 	if !r.whole() {
-		s.keep(r)
+		s.keepServed(r)
 	}
 	next := r.objects
 	for key, obj := range next {

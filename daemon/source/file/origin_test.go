@@ -10,7 +10,7 @@ import (
 
 // The field Manifest is set for a Service from a manifest, even if it was loaded from the last-known state.
 func TestManifestServicesAreMarked(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web)
 	f.read()
 	key := source.Key{Kind: source.KindService, Namespace: "default", Name: "web"}

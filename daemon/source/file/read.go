@@ -40,11 +40,11 @@ func (s *Source) scan(r *reading) {
 	for _, path := range s.options.Paths {
 		found := make(map[string]error)
 		err := listFiles(path, found)
-		if err == nil && len(found) == 0 && s.heldBelow(path) {
+		if err == nil && len(found) == 0 && s.servesFileBelow(path) {
 			err = errEmptyFolder
 		}
 		if err != nil {
-			r.unread = true
+			r.hasUnreadablePath = true
 			p := unreadable(path, reason(err, maxFile))
 			r.add(p)
 			r.paths = append(r.paths, p)
@@ -60,7 +60,7 @@ func (s *Source) scan(r *reading) {
 	left := int64(maxTotal)
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		left -= s.readFile(path, files[path], min(left, maxFile))
-		r.moved()
+		r.noteProgress()
 	}
 }
 
@@ -94,12 +94,12 @@ var (
 	errPath = errors.New("the path is unreadable")
 )
 
-func (s *Source) held(path string) bool {
+func (s *Source) servesFile(path string) bool {
 	_, held := s.served[(&source.Manifest{Name: path}).Key()]
 	return held
 }
 
-func (s *Source) heldBelow(folder string) bool {
+func (s *Source) servesFileBelow(folder string) bool {
 	for key := range s.served {
 		if key.Kind == source.KindManifest && filepath.Dir(key.Name) == folder {
 			return true
@@ -160,7 +160,7 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	switch {
 	case err != nil:
 		return 0, err
-	case len(bytes.TrimSpace(data)) == 0 && s.held(path):
+	case len(bytes.TrimSpace(data)) == 0 && s.servesFile(path):
 		old.fault = errEmptyFile
 		return 0, nil
 	}
@@ -172,7 +172,7 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 		}
 		s.manifests[path] = read
 	}
-	if stamp := stampOf(info); read.fault == nil && s.settled(stamp) {
+	if stamp := stampOf(info); read.fault == nil && s.isStable(stamp) {
 		read.stamp = stamp
 	}
 	return int64(len(data)), nil
@@ -185,7 +185,7 @@ func (s *Source) checkEnd(path string, data []byte, m *manifest) {
 	hadMarker := before != nil && before.Ended
 	m.ended = hadMarker || hasEndMarker(data)
 	cut := source.FaultOf(source.Key{}, "", "")
-	cut.At = placeOf(path, bytes.Count(data, []byte("\n"))+1)
+	cut.Position = placeOf(path, bytes.Count(data, []byte("\n"))+1)
 	switch {
 	case len(data) > 0 && data[len(data)-1] != '\n':
 		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be cut off", "add a newline"
@@ -222,10 +222,10 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// settled reports whether any later write to the file will change its stamp. The result is false for a stamp in the
+// isStable reports whether any later write to the file will change its stamp. The result is false for a stamp in the
 // future.
-func (s *Source) settled(stamp syscall.Stat_t) bool {
-	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.coarse
+func (s *Source) isStable(stamp syscall.Stat_t) bool {
+	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.timestampMargin
 }
 
 // reason returns err without the path, because the fault's position already contains it. If a file exceeds a size
@@ -258,7 +258,7 @@ func unreadable(path string, err error) fault.Fault {
 		fix = "journalctl -k"
 	}
 	f := source.FaultOf(source.Key{Kind: source.KindDocument, Name: path}, "", "%s", err)
-	f.At, f.Fix = path, fix
+	f.Position, f.Fix = path, fix
 	return f
 }
 

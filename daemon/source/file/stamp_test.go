@@ -9,8 +9,8 @@ import (
 )
 
 func TestOnlyChangedFilesAreRead(t *testing.T) {
-	f := newFolder(t)
-	f.src.coarse = 0
+	f := newManifestDir(t)
+	f.src.timestampMargin = 0
 	f.write("a.yaml", called("a"))
 	f.read()
 	f.expect("Service default/a")
@@ -41,7 +41,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 
 // Edgeway reads a recently written file again, because a file system's clock may not advance between two writes.
 func TestRecentFilesAreReadAgain(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", called("a"))
 	f.read()
 	a := f.src.manifests[f.path("a.yaml")]
@@ -55,8 +55,8 @@ func TestRecentFilesAreReadAgain(t *testing.T) {
 func BenchmarkOneOfManyFiles(b *testing.B) {
 	for _, files := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("files=%d", files), func(b *testing.B) {
-			f := newFolder(b)
-			f.src.coarse = 0
+			f := newManifestDir(b)
+			f.src.timestampMargin = 0
 			write := func(file, version int) {
 				var text strings.Builder
 				for i := range 100 {

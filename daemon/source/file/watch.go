@@ -22,7 +22,7 @@ type watcher struct {
 func newWatcher(o *Options) *watcher {
 	inner, err := o.NewWatcher()
 	if err != nil {
-		o.Logger.Warn("cannot watch the manifests, polling instead", "error", err, "period", faultyPoll)
+		o.Logger.Warn("cannot watch the manifests, polling instead", "error", err, "period", faultyPollPeriod)
 	}
 	return &watcher{paths: o.Paths, log: o.Logger, inner: inner}
 }
@@ -73,9 +73,9 @@ func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 				continue
 			}
 			if latest.IsZero() {
-				latest = time.Now().Add(settle)
+				latest = time.Now().Add(maxChangeWait)
 			}
-			timer.Reset(min(quiet, time.Until(latest)))
+			timer.Reset(min(quietTime, time.Until(latest)))
 		}
 	}
 }

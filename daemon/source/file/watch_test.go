@@ -42,7 +42,7 @@ func run(t *testing.T, paths ...string) *memory {
 }
 
 func TestFileChangesAreDetected(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", called("a"))
 	single := filepath.Join(t.TempDir(), "single.yaml")
 	if err := os.WriteFile(single, []byte(called("single")), 0o600); err != nil {
@@ -114,5 +114,5 @@ func TestFolderCreatedLaterIsRead(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "a.yaml"), []byte(web), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the Service", 2*faultyPoll, func() bool { return m.names() == "Service default/web" })
+	eventually(t, "the Service", 2*faultyPollPeriod, func() bool { return m.names() == "Service default/web" })
 }

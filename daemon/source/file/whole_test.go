@@ -17,17 +17,17 @@ import (
 	"edgeway/daemon/source"
 )
 
-func (f *folder) must(err error) {
+func (f *manifestDir) must(err error) {
 	f.t.Helper()
 	if err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-func (f *folder) path(name string) string { return filepath.Join(f.dir, name) }
+func (f *manifestDir) path(name string) string { return filepath.Join(f.dir, name) }
 
 // restart starts a new source with the objects from the last-known state: all objects except Documents.
-func (f *folder) restart() {
+func (f *manifestDir) restart() {
 	var before []source.Object
 	for _, o := range f.sink.objects {
 		switch o := o.(type) {
@@ -46,14 +46,14 @@ func (f *folder) restart() {
 	}
 	f.sink = newMemory()
 	f.src = New(Options{
-		Paths: f.src.options.Paths, NodeName: "edge", Known: func() ([]source.Object, bool) { return before, true },
+		Paths: f.src.options.Paths, NodeName: "edge", KnownObjects: func() ([]source.Object, bool) { return before, true },
 		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
 	})
 	f.src.begin(f.sink)
 }
 
-// asNobody reads the files as an unprivileged user, because the superuser can read all files.
-func (f *folder) asNobody() {
+// readAsNobody reads the files as an unprivileged user, because the superuser can read all files.
+func (f *manifestDir) readAsNobody() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -68,28 +68,28 @@ func (f *folder) asNobody() {
 
 // accident damages manifests in a way that must not cause Edgeway to remove a Service.
 type accident struct {
-	do       func(f *folder)
+	do       func(f *manifestDir)
 	asNobody bool   // whether to read as the user nobody, who cannot read all files
 	says     string // the expected fault, without the directory's name
 }
 
 // Before each accident, a.yaml holds the Services a and b, and z.yaml holds z.
 func accidents() map[string]accident {
-	replace := func(name, text string) func(f *folder) { return func(f *folder) { f.write(name, text) } }
-	link := func(to string) func(f *folder) {
-		return func(f *folder) {
+	replace := func(name, text string) func(f *manifestDir) { return func(f *manifestDir) { f.write(name, text) } }
+	link := func(to string) func(f *manifestDir) {
+		return func(f *manifestDir) {
 			f.must(os.Remove(f.path("a.yaml")))
 			f.must(os.Symlink(to, f.path("a.yaml")))
 		}
 	}
 	return map[string]accident{
-		"folder renamed": {func(f *folder) { f.must(os.Rename(f.dir, f.dir+"-away")) }, false, "FOLDER: no such file or directory"},
-		"file system not mounted": {func(f *folder) {
+		"folder renamed": {func(f *manifestDir) { f.must(os.Rename(f.dir, f.dir+"-away")) }, false, "FOLDER: no such file or directory"},
+		"file system not mounted": {func(f *manifestDir) {
 			f.must(os.Rename(f.dir, f.dir+"-away"))
 			f.must(os.Mkdir(f.dir, 0o700))
 		}, false, "FOLDER: no manifest is left"},
-		"folder that others own": {func(f *folder) { f.must(os.Chmod(f.dir, 0)) }, true, "FOLDER: permission denied"},
-		"file that others own": {func(f *folder) {
+		"folder that others own": {func(f *manifestDir) { f.must(os.Chmod(f.dir, 0)) }, true, "FOLDER: permission denied"},
+		"file that others own": {func(f *manifestDir) {
 			f.must(os.Chmod(filepath.Dir(f.dir), 0o755))
 			f.must(os.Chmod(f.dir, 0o755))
 			f.must(os.Chmod(f.path("z.yaml"), 0o644))
@@ -102,8 +102,8 @@ func accidents() map[string]accident {
 		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: cannot be parsed"},
 		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml:13: cannot be parsed: did not find expected node content; Edgeway removes nothing until then"},
 		"version that is not read":   {replace("a.yaml", called("a")+"---\n"+strings.Replace(called("b"), "apiVersion: v1", "apiVersion: v2", 1)), false, "FOLDER/a.yaml:8: apiVersion: \"v2\" is not supported"},
-		"moved and broken":           {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml:1: cannot be parsed"},
-		"removed, another is broken": {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml:1: cannot be parsed"},
+		"moved and broken":           {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml:1: cannot be parsed"},
+		"removed, another is broken": {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml:1: cannot be parsed"},
 	}
 }
 
@@ -113,13 +113,13 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 		for _, down := range []bool{false, true} {
 			when := map[bool]string{false: ", while it runs", true: ", before a start"}[down]
 			t.Run(name+when, func(t *testing.T) {
-				f := newFolder(t)
+				f := newManifestDir(t)
 				f.write("a.yaml", called("a")+"---\n"+called("b"))
 				f.write("z.yaml", called("z"))
 				f.expect(all)
 				read := f.read
 				if c.asNobody {
-					read = f.asNobody
+					read = f.readAsNobody
 				}
 				c.do(f)
 				for range 2 { // repeat after a restart
@@ -153,25 +153,25 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 
 func TestDeliberateRemoval(t *testing.T) {
 	for name, c := range map[string]struct {
-		do   func(f *folder)
+		do   func(f *manifestDir)
 		left string
 	}{
-		"a file of several":     {func(f *folder) { f.must(os.Remove(f.path("a.yaml"))) }, "Service default/z"},
-		"a document":            {func(f *folder) { f.write("a.yaml", called("b")) }, "Service default/b, Service default/z"},
-		"all of a file":         {func(f *folder) { f.write("a.yaml", "# none\n") }, "Service default/z"},
-		"all of a file, by ---": {func(f *folder) { f.write("a.yaml", "---\n") }, "Service default/z"},
-		"all of a JSON file": {func(f *folder) {
+		"a file of several":     {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))) }, "Service default/z"},
+		"a document":            {func(f *manifestDir) { f.write("a.yaml", called("b")) }, "Service default/b, Service default/z"},
+		"all of a file":         {func(f *manifestDir) { f.write("a.yaml", "# none\n") }, "Service default/z"},
+		"all of a file, by ---": {func(f *manifestDir) { f.write("a.yaml", "---\n") }, "Service default/z"},
+		"all of a JSON file": {func(f *manifestDir) {
 			f.must(os.Remove(f.path("a.yaml")))
 			f.write("a.json", "null")
 		}, "Service default/z"},
-		"all of the folder": {func(f *folder) {
+		"all of the folder": {func(f *manifestDir) {
 			f.must(os.Remove(f.path("a.yaml")))
 			f.must(os.Remove(f.path("z.yaml")))
 			f.write("none.yaml", "# no Services at present\n")
 		}, ""},
 	} {
 		for _, down := range []bool{false, true} {
-			f := newFolder(t)
+			f := newManifestDir(t)
 			f.write("a.yaml", called("a")+"---\n"+called("b"))
 			f.write("z.yaml", called("z"))
 			f.read()
@@ -189,7 +189,7 @@ func TestDeliberateRemoval(t *testing.T) {
 
 // An empty file or directory is a fault only if it held objects before.
 func TestEmptyAtStartIsNoFault(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.expect("")
 	f.write("a.yaml", "")
 	f.expect("")
@@ -200,7 +200,7 @@ func TestEmptyAtStartIsNoFault(t *testing.T) {
 
 // An EndpointSlice that no longer names a Service is invalid, so Edgeway keeps the previous version.
 func TestFaultOnlyObjectKeepsPreviousVersion(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web+"---\n"+slice)
 	f.read()
 	f.write("a.yaml", web+"---\n"+strings.Replace(slice, "kubernetes.io/service-name", "x", 1))
@@ -220,7 +220,7 @@ func TestFaultOnlyObjectKeepsPreviousVersion(t *testing.T) {
 // If two files contain the same Service and the first one becomes unreadable, Edgeway does not use the version in the
 // second one.
 func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web)
 	f.write("b.yaml", strings.Replace(web, "port: 80", "port: 82", 1))
 	f.read()
@@ -234,24 +234,24 @@ func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 
 func TestSyncedOnlyAfterValidReading(t *testing.T) {
 	for name, c := range map[string]struct {
-		do     func(f *folder)
+		do     func(f *manifestDir)
 		paths  []string // paths in the directory, or nil for the directory itself
 		synced bool
 	}{
-		"a good file":                  {func(f *folder) { f.write("a.yaml", web) }, nil, true},
-		"an empty folder":              {func(*folder) {}, nil, true},
-		"a bad file beside a good one": {func(f *folder) { f.write("a.yaml", "a: ["); f.write("b.yaml", web) }, nil, true},
-		"a folder that is not there":   {func(*folder) {}, []string{"no"}, false},
-		"one of two paths":             {func(f *folder) { f.write("a.yaml", web) }, []string{"a.yaml", "no"}, false},
-		"a path that cannot be read":   {func(f *folder) { f.must(os.Symlink("/proc/self/mem", f.path("m.yaml"))) }, []string{"m.yaml"}, false},
-		"that, and a good file": {func(f *folder) {
+		"a good file":                  {func(f *manifestDir) { f.write("a.yaml", web) }, nil, true},
+		"an empty folder":              {func(*manifestDir) {}, nil, true},
+		"a bad file beside a good one": {func(f *manifestDir) { f.write("a.yaml", "a: ["); f.write("b.yaml", web) }, nil, true},
+		"a folder that is not there":   {func(*manifestDir) {}, []string{"no"}, false},
+		"one of two paths":             {func(f *manifestDir) { f.write("a.yaml", web) }, []string{"a.yaml", "no"}, false},
+		"a path that cannot be read":   {func(f *manifestDir) { f.must(os.Symlink("/proc/self/mem", f.path("m.yaml"))) }, []string{"m.yaml"}, false},
+		"that, and a good file": {func(f *manifestDir) {
 			f.must(os.Symlink("/proc/self/mem", f.path("m.yaml")))
 			f.write("a.yaml", web)
 		}, []string{"m.yaml", "a.yaml"}, false},
-		"nothing but a bad file": {func(f *folder) { f.write("a.yaml", "a: [") }, nil, false},
+		"nothing but a bad file": {func(f *manifestDir) { f.write("a.yaml", "a: [") }, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFolder(t)
+			f := newManifestDir(t)
 			c.do(f)
 			if c.paths != nil {
 				f.src.options.Paths = nil
@@ -276,13 +276,13 @@ func TestSyncedOnlyAfterValidReading(t *testing.T) {
 }
 
 func TestSyncedWithLastKnownState(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web)
 	f.read()
 	f.restart()
 	f.must(os.Rename(f.dir, f.dir+"-away"))
-	known := f.src.options.Known
-	f.src = New(Options{Paths: f.src.options.Paths, Known: known, Logger: slog.New(slog.DiscardHandler)})
+	known := f.src.options.KnownObjects
+	f.src = New(Options{Paths: f.src.options.Paths, KnownObjects: known, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.src.Run(ctx, f.sink) }()
@@ -295,7 +295,7 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 		t.Errorf("status %+v, objects %s", st, f.sink.names())
 	}
 	f.must(os.Rename(f.dir+"-away", f.dir))
-	eventually(t, "the folder is read again", 2*faultyPoll, func() bool {
+	eventually(t, "the folder is read again", 2*faultyPollPeriod, func() bool {
 		st := f.src.Status()
 		return st.Synced && st.Fault.Message == ""
 	})
@@ -303,9 +303,9 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// hang blocks every attempt to open the directory until the test calls release. A network file system blocks in the
-// same way while its server is down.
-func (f *folder) hang() (release func()) {
+// blockOpen blocks every attempt to open the directory until the test calls release. A network file system blocks in
+// the same way while its server is down.
+func (f *manifestDir) blockOpen() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
 	if err == nil {
@@ -321,12 +321,12 @@ func (f *folder) hang() (release func()) {
 
 // While a read hangs, the source reports a fault and serves the known objects, and the daemon can still stop.
 func TestHungFileSystem(t *testing.T) {
-	f := newFolder(t)
+	f := newManifestDir(t)
 	f.write("a.yaml", web)
 	f.read()
 	f.restart()
-	f.src.late = 100 * time.Millisecond
-	release := f.hang()
+	f.src.slowReadTime = 100 * time.Millisecond
+	release := f.blockOpen()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.src.Run(ctx, f.sink) }()
@@ -348,7 +348,7 @@ func TestHungFileSystem(t *testing.T) {
 		st := f.src.Status()
 		return st.Synced && st.Fault.Message == ""
 	})
-	f.hang()
+	f.blockOpen()
 	f.write("b.yaml", called("b"))
 	eventually(t, "the next reading is told to be slow", 5*time.Second, slow)
 	cancel()
@@ -371,18 +371,18 @@ func TestSlowReadingIsNoFault(t *testing.T) {
 		s := New(Options{Paths: []string{"/manifests"}, Logger: slog.New(slog.DiscardHandler)})
 		s.known = true
 		r := &reading{}
-		r.moved()
+		r.noteProgress()
 		done := make(chan struct{})
 		go func() {
 			for range 10 {
-				time.Sleep(late * 9 / 10)
-				r.moved()
+				time.Sleep(slowReadTime * 9 / 10)
+				r.noteProgress()
 			}
 			synctest.Wait()
 			if st := s.Status(); st.Fault.Message != "" || sink.synced != 1 {
 				t.Errorf("while files are read: %+v, synced %d times", st, sink.synced)
 			}
-			time.Sleep(late + time.Second)
+			time.Sleep(slowReadTime + time.Second)
 			if st := s.Status(); !strings.Contains(st.Fault.Message, "takes more than 30s") {
 				t.Errorf("after 30 s without a file: %+v", st)
 			}

@@ -15,7 +15,7 @@ func toJSON(text []byte) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &document); err != nil {
 		return nil, err
 	}
-	if expand(&document, maxExpanded, 0) < 0 {
+	if remainingBudget(&document, maxExpanded, 0) < 0 {
 		return nil, errors.New("yaml: with its aliases expanded, the document has more than 16 MiB or nests too deeply")
 	}
 	if err := document.Decode(new(any)); err != nil { // finds duplicate keys
@@ -28,9 +28,9 @@ func toJSON(text []byte) ([]byte, error) {
 // v3.0) limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
-// expand returns the budget minus the size of a node. A negative result means that the node exceeds the budget or is
-// nested too deeply.
-func expand(n *yaml.Node, budget, depth int) int {
+// remainingBudget returns the budget minus the size of a node. A negative result means that the node exceeds the budget
+// or is nested too deeply.
+func remainingBudget(n *yaml.Node, budget, depth int) int {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -41,7 +41,7 @@ func expand(n *yaml.Node, budget, depth int) int {
 		if budget < 0 {
 			break
 		}
-		budget = expand(child, budget, depth+1)
+		budget = remainingBudget(child, budget, depth+1)
 	}
 	return budget
 }

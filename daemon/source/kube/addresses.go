@@ -14,12 +14,12 @@ const (
 	// maxAddrs limits the number of proven addresses, because a host name may resolve to a different address for each
 	// connection.
 	maxAddrs = 32
-	// keepAddr is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
-	// name stopped resolving to the address must be older than keepAddr.
-	keepAddr = 7 * 24 * time.Hour
-	// proofStep is the resolution of proof times. Because Edgeway writes each change to disk, proof times have a low
-	// resolution: a connection in use proves its address every minute.
-	proofStep = time.Hour
+	// maxAddrAge is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
+	// name stopped resolving to the address must be older than maxAddrAge.
+	maxAddrAge = 7 * 24 * time.Hour
+	// proofResolution is the resolution of proof times. Because Edgeway writes each change to disk, proof times have a
+	// low resolution: a connection in use proves its address every minute.
+	proofResolution = time.Hour
 )
 
 // addresses holds the addresses of the API server, or of the proxy that Edgeway uses to reach it. A TLS handshake with
@@ -30,13 +30,13 @@ type addresses struct {
 	changed chan struct{}
 
 	mu sync.Mutex
-	// configured lists the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no proof,
-	// because only root can write the kubeconfig.
-	configured []netip.Addr
+	// literalAddrs lists the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no
+	// proof, because only root can write the kubeconfig.
+	literalAddrs []netip.Addr
 	// fixed reports whether the URL of the server or the proxy contains an address instead of a host name.
 	fixed bool
-	// proven lists the proven addresses, latest proof first.
-	proven []source.ServerAddr
+	// provenAddrs lists the proven addresses, latest proof first.
+	provenAddrs []source.ServerAddr
 	// recalled reports whether provenAddrs includes the addresses of the previous run.
 	recalled bool
 }
@@ -48,11 +48,11 @@ func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.configured, a.fixed = nil, false
+	a.literalAddrs, a.fixed = nil, false
 	for _, u := range peers {
 		literal, err := netip.ParseAddr(u.Hostname())
 		if a.fixed = err == nil; a.fixed {
-			a.configured = append(a.configured, plain(literal))
+			a.literalAddrs = append(a.literalAddrs, plain(literal))
 		}
 	}
 	a.mark()
@@ -67,8 +67,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	}
 	a.recalled = true
 	for _, b := range before {
-		if a.index(b.Addr) < 0 && len(a.proven) < maxAddrs {
-			a.proven = append(a.proven, b)
+		if a.index(b.Addr) < 0 && len(a.provenAddrs) < maxAddrs {
+			a.provenAddrs = append(a.provenAddrs, b)
 		}
 	}
 	a.mark()
@@ -82,52 +82,52 @@ func (a *addresses) prove(addr netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.fixed {
-		a.note(a.configured, now)
+		a.note(a.literalAddrs, now)
 	}
-	latest := source.ServerAddr{Addr: addr, Proved: now}
+	latest := source.ServerAddr{Addr: addr, ProvedAt: now}
 	i := a.index(addr)
 	if i >= 0 {
-		if old := a.proven[i]; now.Sub(old.Proved).Abs() < proofStep {
+		if old := a.provenAddrs[i]; now.Sub(old.ProvedAt).Abs() < proofResolution {
 			latest = old
 		} else {
-			latest.Missing = old.Missing
+			latest.MissingSince = old.MissingSince
 			a.mark()
 		}
-		a.proven = slices.Delete(a.proven, i, i+1)
+		a.provenAddrs = slices.Delete(a.provenAddrs, i, i+1)
 	} else {
 		a.mark()
 	}
-	a.proven = slices.Insert(a.proven, 0, latest)
-	for i := range a.proven { // correct times in the future, because TLS has just confirmed the current time
-		e := &a.proven[i]
-		e.Proved, e.Missing = earlier(e.Proved, now), earlier(e.Missing, now)
+	a.provenAddrs = slices.Insert(a.provenAddrs, 0, latest)
+	for i := range a.provenAddrs { // correct times in the future, because TLS has just confirmed the current time
+		e := &a.provenAddrs[i]
+		e.ProvedAt, e.MissingSince = earlier(e.ProvedAt, now), earlier(e.MissingSince, now)
 	}
-	before := len(a.proven)
-	others := slices.DeleteFunc(a.proven[1:], func(e source.ServerAddr) bool {
-		return !e.Missing.IsZero() && now.Sub(e.Proved) > keepAddr && now.Sub(e.Missing) > keepAddr
+	before := len(a.provenAddrs)
+	others := slices.DeleteFunc(a.provenAddrs[1:], func(e source.ServerAddr) bool {
+		return !e.MissingSince.IsZero() && now.Sub(e.ProvedAt) > maxAddrAge && now.Sub(e.MissingSince) > maxAddrAge
 	})
-	a.proven = a.proven[:1+min(len(others), maxAddrs-1)]
-	if len(a.proven) != before {
+	a.provenAddrs = a.provenAddrs[:1+min(len(others), maxAddrs-1)]
+	if len(a.provenAddrs) != before {
 		a.mark()
 	}
 }
 
-// answered records the addresses that the host name now resolves to.
-func (a *addresses) answered(found []netip.Addr) {
+// noteResolved records the addresses that the host name now resolves to.
+func (a *addresses) noteResolved(found []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.note(found, time.Now().UTC().Truncate(time.Second))
 }
 
 func (a *addresses) note(found []netip.Addr, now time.Time) {
-	for i := range a.proven {
-		e := &a.proven[i]
+	for i := range a.provenAddrs {
+		e := &a.provenAddrs[i]
 		switch has := slices.ContainsFunc(found, func(f netip.Addr) bool { return plain(f) == e.Addr }); {
-		case has && !e.Missing.IsZero():
-			e.Missing = time.Time{}
+		case has && !e.MissingSince.IsZero():
+			e.MissingSince = time.Time{}
 			a.mark()
-		case !has && e.Missing.IsZero():
-			e.Missing = now
+		case !has && e.MissingSince.IsZero():
+			e.MissingSince = now
 			a.mark()
 		}
 	}
@@ -136,7 +136,7 @@ func (a *addresses) note(found []netip.Addr, now time.Time) {
 func (a *addresses) others(list []netip.Addr) (out []netip.Addr) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, e := range a.proven {
+	for _, e := range a.provenAddrs {
 		if !slices.ContainsFunc(list, func(l netip.Addr) bool { return plain(l) == e.Addr }) {
 			out = append(out, e.Addr)
 		}
@@ -153,16 +153,16 @@ func (a *addresses) isProven(addr netip.Addr) bool {
 func (a *addresses) server(name string) source.APIServer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	all := slices.Clone(a.configured)
-	for _, e := range a.proven {
+	all := slices.Clone(a.literalAddrs)
+	for _, e := range a.provenAddrs {
 		all = append(all, e.Addr)
 	}
 	slices.SortFunc(all, netip.Addr.Compare)
-	return source.APIServer{Name: name, Addrs: slices.Compact(all), Proven: slices.Clone(a.proven)}
+	return source.APIServer{Name: name, Addrs: slices.Compact(all), ProvenAddrs: slices.Clone(a.provenAddrs)}
 }
 
 func (a *addresses) index(addr netip.Addr) int {
-	return slices.IndexFunc(a.proven, func(e source.ServerAddr) bool { return e.Addr == addr })
+	return slices.IndexFunc(a.provenAddrs, func(e source.ServerAddr) bool { return e.Addr == addr })
 }
 
 func (a *addresses) mark() {

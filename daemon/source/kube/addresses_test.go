@@ -28,33 +28,33 @@ func TestProvenAddressesExpire(t *testing.T) {
 		a := newAddresses()
 		old, in, next := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
 		for _, addr := range []netip.Addr{old, in} {
-			a.answered(addrs("192.0.2.1", "192.0.2.2"))
+			a.noteResolved(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
 		}
 		for range 60 { // the host name resolves to both addresses, but the source uses only one of the addresses
 			time.Sleep(24 * time.Hour)
-			a.answered(addrs("192.0.2.1", "192.0.2.2"))
+			a.noteResolved(addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(in)
 		}
 		wantAddrs(t, "after two months", a.all(), "192.0.2.1", "192.0.2.2")
 
 		for range 60 { // two months of false DNS responses without a successful handshake
 			time.Sleep(24 * time.Hour)
-			a.answered(addrs("203.0.113.66"))
+			a.noteResolved(addrs("203.0.113.66"))
 		}
 		wantAddrs(t, "after two months of lies", a.all(), "192.0.2.1", "192.0.2.2")
 		if got := a.others(nil); !slices.Equal(got, []netip.Addr{in, old}) {
 			t.Errorf("order of trial %v", got)
 		}
 
-		a.answered(addrs("192.0.2.1", "192.0.2.2"))
+		a.noteResolved(addrs("192.0.2.1", "192.0.2.2"))
 		time.Sleep(time.Hour)
-		a.answered(addrs("192.0.2.3")) // the server moves to another address
+		a.noteResolved(addrs("192.0.2.3")) // the server moves to another address
 		a.prove(next)
 		wantAddrs(t, "after the move", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
 		for range 7 {
 			time.Sleep(24 * time.Hour)
-			a.answered(addrs("192.0.2.3"))
+			a.noteResolved(addrs("192.0.2.3"))
 			a.prove(in) // the address is still in use, although the host name no longer resolves to it
 			a.prove(next)
 		}
@@ -110,7 +110,7 @@ func TestProofsAreRarelySaved(t *testing.T) {
 func TestRecalledAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().UTC()
-		before := []source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), Proved: at}, {Addr: netip.MustParseAddr("192.0.2.2"), Proved: at, Missing: at}}
+		before := []source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), ProvedAt: at}, {Addr: netip.MustParseAddr("192.0.2.2"), ProvedAt: at, MissingSince: at}}
 		a := newAddresses()
 		a.recall(nil) // Edgeway has not read the last-known state yet
 		a.prove(netip.MustParseAddr("192.0.2.3"))
@@ -131,7 +131,7 @@ func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
 		future := time.Now().UTC().Add(80 * 365 * 24 * time.Hour)
-		a.recall([]source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), Proved: future, Missing: future}})
+		a.recall([]source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), ProvedAt: future, MissingSince: future}})
 		for range 9 {
 			a.prove(netip.MustParseAddr("192.0.2.2"))
 			time.Sleep(24 * time.Hour)

@@ -48,7 +48,7 @@ func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Res
 const apiName = "example.com"
 
 // prepareByName prepares a source that connects to a fake API server by host name.
-func byName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeAPI, *running, string) {
+func prepareByName(t *testing.T, resolver *net.Resolver, change func(*Options)) (*fakeAPI, *runningSource, string) {
 	t.Helper()
 	api := newFakeAPI(t)
 	api.EnableHTTP2 = true
@@ -65,7 +65,7 @@ func authorityOf(api *fakeAPI) string {
 
 // redial closes all connections. A request over a new connection must then succeed in time. The source must also regain
 // contact, which may take longer because of the feed's pace and the reflector's back-off.
-func (r *running) redial(t *testing.T, api *fakeAPI, within time.Duration) {
+func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
 	before := time.Now()
@@ -117,7 +117,7 @@ func TestAPIServerByName(t *testing.T) {
 	}
 	for _, list := range [][]string{{"127.0.0.1"}, lies[:3], lies} {
 		_, resolver := nameServer(t, list...)
-		_, r, url := byName(t, resolver, nil)
+		_, r, url := prepareByName(t, resolver, nil)
 		r.run(t)
 		r.waitSynced(t, 20*time.Second)
 		wantAddrs(t, fmt.Sprintf("%d records", len(list)), r.apiServer(url), "127.0.0.1")
@@ -134,8 +134,8 @@ func TestMarkedQueryPrecedesUnmarked(t *testing.T) {
 	if found, err := d.lookup(t.Context(), apiName); err != nil || !slices.Equal(found, addrs("127.0.0.1")) {
 		t.Errorf("found %v, error %v", found, err)
 	}
-	if truth.Questions.Load() == 0 || lie.Questions.Load() != 0 {
-		t.Errorf("%d marked and %d unmarked questions", truth.Questions.Load(), lie.Questions.Load())
+	if truth.Queries.Load() == 0 || lie.Queries.Load() != 0 {
+		t.Errorf("%d marked and %d unmarked questions", truth.Queries.Load(), lie.Queries.Load())
 	}
 	truth.Set(apiName)
 	if found, err := d.lookup(t.Context(), apiName); err != nil || !slices.Equal(found, addrs("127.66.0.1")) {
@@ -172,11 +172,11 @@ func listener(t *testing.T) string {
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
-	api, r, url := byName(t, resolver, nil)
+	api, r, url := prepareByName(t, resolver, nil)
 	r.run(t)
 	r.waitSynced(t, 10*time.Second)
 	target := api.Listener.Addr().String()
-	liar(t, "127.0.0.8", api.URL, func(near net.Conn) {
+	startFalseServer(t, "127.0.0.8", api.URL, func(near net.Conn) {
 		far, err := net.Dial("tcp", target)
 		if err != nil {
 			near.Close()
@@ -243,7 +243,7 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")
 
 	names.Set(proxyName, addrs("127.66.0.1")...)
-	liar(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // the server accepts but sends nothing
+	startFalseServer(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // the server accepts but sends nothing
 	proxy.CloseClientConnections()
 	r.redial(t, api, 10*time.Second)
 	wantAddrs(t, "by a proxy whose name is a lie", r.apiServer(url), "127.0.0.1")

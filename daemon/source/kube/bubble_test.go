@@ -21,13 +21,13 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// pipes is a listener whose connections use no network, so tests can use it in a synctest bubble.
-type pipes struct {
+// pipeListener is a listener whose connections use no network, so tests can use it in a synctest bubble.
+type pipeListener struct {
 	conns chan net.Conn
 	done  chan struct{}
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.conns:
 		return c, nil
@@ -36,10 +36,10 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error   { close(p.done); return nil }
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
+func (p *pipeListener) Close() error   { close(p.done); return nil }
+func (p *pipeListener) Addr() net.Addr { return &net.UnixAddr{Name: "pipe"} }
 
-func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+func (p *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case p.conns <- far:
@@ -51,18 +51,18 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 
 // inBubble runs a source and a fake API server in a synctest bubble, in which hours of waiting take no real time. After
 // the source has listed all resources, inBubble calls test.
-func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *running)) {
+func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *runningSource)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		api := unstarted(t)
 		if prepare != nil {
 			prepare(api)
 		}
-		l := &pipes{conns: make(chan net.Conn), done: make(chan struct{})}
+		l := &pipeListener{conns: make(chan net.Conn), done: make(chan struct{})}
 		server := &http.Server{Handler: http.HandlerFunc(api.serve)}
 		go server.Serve(l)
 		transport := &http.Transport{DialContext: l.dial}
-		r := &running{memory: newMemory(), log: new(lockedBuffer)}
+		r := &runningSource{memory: newMemory(), log: new(lockedBuffer)}
 		r.Source = newSource(Options{Logger: slog.New(slog.NewTextHandler(r.log, nil))}, labels.Everything())
 		c, err := newClient(&rest.Config{Host: "http://api", Transport: transport}, r.dialer)
 		if err != nil {

@@ -34,7 +34,7 @@ type client struct {
 
 func newClient(config *rest.Config, d *dialer) (*client, error) {
 	scheme := runtime.NewScheme()
-	api.AddTo(scheme)
+	api.AddToScheme(scheme)
 	c := &client{
 		host: config.Host, cas: fingerprints(config.CAData), dialer: d,
 		params: runtime.NewParameterCodec(scheme),
@@ -76,8 +76,8 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
 	config = rest.CopyConfig(config)
-	config.Dial = contained(c.dialer.DialContext)
-	config.Wrap(pingOften)
+	config.Dial = containDial(c.dialer.DialContext)
+	config.Wrap(configurePings)
 	base, err := rest.TransportFor(config)
 	if err != nil {
 		if config.Insecure {
@@ -88,7 +88,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 	}
 	c.transport = &transport{base: base}
 	c.peers = []*url.URL{c.server}
-	t := innermost(base)
+	t := innermostTransport(base)
 	if t == nil {
 		return nil
 	}
@@ -102,7 +102,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if !c.byProxy() {
-		t.DialTLSContext = contained(c.dialer.dialTLS(t))
+		t.DialTLSContext = containDial(c.dialer.dialTLS(t))
 	}
 	if t.TLSClientConfig == nil || !t.TLSClientConfig.InsecureSkipVerify {
 		c.transport.prove = c.dialer.prove
@@ -118,7 +118,7 @@ func (c *client) begin() {
 }
 
 func (c *client) end() {
-	if t := innermost(c.transport.base); t != nil {
+	if t := innermostTransport(c.transport.base); t != nil {
 		t.CloseIdleConnections()
 	}
 }
@@ -130,18 +130,18 @@ const (
 	pingTimeout = 10 * time.Second
 )
 
-// pingOften configures the HTTP/2 health check of a client-go transport before its first request. client-go may return
-// a transport that pingOften has already configured.
-func pingOften(rt http.RoundTripper) http.RoundTripper {
-	if t := innermost(rt); t != nil && t.HTTP2 == nil {
+// configurePings configures the HTTP/2 health check of a client-go transport before its first request. client-go may
+// return a transport that configurePings has already configured.
+func configurePings(rt http.RoundTripper) http.RoundTripper {
+	if t := innermostTransport(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
 	}
 	return rt
 }
 
-// innermost returns the transport that client-go has wrapped, or nil if the innermost transport is not an
+// innermostTransport returns the transport that client-go has wrapped, or nil if the innermost transport is not an
 // *http.Transport.
-func innermost(rt http.RoundTripper) *http.Transport {
+func innermostTransport(rt http.RoundTripper) *http.Transport {
 	for {
 		w, ok := rt.(utilnet.RoundTripperWrapper)
 		if !ok {

@@ -21,7 +21,7 @@ type clock struct {
 	mu sync.Mutex
 	// serverTime is the time in the response, with a resolution of one second. receivedAt is the time when the source
 	// received the response.
-	server, heard time.Time
+	serverTime, receivedAt time.Time
 }
 
 func (c *clock) note(resp *http.Response) {
@@ -32,18 +32,18 @@ func (c *clock) note(resp *http.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The Date header (RFC 9110) contains whole seconds, so the actual time is later by half a second on average.
-	c.server, c.heard = at.Add(time.Second/2), time.Now()
+	c.serverTime, c.receivedAt = at.Add(time.Second/2), time.Now()
 }
 
-// ahead returns how far this host's clock is ahead of the API server's clock. The calculation uses the monotonic clock,
+// skew returns how far this host's clock is ahead of the API server's clock. The calculation uses the monotonic clock,
 // so the result is correct as soon as a program has set the host's clock. ok is false before the first response.
-func (c *clock) ahead() (skew time.Duration, ok bool) {
+func (c *clock) skew() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.server.IsZero() {
+	if c.serverTime.IsZero() {
 		return 0, false
 	}
-	return time.Now().Round(0).Sub(c.server.Add(time.Since(c.heard))), true
+	return time.Now().Round(0).Sub(c.serverTime.Add(time.Since(c.receivedAt))), true
 }
 
 // ClockFault returns the fault for a host clock that is ahead of the API server's clock. The severity is OK if the
@@ -62,7 +62,7 @@ func ClockFault(ahead time.Duration) fault.Fault {
 
 // ClockFaults returns the fault for this host's clock, or nil if the clock is right or the difference is unknown.
 func (s *Source) ClockFaults() []fault.Fault {
-	ahead, ok := s.client.Load().transport.clock.ahead()
+	ahead, ok := s.client.Load().transport.clock.skew()
 	if f := ClockFault(ahead); ok && f.Severity > fault.OK {
 		return []fault.Fault{f}
 	}

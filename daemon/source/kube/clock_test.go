@@ -13,7 +13,7 @@ import (
 func TestAPIServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock
-		if _, ok := c.ahead(); ok {
+		if _, ok := c.skew(); ok {
 			t.Error("the clock is known without an answer")
 		}
 		answer := func(ahead time.Duration) {
@@ -26,7 +26,7 @@ func TestAPIServerClock(t *testing.T) {
 		} {
 			answer(ahead)
 			time.Sleep(10 * time.Minute)
-			got, ok := c.ahead()
+			got, ok := c.skew()
 			if off := got - ahead; !ok || off.Abs() > time.Second || ClockFault(got).Severity != want {
 				t.Errorf("%s ahead: got %s, %+v", ahead, got, ClockFault(got))
 			}

@@ -46,7 +46,7 @@ type reader struct {
 }
 
 func (r *reader) read(path string, secret bool) ([]byte, error) {
-	raw, err := files.Read(path, files.Small)
+	raw, err := files.Read(path, files.SmallLimit)
 	if err != nil {
 		r.files = append(r.files, file{path: path})
 		return nil, err
@@ -121,9 +121,9 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 	if err != nil {
 		return err
 	}
-	out.insecure = append(insecureServer(out.config, path), insecureFiles(r.files)...)
+	out.insecure = append(serverFaults(out.config, path), insecureFiles(r.files)...)
 	for i := range out.insecure {
-		out.insecure[i] = out.insecure[i].Of(kubeconfigObject(path))
+		out.insecure[i] = out.insecure[i].WithName(kubeconfigObject(path))
 	}
 	return nil
 }

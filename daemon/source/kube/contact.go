@@ -15,12 +15,12 @@ import (
 // Contact is the result of one request to the API server.
 type Contact struct {
 	Server string // the URL of the API server
-	// Took is the time from the request to the response.
-	Took time.Duration
-	// Ahead is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
+	// Latency is the time from the request to the response.
+	Latency time.Duration
+	// ClockSkew is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
 	// SkewKnown reports whether ClockSkew is known.
-	Ahead time.Duration
-	Dated bool
+	ClockSkew time.Duration
+	SkewKnown bool
 	// Fault explains why Edgeway cannot read Services, or is the zero Fault.
 	Fault fault.Fault
 	// Faults lists a fault for each optional resource that the API server refuses to return.
@@ -45,8 +45,8 @@ func Try(ctx context.Context, o Options) (Contact, error) {
 	}
 	out, start := Contact{Server: c.host}, time.Now()
 	err = c.try(ctx, c.core, namespace, "services")
-	out.Took = time.Since(start)
-	out.Ahead, out.Dated = c.transport.clock.ahead()
+	out.Latency = time.Since(start)
+	out.ClockSkew, out.SkewKnown = c.transport.clock.skew()
 	if err != nil {
 		out.Fault = newFailure(c.host, "list services", err, o.Kubeconfig).Fault
 		return out, nil

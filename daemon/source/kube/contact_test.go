@@ -26,18 +26,18 @@ func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 	}))
 	o := Options{Kubeconfig: kubeconfig(t, server.URL, ""), Logger: slog.New(slog.DiscardHandler)}
 	c, err := Try(t.Context(), o)
-	if err != nil || c.Server != server.URL || c.Took <= 0 || asked != "/api/v1/services?limit=1" {
+	if err != nil || c.Server != server.URL || c.Latency <= 0 || asked != "/api/v1/services?limit=1" {
 		t.Errorf("%+v %v, asked for %s", c, err, asked)
 	}
 	if len(c.Faults) != 1 || c.Faults[0].ID != RangesID || !strings.HasPrefix(c.Faults[0].Fix, "kubectl apply -f ") {
 		t.Errorf("ServiceCIDRs are forbidden: %+v", c.Faults)
 	}
-	if off := c.Ahead - time.Hour; !c.Dated || off < -3*time.Second || off > 3*time.Second {
-		t.Errorf("the clock is said to be %s ahead, want an hour", c.Ahead)
+	if off := c.ClockSkew - time.Hour; !c.SkewKnown || off < -3*time.Second || off > 3*time.Second {
+		t.Errorf("the clock is said to be %s ahead, want an hour", c.ClockSkew)
 	}
 	code, o.Namespaces = http.StatusForbidden, []string{"shop"}
 	c, err = Try(t.Context(), o)
-	if err != nil || !strings.Contains(c.Fault.Message, "403") || !c.Dated || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fault.Fix, "kubectl apply -f ") {
+	if err != nil || !strings.Contains(c.Fault.Message, "403") || !c.SkewKnown || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fault.Fix, "kubectl apply -f ") {
 		t.Errorf("refused: %+v %v, asked for %s", c, err, asked)
 	}
 	code = http.StatusUnauthorized
@@ -45,7 +45,7 @@ func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 		t.Errorf("not known: %+v %v", c, err)
 	}
 	server.Close()
-	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "connection refused") || c.Dated || !strings.HasPrefix(c.Fault.Fix, "ip route get 127.0.0.1 ") {
+	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "connection refused") || c.SkewKnown || !strings.HasPrefix(c.Fault.Fix, "ip route get 127.0.0.1 ") {
 		t.Errorf("nobody there: %+v %v", c, err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// work runs f in a goroutine. If f panics, Run also panics, so the caller can restart the source.
-func (s *Source) work(group *sync.WaitGroup, f func()) {
+// spawn runs f in a goroutine. If f panics, Run also panics, so the caller can restart the source.
+func (s *Source) spawn(group *sync.WaitGroup, f func()) {
 	group.Go(func() { s.contain(f) })
 }
 
@@ -33,9 +33,9 @@ func (s *Source) contain(f func()) {
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// contained returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
+// containDial returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
 // goroutine.
-func contained(dial dialFunc) dialFunc {
+func containDial(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		r := containedAttempt(func() (net.Conn, error) { return dial(ctx, network, address) })
 		return r.value, r.err
@@ -54,14 +54,16 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 // last that are missing from the next list.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
-		feed: f, ctx: ctx, events: events, known: map[source.Key]source.Object{},
-		converter: convert.Converter{Before: f.source.options.Before},
+		feed: f, ctx: ctx, events: events, sentObjects: map[source.Key]source.Object{},
+		converter: convert.Converter{BeforeConvert: f.source.options.BeforeConvert},
 	}
 	if last != nil {
-		next.past = last.keys()
+		next.earlierKeys = last.keys()
 	}
 	return next
 }
 
 // keys returns the keys of all objects that the sink may have from this store and from earlier stores.
-func (s *store) keys() []source.Key { return slices.AppendSeq(slices.Clip(s.past), maps.Keys(s.known)) }
+func (s *store) keys() []source.Key {
+	return slices.AppendSeq(slices.Clip(s.earlierKeys), maps.Keys(s.sentObjects))
+}

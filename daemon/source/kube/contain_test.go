@@ -30,14 +30,14 @@ func TestRunAfterPanic(t *testing.T) {
 	run := func(ctx context.Context) error {
 		return contain.Call(func() error { return r.Source.Run(ctx, r.memory) })
 	}
-	if err := run(t.Context()); !contain.Is(err) || !strings.Contains(err.Error(), "on purpose") {
+	if err := run(t.Context()); !contain.IsPanic(err) || !strings.Contains(err.Error(), "on purpose") {
 		t.Fatalf("the first Run ends with %v", err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- run(t.Context()) }()
 	eventually(t, "both Services", 30*time.Second, func() bool { return r.names() == "a b" })
 	r.Source.contain(func() { panic("later") })
-	if err := <-done; !contain.Is(err) {
+	if err := <-done; !contain.IsPanic(err) {
 		t.Fatalf("the second Run ends with %v", err)
 	}
 	api.remove("services", "a")
@@ -57,7 +57,7 @@ func TestServiceThatPanicsIsRefused(t *testing.T) {
 	api.put("services", "bad", clusterIP(1))
 	api.put("services", "good", clusterIP(2))
 	r := start(t, api.URL, "", func(o *Options) {
-		o.Before = func(key source.Key) {
+		o.BeforeConvert = func(key source.Key) {
 			if key.Name == "bad" {
 				panic("on purpose")
 			}

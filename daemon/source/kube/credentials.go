@@ -8,9 +8,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// credentialPoll is the time between two reads of the kubeconfig and of the files that it names. Edgeway reports a
+// credentialPeriod is the time between two reads of the kubeconfig and of the files that it names. Edgeway reports a
 // fault only if two consecutive reads find it, because a single read may find a half-written file.
-const credentialPoll = 5 * time.Second
+const credentialPeriod = 5 * time.Second
 
 // Faults in a kubeconfig have these IDs.
 const (
@@ -87,10 +87,10 @@ func (s *Source) Expiries() map[string]Expiry {
 // poll reads the kubeconfig periodically until ctx is done. When the content changes, poll sends a new client to
 // s.newClients.
 func (s *Source) poll(ctx context.Context) {
-	for sleep(ctx, credentialPoll) == nil {
+	for sleep(ctx, credentialPeriod) == nil {
 		if next := s.reload(); next != nil {
 			select {
-			case s.replaced <- next:
+			case s.newClients <- next:
 			case <-ctx.Done():
 				return
 			}

@@ -26,16 +26,16 @@ type dialer struct {
 	// dial is Options.Dial or net.Dialer.DialContext.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	log  *slog.Logger
-	// known is Options.KnownAddrs, or nil.
-	known func() []source.ServerAddr
-	addrs *addresses
+	// knownAddrs is Options.KnownAddrs, or nil.
+	knownAddrs func() []source.ServerAddr
+	addrs      *addresses
 	// lookUp is Options.Lookup. If lookUp is nil, the dialer queries the resolvers.
 	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
 	// resolvers lists the resolvers in query order; see newResolvers.
 	resolvers []*net.Resolver
 	tunnels   tunnels
-	// astray reports whether the last connection used an address that the host name does not resolve to.
-	astray atomic.Bool
+	// usedOtherAddr reports whether the last connection used an address that the host name does not resolve to.
+	usedOtherAddr atomic.Bool
 }
 
 func newDialer(o Options) *dialer {
@@ -45,7 +45,7 @@ func newDialer(o Options) *dialer {
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
 			Control:         ownmark.Control(o.Mark),
 		},
-		log: o.Logger, known: o.KnownAddrs, addrs: newAddresses(), lookUp: o.Lookup, resolvers: newResolvers(o.Mark),
+		log: o.Logger, knownAddrs: o.KnownAddrs, addrs: newAddresses(), lookUp: o.Lookup, resolvers: newResolvers(o.Mark),
 	}
 	if d.dial = o.Dial; d.dial == nil {
 		d.dial = d.Dialer.DialContext
@@ -55,15 +55,15 @@ func newDialer(o Options) *dialer {
 
 // recall adds the proven addresses of the previous run once they are known.
 func (d *dialer) recall() {
-	if d.known != nil {
-		d.addrs.recall(d.known())
+	if d.knownAddrs != nil {
+		d.addrs.recall(d.knownAddrs())
 	}
 }
 
 const (
-	// trustName is the time after which the dialer also tries the proven addresses that the host name does not resolve
-	// to.
-	trustName = 3 * time.Second
+	// provenDelay is the time after which the dialer also tries the proven addresses that the host name does not
+	// resolve to.
+	provenDelay = 3 * time.Second
 	// familyGap is the delay between the attempts for the two address families, as in net.Dialer (RFC 6555).
 	familyGap = 300 * time.Millisecond
 	// The dialer starts the attempts for all proven addresses within provenSpan.
@@ -86,7 +86,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 		return d.dial(ctx, network, address)
 	})
 	if err == nil {
-		d.tunnels.opened(d.addrs, conn)
+		d.tunnels.limitHandshake(d.addrs, conn)
 	}
 	return conn, err
 }
@@ -149,14 +149,14 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 		named, proven <-chan outcome[net.Conn]
 		fault         error
 	)
-	named = begin(func() (net.Conn, error) { return d.byName(ctx, host, port, try, &tried) })
-	late := time.After(trustName)
+	named = begin(func() (net.Conn, error) { return d.dialByName(ctx, host, port, try, &tried) })
+	late := time.After(provenDelay)
 	for named != nil || proven != nil {
 		select {
 		case r := <-named:
 			if r.err == nil {
 				abandon(proven)
-				return d.found(host, r.value, nil)
+				return d.logNameChange(host, r.value, nil)
 			}
 			fault, named = r.err, nil
 			if late == nil {
@@ -166,13 +166,13 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 		case r := <-proven:
 			if r.err == nil {
 				abandon(named)
-				return d.found(host, r.value, cmp.Or(fault, errSlow))
+				return d.logNameChange(host, r.value, cmp.Or(fault, errSlow))
 			}
 			proven = nil
 			continue
 		}
 		late = nil
-		proven = begin(func() (net.Conn, error) { return d.byProof(ctx, port, try, tried.Load()) })
+		proven = begin(func() (net.Conn, error) { return d.dialByProof(ctx, port, try, tried.Load()) })
 	}
 	d.tunnels.forgive()
 	return nil, fault
@@ -181,7 +181,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 // prove records a connection's remote address after net/http has verified the API server's certificate.
 func (d *dialer) prove(conn net.Conn) {
 	if addr, ok := remoteAddr(conn); ok {
-		d.tunnels.proven(conn, addr)
+		d.tunnels.cancelLimit(conn, addr)
 		d.addrs.prove(addr)
 	}
 }
@@ -207,26 +207,26 @@ func abandon(from <-chan outcome[net.Conn]) {
 }
 
 // dialByName resolves the host name, stores its addresses in tried, and tries each of them.
-func (d *dialer) byName(
+func (d *dialer) dialByName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
 	found, err := d.lookup(ctx, host)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err} // net.Dialer returns the same type
 	}
-	d.addrs.answered(found)
-	addrs := d.tunnels.usable(byFamily(found))
+	d.addrs.noteResolved(found)
+	addrs := d.tunnels.usable(orderByFamily(found))
 	tried.Store(&addrs)
 	gap := func(i int) time.Duration {
 		if i == 1 && addrs[0].Is4() != addrs[1].Is4() {
 			return familyGap
 		}
-		return slowPeer
+		return slowPeerTime
 	}
-	return newRace(addrs, port, gap, try).first(ctx)
+	return newRace(addrs, port, gap, try).firstSuccess(ctx)
 }
 
-func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
+func (d *dialer) dialByProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
 	if tried == nil {
 		tried = new([]netip.Addr)
 	}
@@ -236,7 +236,7 @@ func (d *dialer) byProof(ctx context.Context, port string, try tryFunc, tried *[
 	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
 		return try(ctx, address, func() {})
 	}
-	return newRace(addrs, port, func(int) time.Duration { return gap }, soon).first(ctx)
+	return newRace(addrs, port, func(int) time.Duration { return gap }, soon).firstSuccess(ctx)
 }
 
 func newRace(
@@ -251,9 +251,9 @@ func newRace(
 	}
 }
 
-// byFamily moves the first address of the other family to the second position, as net.Dialer does (RFC 6555), and
+// orderByFamily moves the first address of the other family to the second position, as net.Dialer does (RFC 6555), and
 // returns at most maxAddrs addresses.
-func byFamily(found []netip.Addr) []netip.Addr {
+func orderByFamily(found []netip.Addr) []netip.Addr {
 	addrs := slices.Clone(found)
 	if len(addrs) > 0 {
 		i := slices.IndexFunc(addrs, func(a netip.Addr) bool { return a.Is4() != addrs[0].Is4() })
@@ -265,10 +265,10 @@ func byFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// found logs a message when the host name stops or starts leading to the API server. If the host name leads to the API
-// server, why is nil.
-func (d *dialer) found(host string, conn net.Conn, why error) (net.Conn, error) {
-	switch before := d.astray.Swap(why != nil); {
+// logNameChange logs a message when the host name stops or starts leading to the API server. If the host name leads to
+// the API server, why is nil.
+func (d *dialer) logNameChange(host string, conn net.Conn, why error) (net.Conn, error) {
+	switch before := d.usedOtherAddr.Swap(why != nil); {
 	case why != nil && !before:
 		d.log.Warn("server name unusable, using a previous address",
 			"name", host, "address", conn.RemoteAddr(), "error", why)

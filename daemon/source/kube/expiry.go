@@ -52,14 +52,14 @@ func expiryFaults(expiries map[string]Expiry, kubeconfig string, now time.Time) 
 		if now.After(e.Until) {
 			severity, verb = fault.Problem, "expired at"
 		}
-		out = append(out, fault.New(expiryID, severity, fmt.Sprintf(renewals[name], kubeconfig), "%s %s %s",
-			credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)).Of(kubeconfigObject(kubeconfig)))
+		out = append(out, fault.New(expiryID, severity, fmt.Sprintf(renewalCommands[name], kubeconfig), "%s %s %s",
+			credentialName(name), verb, e.Until.UTC().Format(time.RFC3339)).WithName(kubeconfigObject(kubeconfig)))
 	}
 	return out
 }
 
-// renewals maps each credential to the command that replaces it, with a placeholder for the kubeconfig.
-var renewals = map[string]string{
+// renewalCommands maps each credential to the command that replaces it, with a placeholder for the kubeconfig.
+var renewalCommands = map[string]string{
 	credentialCA: fixAuthority,
 	credentialCertificate: "kubectl config set-credentials NAME --client-certificate=new.crt --client-key=new.key " +
 		"--embed-certs --kubeconfig %s",

@@ -34,18 +34,18 @@ type fakeAPI struct {
 
 	// hook may respond to a request itself, and then returns true. hook runs with mu locked.
 	hook func(w http.ResponseWriter, r request) bool
-	// broken responds to all requests instead of the fake API server. breakWith closes brokenChanged when brokenHandler
-	// changes.
-	broken http.HandlerFunc
-	cut    chan struct{}
+	// brokenHandler responds to all requests instead of the fake API server. breakWith closes brokenChanged when
+	// brokenHandler changes.
+	brokenHandler http.HandlerFunc
+	brokenChanged chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.
 	noStream, noBookmarks bool
-	// noMinutes restricts bookmarks to the end of a watch. The server closes a connection that is silent for idleLimit,
-	// as a proxy does.
-	noMinutes bool
-	idleLimit time.Duration
+	// noMinuteBookmarks restricts bookmarks to the end of a watch. The server closes a connection that is silent for
+	// idleLimit, as a proxy does.
+	noMinuteBookmarks bool
+	idleLimit         time.Duration
 	// fakeAPI.hang closes hangStarted to simulate an API server that hangs with open connections.
-	hung chan struct{}
+	hangStarted chan struct{}
 }
 
 type change struct {
@@ -76,7 +76,7 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 }
 
 func unstarted(t *testing.T) *fakeAPI {
-	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), cut: make(chan struct{}), hung: make(chan struct{})}
+	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), brokenChanged: make(chan struct{}), hangStarted: make(chan struct{})}
 }
 
 var kinds = map[string][2]string{
@@ -164,16 +164,16 @@ func verbOf(r *http.Request) string {
 func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken = h
-	close(f.cut)
-	f.cut = make(chan struct{})
+	f.brokenHandler = h
+	close(f.brokenChanged)
+	f.brokenChanged = make(chan struct{})
 }
 
 func (f *fakeAPI) hang() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.broken = hang
-	close(f.hung)
+	f.brokenHandler = hang
+	close(f.hangStarted)
 }
 
 func (f *fakeAPI) mend() { f.breakWith(nil) }
@@ -184,7 +184,7 @@ func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	req.verb = verbOf(r)
 	f.mu.Lock()
 	f.requests = append(f.requests, req)
-	if broken := f.broken; broken != nil {
+	if broken := f.brokenHandler; broken != nil {
 		f.mu.Unlock()
 		broken(w, r)
 		return
@@ -217,16 +217,16 @@ func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 		}
 		emit(w, "BOOKMARK", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d","annotations":{"k8s.io/initial-events-end":"true"}}}`,
 			kinds[req.resource][0], kinds[req.resource][1], rv))
-		f.follow(w, r, req, rv)
+		f.serveWatch(w, r, req, rv)
 	default:
 		from, _ := strconv.Atoi(req.get("resourceVersion"))
-		f.follow(w, r, req, from)
+		f.serveWatch(w, r, req, from)
 	}
 }
 
-// follow serves a watch, and sends bookmarks as a real API server does: every minute, and two seconds before the end of
-// the watch.
-func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, from int) {
+// serveWatch serves a watch, and sends bookmarks as a real API server does: every minute, and two seconds before the
+// end of the watch.
+func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(req.get("timeoutSeconds"))
 	limit := time.Duration(seconds) * time.Second
@@ -235,7 +235,7 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 	defer last.Stop()
 	defer minute.Stop()
 	f.mu.Lock()
-	cut := f.cut
+	cut := f.brokenChanged
 	f.mu.Unlock()
 	for {
 		f.mu.Lock()
@@ -245,7 +245,7 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 			}
 		}
 		from = f.rv
-		wake, minutes := f.events, !f.noMinutes
+		wake, minutes := f.events, !f.noMinuteBookmarks
 		var idle <-chan time.Time
 		if f.idleLimit > 0 {
 			idle = time.After(f.idleLimit)
@@ -259,7 +259,7 @@ func (f *fakeAPI) follow(w http.ResponseWriter, r *http.Request, req request, fr
 			}
 		case <-idle:
 			panic(http.ErrAbortHandler)
-		case <-f.hung:
+		case <-f.hangStarted:
 			<-r.Context().Done()
 			return
 		case <-last.C:

@@ -87,11 +87,11 @@ const (
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// A watch that tests whether the API server works again lasts for probeTimeout plus a random time up to
-	// probeJitter. Without the jitter, hosts that lost the API server at the same moment would also send their requests
+	// A watch that tests whether the API server works again lasts for testTimeout plus a random time up to
+	// testJitter. Without the jitter, hosts that lost the API server at the same moment would also send their requests
 	// at the same moment.
-	probeTimeout = 10 * time.Second
-	probeJitter  = 3 * time.Second
+	testTimeout = 10 * time.Second
+	testJitter  = 3 * time.Second
 	// listSpread is the time over which hosts distribute their new lists after their resource versions have expired. An
 	// API server restart invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
@@ -99,12 +99,12 @@ const (
 	// over a slow link. Only a silent connection ends a list earlier.
 	streamTimeout = 24 * time.Hour
 	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
-	// after probeOvertime. A long watch and the test watch that follows it detect a silent API server within 90 s.
-	overtime      = 20 * time.Second
-	probeOvertime = 5 * time.Second
-	// silence is the longest time that Edgeway waits for data during a list. An API server aborts a list that is not
-	// ready within a minute.
-	silence = 75 * time.Second
+	// after testOvertime. A long watch and the test watch that follows it detect a silent API server within 90 s.
+	overtime     = 20 * time.Second
+	testOvertime = 5 * time.Second
+	// maxListSilence is the longest time that Edgeway waits for data during a list. An API server aborts a list that is
+	// not ready within a minute.
+	maxListSilence = 75 * time.Second
 )
 
 // kube-proxy v1.36 uses the same selectors.
@@ -209,18 +209,18 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	if err := s.awaitPause(ctx, "list"); err != nil {
 		return nil, err
 	}
-	c := &call{verb: "list", list: true, quiet: silence}
-	out, err := s.request(&o).Do(c.in(ctx)).Get()
-	if lost := c.lost(); lost != nil {
+	c := &call{verb: "list", list: true, maxSilence: maxListSilence}
+	out, err := s.request(&o).Do(c.withContext(ctx)).Get()
+	if lost := c.incompleteError(); lost != nil {
 		err = lost
 	}
 	if err == nil {
 		err = s.checkList(out)
 	}
 	if err != nil {
-		return nil, s.failed(ctx, c, err)
+		return nil, s.recordFailure(ctx, c, err)
 	}
-	s.health.ok()
+	s.health.noteContact()
 	return out, nil
 }
 
@@ -240,7 +240,7 @@ func (f *feed) checkList(got runtime.Object) error {
 func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p, w := &s.watches, s.nextWatch()
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
-		p, w = &s.lists, &watcher{timeout: streamTimeout, call: &call{verb: "list", list: true, quiet: silence}}
+		p, w = &s.lists, &watcher{timeout: streamTimeout, call: &call{verb: "list", list: true, maxSilence: maxListSilence}}
 	}
 	c := w.call
 	if err := errors.Join(p.wait(ctx), s.awaitPause(ctx, c.verb)); err != nil {
@@ -248,13 +248,13 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 	}
 	seconds := int64(w.timeout.Seconds())
 	o.TimeoutSeconds, o.Watch = &seconds, true
-	inner, err := s.request(&o).Watch(c.in(ctx))
-	if lost := c.lost(); lost != nil {
+	inner, err := s.request(&o).Watch(c.withContext(ctx))
+	if lost := c.incompleteError(); lost != nil {
 		err = lost // client-go returns an empty watch if a connection timed out or was closed
 	}
 	if err != nil {
 		c.Close()
-		return nil, s.watchFailed(ctx, c, err)
+		return nil, s.watchError(ctx, c, err)
 	}
 	s.streamErr = nil
 	return w.start(ctx, s, inner), nil
@@ -281,9 +281,9 @@ func (f *feed) nextWatch() *watcher {
 	w := &watcher{}
 	var quiet time.Duration
 	switch {
-	case failure.Message != "" || time.Since(contact) > probeTimeout:
-		w.timeout = probeTimeout + rand.N(probeJitter)
-		quiet = w.timeout + probeOvertime
+	case failure.Message != "" || time.Since(contact) > testTimeout:
+		w.timeout = testTimeout + rand.N(testJitter)
+		quiet = w.timeout + testOvertime
 	case f.health.lacksBookmarks():
 		w.timeout = shortWatch + rand.N(shortJitter)
 		quiet = w.timeout + overtime
@@ -292,13 +292,13 @@ func (f *feed) nextWatch() *watcher {
 		w.timeout = longWatch + rand.N(longJitter)
 		quiet = bookmarkLimit
 	}
-	w.call = &call{verb: "watch", quiet: quiet}
+	w.call = &call{verb: "watch", maxSilence: quiet}
 	return w
 }
 
-// watchFailed converts the error of a failed watch to an error that the reflector (client-go v0.37.2) handles
+// watchError converts the error of a failed watch to an error that the reflector (client-go v0.37.2) handles
 // correctly.
-func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
+func (s *session) watchError(ctx context.Context, c *call, err error) error {
 	switch {
 	case c.list && refusesStream(err):
 		s.streamErr = err
@@ -306,22 +306,22 @@ func (s *session) watchFailed(ctx context.Context, c *call, err error) error {
 	case c.list && !isAhead(err):
 		// After some errors, the reflector would sleep regardless of ctx. Returning an error of another type prevents
 		// the sleep.
-		s.streamErr = s.failed(ctx, c, err)
+		s.streamErr = s.recordFailure(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
 		return err
 	}
-	fault := s.failed(ctx, c, err)
-	if ctx.Err() == nil && (c.lost() != nil || isOverloaded(err)) {
+	fault := s.recordFailure(ctx, c, err)
+	if ctx.Err() == nil && (c.incompleteError() != nil || isOverloaded(err)) {
 		// After a TooManyRequests error, the reflector starts another watch without a new list.
 		return apierrors.NewTooManyRequestsError(fault.Error())
 	}
 	return err
 }
 
-// failed records the error of a request. The returned error describes the failure in plain words, and the reflector
-// does not interpret it.
-func (s *session) failed(ctx context.Context, c *call, err error) error {
+// recordFailure records the error of a request. The returned error describes the failure in plain words, and the
+// reflector does not interpret it.
+func (s *session) recordFailure(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // the feed is stopping
 	}
@@ -336,7 +336,7 @@ func (s *session) failed(ctx context.Context, c *call, err error) error {
 		s.store.answered()
 		return fault
 	}
-	if c.lost() != nil {
+	if c.incompleteError() != nil {
 		s.lists.ease() // an unreachable server received no request for a list
 	}
 	s.health.fail(found)

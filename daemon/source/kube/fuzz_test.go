@@ -34,14 +34,14 @@ import (
 	"edgeway/test/hostile"
 )
 
-// oneAnswer is an API server that returns the same response to every request.
-type oneAnswer struct {
+// fixedServer is an API server that returns the same response to every request.
+type fixedServer struct {
 	mu          sync.Mutex
 	contentType string
 	body        []byte
 }
 
-func (a *oneAnswer) set(protobuf bool, body []byte) {
+func (a *fixedServer) set(protobuf bool, body []byte) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.contentType, a.body = runtime.ContentTypeJSON, body
@@ -50,16 +50,16 @@ func (a *oneAnswer) set(protobuf bool, body []byte) {
 	}
 }
 
-func (a *oneAnswer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+func (a *fixedServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	w.Header().Set("Content-Type", a.contentType)
 	_, _ = w.Write(a.body)
 }
 
-func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
+func newFixedServer(f *testing.F) (*fixedServer, *Source) {
 	f.Helper()
-	a := &oneAnswer{}
+	a := &fixedServer{}
 	server := httptest.NewServer(a)
 	f.Cleanup(server.Close)
 	path := filepath.Join(f.TempDir(), "kubeconfig")
@@ -76,9 +76,9 @@ func newOneAnswer(f *testing.F) (*oneAnswer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// received calls use with a store, and fails the test if the store receives an invalid object or the call allocates too
-// much memory.
-func received(t *testing.T, f *feed, body []byte, use func(*store)) {
+// checkReceived calls use with a store, and fails the test if the store receives an invalid object or the call
+// allocates too much memory.
+func checkReceived(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})
 	go func() {
@@ -90,7 +90,7 @@ func received(t *testing.T, f *feed, body []byte, use func(*store)) {
 		}
 	}()
 	before := allocated()
-	use(&store{feed: f, ctx: t.Context(), events: events, known: map[source.Key]source.Object{}})
+	use(&store{feed: f, ctx: t.Context(), events: events, sentObjects: map[source.Key]source.Object{}})
 	close(events)
 	<-done
 	// The Protobuf stream reader may grow its buffer by doubling, up to 16 MB.
@@ -119,14 +119,14 @@ func checkObject(t *testing.T, obj source.Object) {
 		t.Errorf("%q has %d problems", key, len(obj.Problems()))
 	}
 	for _, p := range obj.Problems() {
-		if bad := hostile.Control(p.Field + p.Message); bad != "" || len(p.Field+p.Message) > 1000 {
+		if bad := hostile.FindControl(p.Field + p.Message); bad != "" || len(p.Field+p.Message) > 1000 {
 			t.Errorf("problem %q: %s", p, bad)
 		}
 	}
 }
 
-// sent returns an empty object, an empty list and the API group of the types that the API server sends to a feed.
-func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
+// emptyTypes returns an empty object, an empty list and the API group of the types that the API server sends to a feed.
+func emptyTypes(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":
 		return &corev1.Service{}, &corev1.ServiceList{}, corev1.SchemeGroupVersion
@@ -141,7 +141,7 @@ func sent(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 // objectOf decodes an object from the fuzzing corpus, or returns nil if the feed does not read its kind.
 func objectOf(f *feed, text []byte) runtime.Object {
 	var is metav1.TypeMeta
-	obj, _, _ := sent(f)
+	obj, _, _ := emptyTypes(f)
 	kind := strings.TrimPrefix(reflect.TypeOf(obj).String(), "*v1.")
 	if yaml.Unmarshal(text, &is) != nil || is.Kind != kind || yaml.Unmarshal(text, obj) != nil {
 		return nil
@@ -163,16 +163,16 @@ func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerIn
 	if !ok {
 		tb.Fatalf("no serializer for %s", mediaType)
 	}
-	_, _, group := sent(f)
+	_, _, group := emptyTypes(f)
 	return info, codecs.EncoderForVersion(info.Serializer, group)
 }
 
 // FuzzList sends each feed arbitrary responses to a list request, as JSON or Protobuf.
 func FuzzList(f *testing.F) {
-	answer, s := newOneAnswer(f)
+	answer, s := newFixedServer(f)
 	for i, feed := range s.feeds {
 		for _, protobuf := range []bool{false, true} {
-			_, list, _ := sent(feed)
+			_, list, _ := emptyTypes(feed)
 			var items []runtime.Object
 			for _, text := range hostile.Objects(f) {
 				if obj := objectOf(feed, text); obj != nil {
@@ -195,7 +195,7 @@ func FuzzList(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, protobuf bool, body []byte) {
 		feed := s.feeds[int(which)%len(s.feeds)]
 		answer.set(protobuf, body)
-		received(t, feed, body, func(st *store) {
+		checkReceived(t, feed, body, func(st *store) {
 			list := feed.newList()
 			if err := on(s, feed).request(&metav1.ListOptions{}).Do(t.Context()).Into(list); err != nil {
 				_ = describe(s.APIServer(), "list", err)
@@ -215,7 +215,7 @@ func FuzzList(f *testing.F) {
 }
 
 func FuzzWatch(f *testing.F) {
-	answer, s := newOneAnswer(f)
+	answer, s := newFixedServer(f)
 	for i, feed := range s.feeds {
 		for _, protobuf := range []bool{false, true} {
 			f.Add(byte(i), protobuf, watchSeed(f, feed, protobuf))
@@ -226,11 +226,11 @@ func FuzzWatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which byte, protobuf bool, body []byte) {
 		feed := s.feeds[int(which)%len(s.feeds)]
 		answer.set(protobuf, body)
-		received(t, feed, body, func(st *store) {
+		checkReceived(t, feed, body, func(st *store) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			c := &call{verb: "watch", quiet: silence}
-			inner, err := on(s, feed).request(&metav1.ListOptions{Watch: true}).Watch(c.in(ctx))
+			c := &call{verb: "watch", maxSilence: maxListSilence}
+			inner, err := on(s, feed).request(&metav1.ListOptions{Watch: true}).Watch(c.withContext(ctx))
 			if err != nil {
 				_ = describe(s.APIServer(), "watch", err)
 				return

@@ -23,12 +23,12 @@ type health struct {
 	mu      sync.Mutex
 	contact time.Time // the time of the last decoded list or event, which proves that the API server works
 	failure failure
-	// bookmarkless is the last time that a long watch missed the bookmark that is due each minute.
-	bookmarkless time.Time
+	// missedBookmark is the last time that a long watch missed the bookmark that is due each minute.
+	missedBookmark time.Time
 }
 
-// ok records that the API server works, because Edgeway has decoded a list or an event.
-func (h *health) ok() {
+// noteContact records that the API server works, because Edgeway has decoded a list or an event.
+func (h *health) noteContact() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.contact, h.failure = time.Now(), failure{}
@@ -43,13 +43,13 @@ func (h *health) fail(f failure) {
 func (h *health) noteNoBookmark() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.bookmarkless = time.Now()
+	h.missedBookmark = time.Now()
 }
 
 func (h *health) lacksBookmarks() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Since(h.bookmarkless) < shortTime
+	return time.Since(h.missedBookmark) < shortTime
 }
 
 func (h *health) get() (contact time.Time, f failure) {
@@ -72,9 +72,9 @@ func explain(host, what string, err error) string {
 	)
 	switch {
 	case errors.As(err, &op) && op.Op == "dial":
-		return fmt.Sprintf("connect to %s: %s", host, root(op.Err))
+		return fmt.Sprintf("connect to %s: %s", host, rootCause(op.Err))
 	case errors.As(err, &op) && (op.Op == "read" || op.Op == "write"):
-		return fmt.Sprintf("%s: the connection was lost: %s", what, root(op.Err))
+		return fmt.Sprintf("%s: the connection was lost: %s", what, rootCause(op.Err))
 	case errors.As(err, &errno):
 		return fmt.Sprintf("%s: %s", what, errno)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
@@ -96,8 +96,9 @@ func explain(host, what string, err error) string {
 // streamID matches the numbers in net/http's HTTP/2 errors.
 var streamID = regexp.MustCompile(`(stream ID |LastStreamID=)\d+[;,]? ?`)
 
-// root returns the innermost error text of a failed dial, such as "connection refused", "no such host" or "timed out".
-func root(err error) string {
+// rootCause returns the innermost error text of a failed dial, such as "connection refused", "no such host" or "timed
+// out".
+func rootCause(err error) string {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		return errno.Error()

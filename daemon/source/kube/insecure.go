@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// insecureServer returns the kubeconfig faults that allow a man in the middle to impersonate the API server.
-func insecureServer(config *rest.Config, kubeconfig string) (out []fault.Fault) {
+// serverFaults returns the kubeconfig faults that allow a man in the middle to impersonate the API server.
+func serverFaults(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if config.Insecure {
 		out = append(out, fault.New(insecureID, fault.Warning,
 			"kubectl config set-cluster NAME --insecure-skip-tls-verify=false --certificate-authority=ca.crt "+
@@ -45,7 +45,7 @@ func insecureFiles(files []file) (out []fault.Fault) {
 			continue
 		}
 		mode := f.info.Mode().Perm()
-		if ownGroup(sys.Gid) {
+		if isOwnGroup(sys.Gid) {
 			mode &^= 0o040
 		}
 		if sys.Gid == 0 {
@@ -73,7 +73,7 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packaged service. ownGroup compares the group's name, not the ID of the process's
+// serviceGroup is the group of the packaged service. isOwnGroup compares the group's name, not the ID of the process's
 // group, because root usually validates the configuration. Members of statusGroup, the service's other group, may
 // request the service's status.
 const (
@@ -81,8 +81,8 @@ const (
 	statusGroup  = "edgeway-status"
 )
 
-// ownGroup reports whether only root and the daemon are members of the group.
-func ownGroup(gid uint32) bool {
+// isOwnGroup reports whether only root and the daemon are members of the group.
+func isOwnGroup(gid uint32) bool {
 	name := groupName(gid)
 	return gid == 0 || name == serviceGroup || int(gid) == os.Getegid() && name != statusGroup
 }

@@ -60,22 +60,22 @@ type Options struct {
 	// Lookup returns the addresses of a host name. By default, the dialer queries this host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// Before, if not nil, is called with the key of each object before its conversion.
-	Before func(source.Key)
+	// BeforeConvert, if not nil, is called with the key of each object before its conversion.
+	BeforeConvert func(source.Key)
 }
 
 // Source reads the Kubernetes API. Use New to create a Source.
 type Source struct {
-	log     *slog.Logger
-	options Options
-	dialer  *dialer
-	client  atomic.Pointer[client] // the client for the kubeconfig in use
-	listed  atomic.Pointer[client] // the client that last listed all objects, or nil
-	feeds   []*feed
-	panics  chan error       // receives the panics of the source's goroutines
-	told    source.APIServer // the last value that Run passed to the sink; only Run uses this field
-	// replaced receives a client for each kubeconfig that differs from the one in use.
-	replaced chan *client
+	log        *slog.Logger
+	options    Options
+	dialer     *dialer
+	client     atomic.Pointer[client] // the client for the kubeconfig in use
+	listed     atomic.Pointer[client] // the client that last listed all objects, or nil
+	feeds      []*feed
+	panics     chan error       // receives the panics of the source's goroutines
+	sentServer source.APIServer // the last value that Run passed to the sink; only Run uses this field
+	// newClients receives a client for each kubeconfig that differs from the one in use.
+	newClients chan *client
 
 	mu          sync.Mutex
 	synced      bool
@@ -105,7 +105,7 @@ func New(o Options) (*Source, error) {
 
 func newSource(o Options, selector labels.Selector) *Source {
 	s := &Source{
-		log: o.Logger, options: o, dialer: newDialer(o), panics: make(chan error, 1), replaced: make(chan *client),
+		log: o.Logger, options: o, dialer: newDialer(o), panics: make(chan error, 1), newClients: make(chan *client),
 	}
 	s.feeds = makeFeeds(s, o, selector)
 	return s
@@ -155,7 +155,7 @@ const optionalWait = time.Second
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var poll sync.WaitGroup
-	s.work(&poll, func() { s.poll(ctx) })
+	s.spawn(&poll, func() { s.poll(ctx) })
 	defer poll.Wait()
 	defer cancel()
 	for {
@@ -181,10 +181,10 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 	waiting := make(map[*feed]bool, len(s.feeds))
 	for _, f := range s.feeds {
 		waiting[f] = f.required
-		s.work(&group, func() { f.run(ctx, c, events) })
+		s.spawn(&group, func() { f.run(ctx, c, events) })
 	}
 	s.dialer.recall()
-	s.tellAddrs(sink)
+	s.sendAddrs(sink)
 	var enough <-chan time.Time
 	for {
 		select {
@@ -193,11 +193,11 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 		case err := <-s.panics:
 			contain.Rethrow(err)
 		case <-s.dialer.addrs.changed:
-			s.tellAddrs(sink)
-		case next := <-s.replaced:
+			s.sendAddrs(sink)
+		case next := <-s.newClients:
 			return next
 		case <-enough:
-			s.sync(sink)
+			s.finishSync(sink)
 			enough, waiting = nil, nil
 		case e := <-events:
 			e.apply(sink)
@@ -207,7 +207,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 			delete(waiting, e.feed)
 			switch {
 			case len(waiting) == 0:
-				s.sync(sink)
+				s.finishSync(sink)
 				enough, waiting = nil, nil
 			case enough == nil && allOptional(waiting):
 				enough = time.After(optionalWait)
@@ -225,13 +225,13 @@ func allOptional(waiting map[*feed]bool) bool {
 	return true
 }
 
-// tellAddrs passes the configured and proven addresses of the API server or of its proxy to the sink.
-func (s *Source) tellAddrs(sink source.Sink) {
-	now, before := s.dialer.addrs.server(s.APIServer()), s.told
-	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.Proven, before.Proven) {
+// sendAddrs passes the configured and proven addresses of the API server or of its proxy to the sink.
+func (s *Source) sendAddrs(sink source.Sink) {
+	now, before := s.dialer.addrs.server(s.APIServer()), s.sentServer
+	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.ProvenAddrs, before.ProvenAddrs) {
 		return
 	}
-	s.told = now
+	s.sentServer = now
 	if len(now.Addrs) > 0 {
 		sink.Upsert(&now)
 	}
@@ -240,9 +240,10 @@ func (s *Source) tellAddrs(sink source.Sink) {
 	}
 }
 
-// sync passes the addresses of the API server to the sink and then calls Synced, because a plan needs the addresses.
-func (s *Source) sync(sink source.Sink) {
-	s.tellAddrs(sink)
+// finishSync passes the addresses of the API server to the sink and then calls Synced, because a plan needs the
+// addresses.
+func (s *Source) finishSync(sink source.Sink) {
+	s.sendAddrs(sink)
 	s.listed.Store(s.client.Load())
 	s.mu.Lock()
 	s.synced = true

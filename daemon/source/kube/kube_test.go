@@ -40,22 +40,22 @@ func (l *lockedBuffer) count(s string) int {
 	return strings.Count(l.b.String(), s)
 }
 
-type running struct {
+type runningSource struct {
 	*Source
 	*memory
 	log *lockedBuffer
 }
 
-func start(t *testing.T, url, cluster string, change func(*Options)) *running {
+func start(t *testing.T, url, cluster string, change func(*Options)) *runningSource {
 	t.Helper()
 	r := prepare(t, url, cluster, change)
 	r.run(t)
 	return r
 }
 
-func prepare(t *testing.T, url, cluster string, change func(*Options)) *running {
+func prepare(t *testing.T, url, cluster string, change func(*Options)) *runningSource {
 	t.Helper()
-	r := &running{memory: newMemory(), log: new(lockedBuffer)}
+	r := &runningSource{memory: newMemory(), log: new(lockedBuffer)}
 	o := Options{Kubeconfig: kubeconfig(t, url, cluster), Logger: slog.New(slog.NewTextHandler(r.log, nil))}
 	if change != nil {
 		change(&o)
@@ -68,7 +68,7 @@ func prepare(t *testing.T, url, cluster string, change func(*Options)) *running 
 	return r
 }
 
-func (r *running) run(t *testing.T) {
+func (r *runningSource) run(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -86,7 +86,7 @@ func (r *running) run(t *testing.T) {
 	})
 }
 
-func (r *running) waitSynced(t *testing.T, within time.Duration) {
+func (r *runningSource) waitSynced(t *testing.T, within time.Duration) {
 	t.Helper()
 	select {
 	case <-r.memory.synced:

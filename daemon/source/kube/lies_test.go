@@ -17,8 +17,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// liar accepts connections to the address on the API server's port, and passes each connection to treat.
-func liar(t *testing.T, address, apiURL string, treat func(net.Conn)) {
+// startFalseServer accepts connections to the address on the API server's port, and passes each connection to treat.
+func startFalseServer(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, (&source.APIServer{Name: apiURL}).Port()))
 	if err != nil {
@@ -56,7 +56,7 @@ func TestFalseDNSAnswers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			names, resolver := nameServer(t, "127.0.0.1")
-			api, r, url := byName(t, resolver, nil)
+			api, r, url := prepareByName(t, resolver, nil)
 			r.run(t)
 			r.waitSynced(t, 10*time.Second)
 			var lies []netip.Addr
@@ -65,8 +65,8 @@ func TestFalseDNSAnswers(t *testing.T) {
 			}
 			names.Set(apiName, lies...)
 			if treat != nil {
-				liar(t, "127.66.0.1", api.URL, treat)
-				liar(t, "127.66.0.2", api.URL, treat)
+				startFalseServer(t, "127.66.0.1", api.URL, treat)
+				startFalseServer(t, "127.66.0.2", api.URL, treat)
 			}
 			r.redial(t, api, 10*time.Second)
 			wantAddrs(t, "while the name server lies", r.apiServer(url), "127.0.0.1")
@@ -75,7 +75,7 @@ func TestFalseDNSAnswers(t *testing.T) {
 			}
 			eventually(t, "a line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") > 0 })
 
-			known := r.server(url).Proven
+			known := r.server(url).ProvenAddrs
 			again := prepare(t, url, authorityOf(api), func(o *Options) { o.KnownAddrs = func() []source.ServerAddr { return known } })
 			again.dialer.resolvers = []*net.Resolver{resolver}
 			again.run(t)
@@ -109,7 +109,7 @@ func TestSilentNameServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	_, r, _ := byName(t, &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+	_, r, _ := prepareByName(t, &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("udp", silent.LocalAddr().String())
 	}}, func(o *Options) {
 		o.KnownAddrs = func() []source.ServerAddr { return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}} }

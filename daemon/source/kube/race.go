@@ -13,14 +13,14 @@ type race[C, V any] struct {
 	// gap returns the delay from the start of attempt i-1 to the start of attempt i. If any attempt fails, the next
 	// attempt starts immediately.
 	gap func(i int) time.Duration
-	// try makes one attempt. When try calls connected, the race delays the next attempt by slowPeer.
+	// try makes one attempt. When try calls connected, the race delays the next attempt by slowPeerTime.
 	try func(ctx context.Context, c C, connected func()) (V, error)
 	// discard releases the value of an attempt that succeeds after the race has ended.
 	discard func(V)
 }
 
-// slowPeer is the time after which a race starts the next attempt in parallel with a slow peer.
-const slowPeer = 2 * time.Second
+// slowPeerTime is the time after which a race starts the next attempt in parallel with a slow peer.
+const slowPeerTime = 2 * time.Second
 
 type outcome[V any] struct {
 	value V
@@ -29,8 +29,8 @@ type outcome[V any] struct {
 
 var errNoAddress = errors.New("no address to try")
 
-// first returns the value of the first success, or the most informative error if all attempts fail.
-func (r race[C, V]) first(ctx context.Context) (value V, err error) {
+// firstSuccess returns the value of the first success, or the most informative error if all attempts fail.
+func (r race[C, V]) firstSuccess(ctx context.Context) (value V, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	over := make(chan struct{})
@@ -67,22 +67,22 @@ func (r race[C, V]) first(ctx context.Context) (value V, err error) {
 				next.Reset(r.gap(started))
 			}
 		case <-connected:
-			next.Reset(slowPeer)
+			next.Reset(slowPeerTime)
 		case o := <-results:
 			if o.err == nil {
 				return o.value, nil
 			}
 			running--
-			fault = telling(fault, o.err)
+			fault = moreInformative(fault, o.err)
 			next.Reset(0)
 		}
 	}
 	return value, fault
 }
 
-// telling returns the more informative of two errors. An error on an established connection is more informative than
-// a failed dial.
-func telling(a, b error) error {
+// moreInformative returns the more informative of two errors. An error on an established connection is more informative
+// than a failed dial.
+func moreInformative(a, b error) error {
 	var dial *net.OpError
 	unanswered := func(err error) bool { return errors.As(err, &dial) && dial.Op == "dial" }
 	if errors.Is(a, errNoAddress) || unanswered(a) && !unanswered(b) {

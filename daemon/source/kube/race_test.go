@@ -47,7 +47,7 @@ func TestRace(t *testing.T) {
 		},
 		"but not for ever": {
 			trials: []trial{{connected: 1, ends: time.Hour, outcome: "ok"}, {ends: 1, outcome: "ok"}},
-			want:   1, after: slowPeer + 2, starts: []time.Duration{0, slowPeer + 1},
+			want:   1, after: slowPeerTime + 2, starts: []time.Duration{0, slowPeerTime + 1},
 		},
 		"none": {
 			trials: []trial{{ends: 1, outcome: "fail"}, {ends: 2, outcome: "panic"}},
@@ -88,7 +88,7 @@ func TestRace(t *testing.T) {
 						}
 						return i, nil
 					},
-				}.first(t.Context())
+				}.firstSuccess(t.Context())
 				mu.Lock()
 				defer mu.Unlock()
 				if (err == nil) != (c.want >= 0) || err == nil && got != c.want {
@@ -115,11 +115,11 @@ func TestAddressFamilyOrder(t *testing.T) {
 		{addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1", "192.0.2.2")},
 		{nil, nil},
 	} {
-		if got := byFamily(c[0]); !slices.Equal(got, c[1]) {
+		if got := orderByFamily(c[0]); !slices.Equal(got, c[1]) {
 			t.Errorf("%v in the order %v, want %v", c[0], got, c[1])
 		}
 	}
-	if got := byFamily(make([]netip.Addr, 256)); len(got) != maxAddrs {
+	if got := orderByFamily(make([]netip.Addr, 256)); len(got) != maxAddrs {
 		t.Errorf("%d of 256 addresses are tried", len(got))
 	}
 }

@@ -195,7 +195,7 @@ func TestTokenRotationNeedsNoList(t *testing.T) {
 	}
 }
 
-func (r *running) faultOf(id string) (fault.Fault, bool) {
+func (r *runningSource) faultOf(id string) (fault.Fault, bool) {
 	for _, f := range r.Faults() {
 		if f.ID == id {
 			return f, true

@@ -9,8 +9,8 @@ import (
 	"edgeway/daemon/ownmark"
 )
 
-// unmarkedAfter is the delay between the marked and the unmarked query for a host name.
-const unmarkedAfter = 500 * time.Millisecond
+// unmarkedDelay is the delay between the marked and the unmarked query for a host name.
+const unmarkedDelay = 500 * time.Millisecond
 
 // newResolvers returns a resolver for marked queries and another one for unmarked queries. Marked queries bypass all
 // Services. Unmarked queries are necessary because the name server may be a Service, such as the cluster's DNS. The
@@ -31,10 +31,10 @@ func (d *dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) 
 	}
 	return race[*net.Resolver, []netip.Addr]{
 		candidates: d.resolvers,
-		gap:        func(int) time.Duration { return unmarkedAfter },
+		gap:        func(int) time.Duration { return unmarkedDelay },
 		try: func(ctx context.Context, r *net.Resolver, _ func()) ([]netip.Addr, error) {
 			return r.LookupNetIP(ctx, "ip", name)
 		},
 		discard: func([]netip.Addr) {},
-	}.first(ctx)
+	}.firstSuccess(ctx)
 }

@@ -68,20 +68,20 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// hole is a TCP proxy that can stop forwarding data without closing the connections.
-type hole struct {
+// silentProxy is a TCP proxy that can stop forwarding data without closing the connections.
+type silentProxy struct {
 	net.Listener
 	target string
 	// epoch increases when the connections go silent.
 	epoch atomic.Int64
 }
 
-func newHole(t *testing.T, target string) *hole {
+func newSilentProxy(t *testing.T, target string) *silentProxy {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hole{Listener: l, target: target}
+	h := &silentProxy{Listener: l, target: target}
 	t.Cleanup(func() { l.Close() })
 	go func() {
 		for {
@@ -96,15 +96,15 @@ func newHole(t *testing.T, target string) *hole {
 			}
 			t.Cleanup(func() { conn.Close(); out.Close() })
 			epoch := h.epoch.Load()
-			go h.pass(out, conn, epoch)
-			go h.pass(conn, out, epoch)
+			go h.copyData(out, conn, epoch)
+			go h.copyData(conn, out, epoch)
 		}
 	}()
 	return h
 }
 
-// pass copies data until the epoch changes, and then discards further data.
-func (h *hole) pass(to io.Writer, from io.Reader, epoch int64) {
+// copyData copies data until the epoch changes, and then discards further data.
+func (h *silentProxy) copyData(to io.Writer, from io.Reader, epoch int64) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buf)
@@ -126,7 +126,7 @@ func TestBlackHoleIsDetected(t *testing.T) {
 	api.EnableHTTP2 = true
 	api.StartTLS()
 	api.put("services", "a", clusterIP(1))
-	h := newHole(t, api.Listener.Addr().String())
+	h := newSilentProxy(t, api.Listener.Addr().String())
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
 	r := start(t, fmt.Sprintf("https://%s", h.Addr()), ", certificate-authority-data: "+base64.StdEncoding.EncodeToString(ca), nil)
 	r.waitSynced(t, 3*time.Second)

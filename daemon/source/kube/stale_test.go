@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// noticed waits until the source reports a fault, and returns the waiting time.
-func noticed(t *testing.T, r *running) time.Duration {
+// waitForFault waits until the source reports a fault, and returns the waiting time.
+func waitForFault(t *testing.T, r *runningSource) time.Duration {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 90*time.Second; time.Sleep(time.Second) {
 		if r.Status().Fault.Message != "" {
@@ -24,7 +24,7 @@ func noticed(t *testing.T, r *running) time.Duration {
 }
 
 func TestQuietClusterIsNoFault(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		for range 3600 {
 			time.Sleep(time.Second)
 			if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > 66*time.Second {
@@ -41,7 +41,7 @@ func TestQuietClusterIsNoFault(t *testing.T) {
 }
 
 func TestQuietClusterWithoutBookmarks(t *testing.T) {
-	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, func(api *fakeAPI) { api.noBookmarks = true }, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		for range 3600 {
 			time.Sleep(time.Second)
 			if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Minute {
@@ -66,7 +66,7 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 // An API server restart invalidates the resource versions of all hosts. Each host delays its next list by a random
 // time.
 func TestListsAfterServerRestartAreSpread(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		lists := func() int { return api.count("services", "list", "stream") }
 		shortest, longest := time.Hour, time.Duration(0)
 		for range 20 {
@@ -119,7 +119,7 @@ var badAnswers = map[string]struct {
 	"503":             {code(503), []string{"(503)"}},
 	"410":             {code(410), []string{"(410)"}},
 	"closed at once":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"closed before the end of the answer"}},
-	"half of a list":  {headers(halfList), []string{"the list ended early", "the watch ended immediately"}},
+	"half of a list":  {headers(serveHalfList), []string{"the list ended early", "the watch ended immediately"}},
 	"trickle of none": {headers(trickle), []string{"the connection went silent", "unable to decode"}},
 }
 
@@ -137,8 +137,9 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// halfList starts each streamed list but never completes it. halfList also starts watches without sending events.
-func halfList(w http.ResponseWriter, r *http.Request) {
+// serveHalfList starts each streamed list but never completes it. serveHalfList also starts watches without sending
+// events.
+func serveHalfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
 	}
@@ -157,18 +158,18 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	for name, c := range badAnswers {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
 				// The test waits until no watch is new, because a watch that ends soon after it starts counts as a
 				// fault.
-				for n := -1; n != len(api.seen()); time.Sleep(2 * atOnce) {
+				for n := -1; n != len(api.seen()); time.Sleep(2 * minWatchTime) {
 					n = len(api.seen())
 				}
 				synctest.Wait()
 				began, contact := time.Now(), r.Status().LastContact
 				api.breakWith(c.answer)
-				took := noticed(t, r)
+				took := waitForFault(t, r)
 				found := false
 				for _, want := range c.want {
 					found = found || strings.Contains(r.Status().Fault.Message, want)
@@ -196,7 +197,7 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 				mended := time.Now()
 				for r.names() != "a b" || r.Status().Fault.Message != "" {
 					time.Sleep(time.Second)
-					if time.Since(mended) > silence+2*maxGap {
+					if time.Since(mended) > maxListSilence+2*maxGap {
 						t.Fatalf("not healed: %q, %+v", r.names(), r.Status())
 					}
 				}
@@ -215,7 +216,7 @@ func TestListOfOtherKindDeletesNothing(t *testing.T) {
 		"no version": `{"apiVersion":"v1","kind":"ServiceList","items":[]}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(api *fakeAPI) { api.noStream = true }, func(t *testing.T, api *fakeAPI, r *running) {
+			inBubble(t, func(api *fakeAPI) { api.noStream = true }, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				api.put("services", "a", clusterIP(1))
 				synctest.Wait()
 				contact := r.Status().LastContact
@@ -247,7 +248,7 @@ func TestRetryAfter(t *testing.T) {
 		atLeast time.Duration
 	}{{429, 60, time.Minute}, {503, 60, time.Minute}, {429, 86400, 5 * time.Minute}, {503, 1 << 40, 5 * time.Minute}} {
 		t.Run(fmt.Sprint(c.code, " ", c.seconds), func(t *testing.T) {
-			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				time.Sleep(time.Minute)
 				api.breakWith(func(w http.ResponseWriter, _ *http.Request) {
 					w.Header().Set("Retry-After", strconv.FormatInt(c.seconds, 10))
@@ -273,7 +274,7 @@ func TestRetryAfter(t *testing.T) {
 
 // If the API server asks one feed to pause, the other feeds wait too, and report the pause as their fault.
 func TestPauseAppliesToAllFeeds(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		r.client.Load().transport.pause.heed(&http.Response{
 			StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"300"}},
 		})
@@ -293,7 +294,7 @@ func TestPauseAppliesToAllFeeds(t *testing.T) {
 // Connections break, and then the API server asks other feeds to pause. A feed that receives no response itself still
 // reports the pause as the reason.
 func TestPauseReplacesLostConnection(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		var answers atomic.Int32
 		api.breakWith(func(w http.ResponseWriter, req *http.Request) {
 			if answers.Add(1) <= 8 {
@@ -316,7 +317,7 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
-			inBubble(t, func(api *fakeAPI) { api.noStream = noStream }, func(t *testing.T, api *fakeAPI, r *running) {
+			inBubble(t, func(api *fakeAPI) { api.noStream = noStream }, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				api.put("services", "a", clusterIP(1))
 				synctest.Wait()
 				api.noStream = noStream
@@ -330,11 +331,11 @@ func TestSlowListIsNotRestarted(t *testing.T) {
 						slow = true
 						status(w, 410, "Expired", "too old resource version")
 					case verb == "watch":
-						api.follow(w, req, request{resource: "services", query: req.URL.Query()}, 300)
+						api.serveWatch(w, req, request{resource: "services", query: req.URL.Query()}, 300)
 					case verb == "stream" && noStream:
 						status(w, 422, "Invalid", "sendInitialEvents is forbidden for watch")
 					default:
-						slowly(w, verb)
+						writeSlowly(w, verb)
 					}
 				})
 				lists := api.count("services", "list", "stream")
@@ -354,8 +355,8 @@ func TestSlowListIsNotRestarted(t *testing.T) {
 	}
 }
 
-// slowly writes a list over two hours.
-func slowly(w http.ResponseWriter, verb string) {
+// writeSlowly writes a list over two hours.
+func writeSlowly(w http.ResponseWriter, verb string) {
 	text := `{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"300"},"items":[` +
 		body("services", "a", clusterIP(1), 101) + "," + body("services", "late", clusterIP(2), 102) + "]}"
 	if verb == "stream" {
@@ -376,10 +377,10 @@ func slowly(w http.ResponseWriter, verb string) {
 
 // The source reports an error event as a server error, but reports a lost connection as a lost connection.
 func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		time.Sleep(time.Minute)
 		api.breakWith(badAnswers["cut off"].answer)
-		noticed(t, r)
+		waitForFault(t, r)
 		if got := r.Status().Fault.Message; strings.Contains(got, "error on the server") || strings.Contains(got, "500") {
 			t.Errorf("the fault is %q", got)
 		}

@@ -21,12 +21,12 @@ type store struct {
 	events chan<- event
 
 	converter convert.Converter
-	// known contains all objects that the sink has from this store, and shares them with the receiver behind the sink.
-	// When ctx is done, the map may contain more objects than the sink, because the events that the sink has not
+	// sentObjects contains all objects that the sink has from this store, and shares them with the receiver behind the
+	// sink. When ctx is done, the map may contain more objects than the sink, because the events that the sink has not
 	// received are lost.
-	known map[source.Key]source.Object
-	// past lists the keys of objects from earlier stores until the store receives the first complete list.
-	past []source.Key
+	sentObjects map[source.Key]source.Object
+	// earlierKeys lists the keys of objects from earlier stores until the store receives the first complete list.
+	earlierKeys []source.Key
 }
 
 var _ cache.TransformingStore = (*store)(nil)
@@ -63,10 +63,10 @@ func (s *store) Update(obj any) error {
 		return nil
 	}
 	key := it.object.Key()
-	if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
+	if old, ok := s.sentObjects[key]; ok && reflect.DeepEqual(old, it.object) {
 		return nil
 	}
-	s.known[key] = it.object
+	s.sentObjects[key] = it.object
 	s.send(event{upsert: it.object})
 	return nil
 }
@@ -78,12 +78,12 @@ func (s *store) Delete(obj any) error {
 }
 
 func (s *store) remove(key source.Key) {
-	if _, ok := s.known[key]; !ok {
+	if _, ok := s.sentObjects[key]; !ok {
 		return
 	}
 	s.send(event{gone: key})
 	if s.ctx.Err() == nil {
-		delete(s.known, key)
+		delete(s.sentObjects, key)
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *store) Replace(list []any, _ string) error {
 			continue
 		}
 		key := it.object.Key()
-		if old, ok := s.known[key]; ok && reflect.DeepEqual(old, it.object) {
+		if old, ok := s.sentObjects[key]; ok && reflect.DeepEqual(old, it.object) {
 			next[key] = old
 			continue
 		}
@@ -110,10 +110,10 @@ func (s *store) Replace(list []any, _ string) error {
 		}
 	}
 	if err := s.ctx.Err(); err != nil {
-		maps.Copy(s.known, next)
+		maps.Copy(s.sentObjects, next)
 		return err
 	}
-	s.known, s.past = next, nil
+	s.sentObjects, s.earlierKeys = next, nil
 	s.answered()
 	return nil
 }

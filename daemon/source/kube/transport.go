@@ -38,10 +38,10 @@ type call struct {
 	body      io.ReadCloser
 
 	mu sync.Mutex
-	// quiet limits the time until the response starts and the time between two reads of the response.
-	quiet time.Duration
-	timer *time.Timer
-	heard time.Time
+	// maxSilence limits the time until the response starts and the time between two reads of the response.
+	maxSilence time.Duration
+	timer      *time.Timer
+	heard      time.Time
 	// listed reports whether the list at the start of the response is complete.
 	listed bool
 	err    error
@@ -57,8 +57,10 @@ var (
 
 type callKey struct{}
 
-// in returns a context for a request. The transport then records the request in c.
-func (c *call) in(ctx context.Context) context.Context { return context.WithValue(ctx, callKey{}, c) }
+// withContext returns a context for a request. The transport then records the request in c.
+func (c *call) withContext(ctx context.Context) context.Context {
+	return context.WithValue(ctx, callKey{}, c)
+}
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -98,14 +100,14 @@ func (c *call) expect(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = time.Now()
-	c.timer = time.AfterFunc(c.quiet, func() { c.check(why) })
+	c.timer = time.AfterFunc(c.maxSilence, func() { c.check(why) })
 }
 
 // endList records the end of the list, and limits the silence of the watch that follows it.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.listed, c.quiet = true, quiet
+	c.listed, c.maxSilence = true, quiet
 	c.timer.Reset(quiet)
 }
 
@@ -117,7 +119,7 @@ func (c *call) check(why error) {
 	c.transport.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if left := max(c.quiet-time.Since(c.heard), bulkGap-time.Since(bulk)); left > 0 {
+	if left := max(c.maxSilence-time.Since(c.heard), bulkGap-time.Since(bulk)); left > 0 {
 		c.timer.Reset(left)
 		return
 	}
@@ -130,8 +132,8 @@ func (c *call) silentFor() time.Duration {
 	return time.Since(c.heard)
 }
 
-// timedOut returns the error that the transport cancelled the call with, or nil if the call was not cancelled.
-func (c *call) timedOut() error {
+// timeoutError returns the error that the transport cancelled the call with, or nil if the call was not cancelled.
+func (c *call) timeoutError() error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		return cause
 	}
@@ -139,7 +141,7 @@ func (c *call) timedOut() error {
 }
 
 func (c *call) failed(err error) error {
-	if why := c.timedOut(); why != nil {
+	if why := c.timeoutError(); why != nil {
 		err = why
 	}
 	c.mu.Lock()
@@ -148,8 +150,8 @@ func (c *call) failed(err error) error {
 	return err
 }
 
-// lost explains why the response is missing or incomplete, or returns nil if the response is complete.
-func (c *call) lost() error {
+// incompleteError explains why the response is missing or incomplete, or returns nil if the response is complete.
+func (c *call) incompleteError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
@@ -162,7 +164,7 @@ func (c *call) Read(p []byte) (int, error) {
 	if n > 0 {
 		c.arrived(time.Now())
 	}
-	if err != nil && (!errors.Is(err, io.EOF) || c.timedOut() != nil) {
+	if err != nil && (!errors.Is(err, io.EOF) || c.timeoutError() != nil) {
 		err = c.failed(err)
 	}
 	return n, err

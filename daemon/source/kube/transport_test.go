@@ -33,8 +33,8 @@ func TestSilenceEndsRequest(t *testing.T) {
 				defer server.Close()
 				client := server.Client()
 				client.Transport = &transport{base: client.Transport}
-				c := &call{quiet: 10 * time.Second}
-				req, err := http.NewRequestWithContext(c.in(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
+				c := &call{maxSilence: 10 * time.Second}
+				req, err := http.NewRequestWithContext(c.withContext(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,8 +44,8 @@ func TestSilenceEndsRequest(t *testing.T) {
 					defer resp.Body.Close()
 					_, err = io.ReadAll(resp.Body)
 				}
-				if took := time.Since(began); !errors.Is(err, want) || !errors.Is(c.lost(), want) || took < c.quiet {
-					t.Errorf("after %s: %v, %v; want %v", took, err, c.lost(), want)
+				if took := time.Since(began); !errors.Is(err, want) || !errors.Is(c.incompleteError(), want) || took < c.maxSilence {
+					t.Errorf("after %s: %v, %v; want %v", took, err, c.incompleteError(), want)
 				}
 			})
 		}

@@ -13,9 +13,9 @@ type tunnels struct {
 	mu sync.Mutex
 	// used reports whether connections use a proxy and the client verifies the certificate of the server behind it.
 	used bool
-	// unproven maps the local address of each connection to a timer until the TLS handshake is complete.
-	unproven map[string]*time.Timer
-	failed   map[netip.Addr]time.Time
+	// handshakeTimers maps the local address of each connection to a timer until the TLS handshake is complete.
+	handshakeTimers map[string]*time.Timer
+	failed          map[netip.Addr]time.Time
 }
 
 const (
@@ -23,8 +23,8 @@ const (
 	tunnelTime = 4 * time.Second
 	// provenTunnelTime is the maximum time for a TLS handshake at a proven address, which may be slow.
 	provenTunnelTime = 10 * time.Second
-	// The dialer skips a failed address for failedTime.
-	failedTime = 30 * time.Second
+	// The dialer skips a failed address for skipTime.
+	skipTime = 30 * time.Second
 )
 
 func (t *tunnels) use(used bool) {
@@ -33,9 +33,9 @@ func (t *tunnels) use(used bool) {
 	t.used = used
 }
 
-// opened closes the connection after a time limit unless a TLS handshake succeeds first. If no other address is proven,
-// there is no time limit.
-func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
+// limitHandshake closes the connection after a time limit unless a TLS handshake succeeds first. If no other address is
+// proven, there is no time limit.
+func (t *tunnels) limitHandshake(addrs *addresses, conn net.Conn) {
 	remote, ok := remoteAddr(conn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -46,30 +46,30 @@ func (t *tunnels) opened(addrs *addresses, conn net.Conn) {
 	if addrs.isProven(remote) {
 		limit = provenTunnelTime
 	}
-	if t.unproven == nil {
-		t.unproven, t.failed = map[string]*time.Timer{}, map[netip.Addr]time.Time{}
+	if t.handshakeTimers == nil {
+		t.handshakeTimers, t.failed = map[string]*time.Timer{}, map[netip.Addr]time.Time{}
 	}
 	local := conn.LocalAddr().String()
-	t.unproven[local] = time.AfterFunc(limit, func() {
+	t.handshakeTimers[local] = time.AfterFunc(limit, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if _, ok := t.unproven[local]; !ok {
+		if _, ok := t.handshakeTimers[local]; !ok {
 			return
 		}
-		delete(t.unproven, local)
+		delete(t.handshakeTimers, local)
 		t.failed[plain(remote)] = time.Now()
 		_ = conn.Close()
 	})
 }
 
-// proven cancels a connection's time limit after the TLS handshake.
-func (t *tunnels) proven(conn net.Conn, addr netip.Addr) {
+// cancelLimit cancels a connection's time limit after the TLS handshake.
+func (t *tunnels) cancelLimit(conn net.Conn, addr netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	local := conn.LocalAddr().String()
-	if timer, ok := t.unproven[local]; ok {
+	if timer, ok := t.handshakeTimers[local]; ok {
 		timer.Stop()
-		delete(t.unproven, local)
+		delete(t.handshakeTimers, local)
 	}
 	delete(t.failed, plain(addr))
 }
@@ -78,7 +78,7 @@ func (t *tunnels) usable(addrs []netip.Addr) (out []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range addrs {
-		if at, failed := t.failed[plain(a)]; !failed || time.Since(at) > failedTime {
+		if at, failed := t.failed[plain(a)]; !failed || time.Since(at) > skipTime {
 			out = append(out, a)
 		}
 	}

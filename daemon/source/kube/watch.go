@@ -37,7 +37,7 @@ type watcher struct {
 func (w *watcher) start(ctx context.Context, s *session, inner watch.Interface) watch.Interface {
 	w.Interface, w.session = inner, s
 	w.events, w.stopped = make(chan watch.Event), make(chan struct{})
-	s.source.work(&s.relays, func() { w.relay(ctx) })
+	s.source.spawn(&s.relays, func() { w.relay(ctx) })
 	return w
 }
 
@@ -56,7 +56,7 @@ func (w *watcher) relay(ctx context.Context) {
 	defer close(w.events)
 	began := time.Now()
 	for e := range w.Interface.ResultChan() {
-		if !w.take(ctx, e) {
+		if !w.acceptEvent(ctx, e) {
 			continue
 		}
 		w.pass(e)
@@ -67,7 +67,7 @@ func (w *watcher) relay(ctx context.Context) {
 	select {
 	case <-w.stopped: // the reflector stopped the watch, which client-go reports as a broken connection
 	default:
-		w.ended(ctx, time.Since(began))
+		w.judgeEnd(ctx, time.Since(began))
 	}
 }
 
@@ -78,10 +78,10 @@ func (w *watcher) pass(e watch.Event) {
 	}
 }
 
-// take examines an event and reports whether the reflector should receive it.
-func (w *watcher) take(ctx context.Context, e watch.Event) bool {
+// acceptEvent examines an event and reports whether the reflector should receive it.
+func (w *watcher) acceptEvent(ctx context.Context, e watch.Event) bool {
 	if e.Type == watch.Error {
-		return w.takeError(ctx, apierrors.FromObject(e.Object))
+		return w.acceptError(ctx, apierrors.FromObject(e.Object))
 	}
 	if want := reflect.TypeOf(w.session.example); reflect.TypeOf(e.Object) != want {
 		w.fail(ctx, fmt.Errorf("an event with something other than %s", w.session.resource))
@@ -98,15 +98,15 @@ func (w *watcher) take(ctx context.Context, e watch.Event) bool {
 	}
 	w.heard = true
 	w.session.expired.Store(0)
-	w.session.health.ok()
+	w.session.health.noteContact()
 	return true
 }
 
-// takeError reports whether the reflector should receive the error. After any error event, the reflector requests a
+// acceptError reports whether the reflector should receive the error. After any error event, the reflector requests a
 // full list. client-go (v0.37.2) also reports a lost connection as a server error. If the watch ends without an error,
 // the reflector continues after the last event. After an event that cannot be decoded, the reflector needs a full list.
-func (w *watcher) takeError(ctx context.Context, err error) bool {
-	if w.failed || w.call.lost() != nil {
+func (w *watcher) acceptError(ctx context.Context, err error) bool {
+	if w.failed || w.call.incompleteError() != nil {
 		return false
 	}
 	if cause, ok := apierrors.StatusCause(err, "ClientWatchDecoding"); ok {
@@ -126,23 +126,23 @@ var (
 )
 
 const (
-	atOnce = 5 * time.Second
-	// doubt is the maximum age of the last contact when a watch ends without an event. If the last contact is older,
-	// the reflector must request a list: API servers before v1.29, and API servers that have restored an older state,
-	// may send no bookmarks.
-	doubt = 4 * time.Minute
+	minWatchTime = 5 * time.Second
+	// maxContactAge is the maximum age of the last contact when a watch ends without an event. If the last contact is
+	// older, the reflector must request a list: API servers before v1.29, and API servers that have restored an older
+	// state, may send no bookmarks.
+	maxContactAge = 4 * time.Minute
 )
 
-// bookmarkless is the silence after which the end of a long watch proves nothing about the API server. When a long
+// maxQuietWatch is the silence after which the end of a long watch proves nothing about the API server. When a long
 // watch ends after a longer silence, Edgeway starts a short watch, which ends with a bookmark. The value is less than
 // the time (50 s or a minute) after which proxies close silent connections.
-const bookmarkless = 40 * time.Second
+const maxQuietWatch = 40 * time.Second
 
-// ended decides whether a watch that the reflector did not stop has ended with a fault.
-func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
+// judgeEnd decides whether a watch that the reflector did not stop has ended with a fault.
+func (w *watcher) judgeEnd(ctx context.Context, lasted time.Duration) {
 	contact, _ := w.session.health.get()
-	lost := w.call.lost()
-	quiet := w.long && w.call.silentFor() > bookmarkless
+	lost := w.call.incompleteError()
+	quiet := w.long && w.call.silentFor() > maxQuietWatch
 	if quiet {
 		w.session.health.noteNoBookmark()
 	}
@@ -153,9 +153,9 @@ func (w *watcher) ended(ctx context.Context, lasted time.Duration) {
 	case w.heard:
 	case w.call.list:
 		w.fail(ctx, errHalfList)
-	case lasted < atOnce:
+	case lasted < minWatchTime:
 		w.fail(ctx, errAtOnce)
-	case time.Since(contact) > doubt:
+	case time.Since(contact) > maxContactAge:
 		expired := apierrors.NewResourceExpired("no event for too long")
 		w.pass(watch.Event{Type: watch.Error, Object: &expired.ErrStatus})
 	}
@@ -166,7 +166,7 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	select {
 	case <-w.stopped: // the reflector stopped the watch, which client-go reports as a broken connection
 	default:
-		_ = w.session.failed(ctx, w.call, err)
+		_ = w.session.recordFailure(ctx, w.call, err)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // A watch lasts 5 to 10 minutes if the API server sends a bookmark each minute.
 func TestWatchDuration(t *testing.T) {
-	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		time.Sleep(2 * time.Hour)
 		if n := len(api.seen()); n > 3*(1+120/5) || n < 3*120/10 {
 			t.Errorf("%d requests for three resources in two hours", n)
@@ -22,14 +22,14 @@ func TestWatchDuration(t *testing.T) {
 // connections after a minute of silence. Without bookmarks, some long watches end early.
 func TestWatchWithoutBookmarks(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
-		"restarted": func(api *fakeAPI) { api.noMinutes = true },
-		"proxy":     func(api *fakeAPI) { api.noMinutes, api.idleLimit = true, time.Minute },
+		"restarted": func(api *fakeAPI) { api.noMinuteBookmarks = true },
+		"proxy":     func(api *fakeAPI) { api.noMinuteBookmarks, api.idleLimit = true, time.Minute },
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, prepare, func(t *testing.T, api *fakeAPI, r *running) {
+			inBubble(t, prepare, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				for range 3600 {
 					time.Sleep(time.Second)
-					if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > bookmarkLimit+probeTimeout+probeJitter {
+					if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > bookmarkLimit+testTimeout+testJitter {
 						t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
 					}
 				}
@@ -40,7 +40,7 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 					t.Errorf("%d watches in an hour", n)
 				}
 				api.mu.Lock()
-				api.noMinutes, api.idleLimit = false, 0
+				api.noMinuteBookmarks, api.idleLimit = false, 0
 				api.mu.Unlock()
 				time.Sleep(shortTime + longWatch)
 				before := len(api.seen())
@@ -58,10 +58,10 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 func TestHungServerIsDetected(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
-			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				time.Sleep(after)
 				api.hang()
-				noticed(t, r)
+				waitForFault(t, r)
 			})
 		})
 	}
@@ -72,7 +72,7 @@ func TestHungServerIsDetected(t *testing.T) {
 func TestNewServiceAfterOutage(t *testing.T) {
 	worst := time.Duration(0)
 	for range 30 {
-		inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *running) {
+		inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 			time.Sleep(3 * time.Minute)
 			api.breakWith(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 			time.Sleep(30 * time.Second)
@@ -104,7 +104,7 @@ func TestHungListIsRestarted(t *testing.T) {
 	began, hung := time.Time{}, false
 	inBubble(t, func(api *fakeAPI) {
 		began = time.Now()
-		api.broken = func(w http.ResponseWriter, r *http.Request) {
+		api.brokenHandler = func(w http.ResponseWriter, r *http.Request) {
 			req := request{query: r.URL.Query(), resource: path.Base(r.URL.Path), verb: verbOf(r)}
 			if req.resource == "services" && !hung {
 				hung = true
@@ -113,7 +113,7 @@ func TestHungListIsRestarted(t *testing.T) {
 			}
 			api.answer(w, r, req)
 		}
-	}, func(t *testing.T, _ *fakeAPI, _ *running) {
+	}, func(t *testing.T, _ *fakeAPI, _ *runningSource) {
 		if took := time.Since(began); took > 90*time.Second {
 			t.Errorf("the source is synced after %s", took)
 		}

@@ -45,14 +45,14 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
 		h.stop()
-		want, _ := h.Age()
+		want, _ := h.SavedAt()
 		future := time.Now().Add(time.Hour)
 		if err := os.Chtimes(filepath.Join(dir, snapshotName), future, future); err != nil {
 			t.Fatal(err)
 		}
 		h = boot(t, dir)
 		defer h.stop()
-		if age, ok := h.Age(); !ok || age.After(want) {
+		if age, ok := h.SavedAt(); !ok || age.After(want) {
 			t.Errorf("age %s, want %s", age, want)
 		}
 	})
@@ -65,18 +65,18 @@ func TestAgeAfterClockWasAhead(t *testing.T) {
 		h := boot(t, dir)
 		var ahead atomic.Int64 // holds a time.Duration
 		ahead.Store(int64(10_000 * time.Hour))
-		h.o.Confirmed = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		h.o.ConfirmedAt = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 		h.serve(aService("web", 80))
 		time.Sleep(2 * time.Second)
 		ahead.Store(0)
-		time.Sleep(refresh)
+		time.Sleep(agePeriod)
 		h.stop()
-		if age, _ := h.Age(); time.Since(age) < 0 || time.Since(age) > refresh {
+		if age, _ := h.SavedAt(); time.Since(age) < 0 || time.Since(age) > agePeriod {
 			t.Errorf("age %s at %s", age, time.Now())
 		}
 		h = boot(t, dir)
 		defer h.stop()
-		if age, _ := h.Age(); time.Since(age) < 0 || time.Since(age) > refresh {
+		if age, _ := h.SavedAt(); time.Since(age) < 0 || time.Since(age) > agePeriod {
 			t.Errorf("age %s at %s after the next start", age, time.Now())
 		}
 	})

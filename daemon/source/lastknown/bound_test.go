@@ -18,8 +18,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// allocated returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
-func allocated(f func()) uint64 {
+// allocatedMiB returns the number of MiB that f allocates, which is an upper bound on the memory that f uses.
+func allocatedMiB(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
@@ -63,7 +63,7 @@ func TestHugeFileIsSetAside(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			used := allocated(func() { h = boot(t, dir) })
+			used := allocatedMiB(func() { h = boot(t, dir) })
 			h.stop()
 			if used > 48 {
 				t.Errorf("%s: reading it took %d MiB", name, used)
@@ -125,8 +125,8 @@ func TestTooManyHoldingsAreLeftOut(t *testing.T) {
 		h.stop()
 		h = boot(t, dir)
 		defer h.stop()
-		if len(h.loaded.objects) != 1 || h.Held() != nil {
-			t.Errorf("%d objects, %d holdings", len(h.loaded.objects), len(h.Held()))
+		if len(h.loaded.objects) != 1 || h.Holdings() != nil {
+			t.Errorf("%d objects, %d holdings", len(h.loaded.objects), len(h.Holdings()))
 		}
 	})
 }
@@ -137,7 +137,7 @@ func TestHoldingsAreRestored(t *testing.T) {
 		one := []source.Holding{{Addr: netip.MustParseAddr("198.51.100.1"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "web"}}
 		two := append(slices.Clone(one), source.Holding{Protocol: plan.UDP, Port: 30053, Namespace: "ns", Name: "dns"})
 		h := boot(t, dir)
-		if held := h.Held(); held != nil {
+		if held := h.Holdings(); held != nil {
 			t.Errorf("without a state: %v", held)
 		}
 		h.api.Upsert(aService("web", 80))
@@ -147,8 +147,8 @@ func TestHoldingsAreRestored(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			h.stop()
 			h = boot(t, dir)
-			if !slices.Equal(h.Held(), held) {
-				t.Errorf("got %v, want %v", h.Held(), held)
+			if !slices.Equal(h.Holdings(), held) {
+				t.Errorf("got %v, want %v", h.Holdings(), held)
 			}
 			h.serve(aService("web", 80))
 			h.Commit(held)

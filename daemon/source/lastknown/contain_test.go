@@ -40,7 +40,7 @@ func TestWriterContinuesAfterPanic(t *testing.T) {
 		}
 		time.Sleep(contain.Pause)
 		h.Commit(nil)
-		time.Sleep(retry + debounce)
+		time.Sleep(retryDelay + debounce)
 		st, err := readState(dir, nil)
 		if err != nil {
 			t.Fatalf("after %d writes: %v", writes, err)

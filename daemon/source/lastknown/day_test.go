@@ -28,13 +28,13 @@ func TestBytesOfADay(t *testing.T) {
 			h.serve(objects...)
 			time.Sleep(2 * time.Second)
 			last := map[string]os.FileInfo{}
-			written(t, dir, last) // ignore the first state
+			writtenBytes(t, dir, last) // ignore the first state
 			var bytes, writes int64
 			for began := time.Now(); time.Since(began) < 24*time.Hour/10; time.Sleep(time.Second) {
 				h.api.Upsert(aSlice("svc-7", 1+time.Now().Second()%5))
 				h.Commit(nil)
 				synctest.Wait()
-				more, changed := written(t, dir, last)
+				more, changed := writtenBytes(t, dir, last)
 				if bytes += more; changed {
 					writes++
 				}
@@ -49,8 +49,9 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// written returns the number of bytes written since last: the sizes of new files plus the growth of existing files.
-func written(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
+// writtenBytes returns the number of bytes written since last: the sizes of new files plus the growth of existing
+// files.
+func writtenBytes(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {

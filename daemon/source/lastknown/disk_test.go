@@ -216,7 +216,7 @@ func TestPause(t *testing.T) {
 		{11_500_000, 11 * time.Second, 1100 * time.Second},
 		{maxFile, 0, 46684427 * time.Millisecond},
 	} {
-		if got := pause(c.size, c.took).Truncate(time.Millisecond); got != c.want {
+		if got := writePause(c.size, c.took).Truncate(time.Millisecond); got != c.want {
 			t.Errorf("%d bytes in %s: %s, want %s", c.size, c.took, got, c.want)
 		}
 	}

@@ -89,16 +89,16 @@ const (
 	maxLine = 8 << 20
 )
 
-// newLines returns a line scanner that uses a limited amount of memory.
-func newLines(r io.Reader) *bufio.Scanner {
+// newLineScanner returns a line scanner that uses a limited amount of memory.
+func newLineScanner(r io.Reader) *bufio.Scanner {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 64<<10), maxLine+1)
 	return lines
 }
 
-// ended returns the error that stopped the scanner, or the argument otherwise if the scanner reached the end of the
+// scanError returns the error that stopped the scanner, or the argument otherwise if the scanner reached the end of the
 // file.
-func ended(lines *bufio.Scanner, otherwise error) error {
+func scanError(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:
 		return otherwise

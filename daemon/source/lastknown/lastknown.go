@@ -38,13 +38,13 @@ type Options struct {
 	Changes func() (n uint64, synced bool)
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
-	// Confirmed returns the time when the source last confirmed the state, which SavedAt then returns. By default,
+	// ConfirmedAt returns the time when the source last confirmed the state, which SavedAt then returns. By default,
 	// SavedAt returns the time of the write.
-	Confirmed func() time.Time
-	Logger    *slog.Logger
-	// Before, if not nil, is called with the key of each object that the Store loads. Tests use this hook to cause
+	ConfirmedAt func() time.Time
+	Logger      *slog.Logger
+	// BeforeLoad, if not nil, is called with the key of each object that the Store loads. Tests use this hook to cause
 	// panics.
-	Before func(source.Key)
+	BeforeLoad func(source.Key)
 }
 
 // Store reads the state on disk as a source, and saves the state of another source.
@@ -55,14 +55,14 @@ type Store struct {
 
 	wake chan struct{}
 
-	mu     sync.Mutex
-	synced bool                // Run has loaded or saved the state
-	age    time.Time           // when the source last confirmed the state on disk, or zero if there is no state
-	fault  fault.Fault         // zero if there is none
-	held   []source.Holding    // the holdings of the loaded state
-	server []source.ServerAddr // the proven addresses of the API server in the loaded state
-	want   *revision           // the latest Commit, or nil
-	have   *revision           // what this process has saved, or nil
+	mu        sync.Mutex
+	synced    bool                // Run has loaded or saved the state
+	savedAt   time.Time           // when the source last confirmed the state on disk, or zero if there is no state
+	fault     fault.Fault         // zero if there is none
+	holdings  []source.Holding    // the holdings of the loaded state
+	server    []source.ServerAddr // the proven addresses of the API server in the loaded state
+	committed *revision           // the latest Commit, or nil
+	saved     *revision           // what this process has saved, or nil
 
 	next time.Time // the earliest time of the next write; only Record uses this field
 }
@@ -90,7 +90,7 @@ func (s *Store) Name() string { return s.o.Name }
 func (s *Store) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return source.Status{Synced: s.synced, LastContact: s.age, Fault: s.fault}
+	return source.Status{Synced: s.synced, LastContact: s.savedAt, Fault: s.fault}
 }
 
 // FaultID is the ID of faults in the last-known state.
@@ -106,18 +106,18 @@ func (s *Store) Faults() []fault.Fault {
 	return []fault.Fault{s.fault}
 }
 
-// Age returns the time when the state on disk last agreed with the source. ok is false if there is no state.
-func (s *Store) Age() (saved time.Time, ok bool) {
+// SavedAt returns the time when the state on disk last agreed with the source. ok is false if there is no state.
+func (s *Store) SavedAt() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.age, !s.age.IsZero()
+	return s.savedAt, !s.savedAt.IsZero()
 }
 
-// Held returns the holdings from the previous run's last Commit, or nil if the Store has loaded no state.
-func (s *Store) Held() []source.Holding {
+// Holdings returns the holdings from the previous run's last Commit, or nil if the Store has loaded no state.
+func (s *Store) Holdings() []source.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held
+	return s.holdings
 }
 
 // ServerAddrs returns the proven addresses of the API server or of its proxy, or nil if the Store has loaded no state.
@@ -129,8 +129,8 @@ func (s *Store) ServerAddrs() []source.ServerAddr {
 
 // Recall loads the state only for Holdings and ServerAddrs, and writes nothing to disk.
 func (s *Store) Recall() error {
-	st, err := readState(s.dir, s.o.Before)
-	if err == nil && st.cluster.same(s.o.Cluster()) {
+	st, err := readState(s.dir, s.o.BeforeLoad)
+	if err == nil && st.cluster.matches(s.o.Cluster()) {
 		s.loaded(st)
 	}
 	if errors.Is(err, os.ErrNotExist) {
@@ -158,8 +158,8 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()
-	st, err := readState(s.dir, s.o.Before)
-	if err == nil && !st.cluster.same(s.o.Cluster()) {
+	st, err := readState(s.dir, s.o.BeforeLoad)
+	if err == nil && !st.cluster.matches(s.o.Cluster()) {
 		err = fmt.Errorf("%w, %.200q", errOther, st.cluster.Server)
 	}
 	switch {
@@ -171,7 +171,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 		s.log.Warn("last-known state not used", "message_id", messageid.LastKnownUnused, "error", err)
 		return nil, false
 	case err != nil:
-		aside := s.setAside()
+		aside := s.renameDamaged()
 		s.setFault(err.Error())
 		s.log.Error("last-known state not used", "message_id", messageid.LastKnownUnused,
 			"error", err, "set_aside", aside)
@@ -191,10 +191,10 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 func (s *Store) loaded(st *state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.synced, s.age, s.held = true, st.at, st.held
+	s.synced, s.savedAt, s.holdings = true, st.at, st.holdings
 	for _, obj := range st.objects {
 		if api, ok := obj.(*source.APIServer); ok {
-			s.server = append(s.server, api.Proven...)
+			s.server = append(s.server, api.ProvenAddrs...)
 		}
 	}
 }
@@ -206,7 +206,7 @@ func (s *Store) setFault(message string) {
 }
 
 func (s *Store) newFault(fix, message string) fault.Fault {
-	return fault.New(FaultID, fault.Warning, fix, "%s", message).Of(s.dir)
+	return fault.New(FaultID, fault.Warning, fix, "%s", message).WithName(s.dir)
 }
 
 // removeTemporary removes the temporary files of interrupted writes.
@@ -220,8 +220,8 @@ func (s *Store) removeTemporary() {
 	}
 }
 
-// setAside renames a damaged snapshot so that the operator can examine it, and returns the new path.
-func (s *Store) setAside() string {
+// renameDamaged renames a damaged snapshot so that the operator can examine it, and returns the new path.
+func (s *Store) renameDamaged() string {
 	path := filepath.Join(s.dir, snapshotName)
 	aside := path + ".damaged"
 	_ = os.RemoveAll(aside) // Rename cannot replace a file with a directory
@@ -238,5 +238,5 @@ func Peek(dir string) ([]source.Object, []source.Holding, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return st.objects, st.held, nil
+	return st.objects, st.holdings, nil
 }

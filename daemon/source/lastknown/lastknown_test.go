@@ -57,7 +57,7 @@ func everyKind() []source.Object {
 	svc := aService("web", 80)
 	svc.Faults = []fault.Fault{source.FaultOf(svc.Key(), "spec.ports[1].port", "0 is not 1 to 65535")}
 	return []source.Object{ // sorted by key
-		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}, Proven: provenAddrs()},
+		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}, ProvenAddrs: provenAddrs()},
 		aSlice("web", 3),
 		&source.Manifest{Name: "/etc/edgeway/manifests/web.yaml"},
 		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
@@ -178,7 +178,7 @@ func TestStateIsRestored(t *testing.T) {
 		if !h.loaded.synced {
 			t.Error("without a state there is nothing to wait for, but it is not synced")
 		}
-		if _, ok := h.Age(); ok {
+		if _, ok := h.SavedAt(); ok {
 			t.Error("a state that is not there has an age")
 		}
 		h.serve(everyKind()...)
@@ -197,7 +197,7 @@ func TestStateIsRestored(t *testing.T) {
 		if diff := cmp.Diff(want, h.loaded.sorted(), equate); diff != "" {
 			t.Errorf("state (-want +got):\n%s", diff)
 		}
-		if age, ok := h.Age(); !h.loaded.synced || !ok || saved.Sub(age) > time.Second || age.After(saved) {
+		if age, ok := h.SavedAt(); !h.loaded.synced || !ok || saved.Sub(age) > time.Second || age.After(saved) {
 			t.Errorf("synced %v, age %s %v, want %s", h.loaded.synced, age, ok, saved)
 		}
 	})
@@ -237,7 +237,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 		api := newMemory()
 		s := New(dir, Options{
 			Cluster: server("https://192.0.2.1"), Changes: api.changes, Objects: api.sorted,
-			Confirmed: func() time.Time { return *contact.Load() }, Logger: slog.New(slog.DiscardHandler),
+			ConfirmedAt: func() time.Time { return *contact.Load() }, Logger: slog.New(slog.DiscardHandler),
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -249,7 +249,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 		last := hear()
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
-		if age, _ := s.Age(); last.Sub(age) > time.Second {
+		if age, _ := s.SavedAt(); last.Sub(age) > time.Second {
 			t.Errorf("age %s, want %s", age, last)
 		}
 		time.Sleep(10 * time.Hour)
@@ -304,7 +304,7 @@ func TestLoad(t *testing.T) {
 		if objects, ok := s.Load(); !ok || objects != nil || s.Name() != "other" {
 			t.Errorf("without a state: %v %v, as %q", objects, ok, s.Name())
 		}
-		if _, ok := s.Age(); ok {
+		if _, ok := s.SavedAt(); ok {
 			t.Error("a state that is not there has an age")
 		}
 		h := boot(t, dir)
@@ -315,7 +315,7 @@ func TestLoad(t *testing.T) {
 		if diff := cmp.Diff(everyKind(), objects, equate); !ok || diff != "" {
 			t.Errorf("ok %v, state (-want +got):\n%s", ok, diff)
 		}
-		if _, ok := s.Age(); !ok {
+		if _, ok := s.SavedAt(); !ok {
 			t.Error("the state has no age")
 		}
 		if err := os.WriteFile(filepath.Join(dir, snapshotName), []byte("damaged\n"), 0o600); err != nil {
@@ -348,7 +348,7 @@ func TestFaultOnlyObjectsAreNotSaved(t *testing.T) {
 func provenAddrs() []source.ServerAddr {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	return []source.ServerAddr{
-		{Addr: netip.MustParseAddr("2001:db8::6"), Proved: at},
-		{Addr: netip.MustParseAddr("127.0.0.1"), Proved: at.Add(-time.Hour), Missing: at},
+		{Addr: netip.MustParseAddr("2001:db8::6"), ProvedAt: at},
+		{Addr: netip.MustParseAddr("127.0.0.1"), ProvedAt: at.Add(-time.Hour), MissingSince: at},
 	}
 }

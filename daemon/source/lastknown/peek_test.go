@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// folder returns the size of each file in a directory.
-func folder(t *testing.T, dir string) (out map[string]int64) {
+// fileSizes returns the size of each file in a directory.
+func fileSizes(t *testing.T, dir string) (out map[string]int64) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -41,7 +41,7 @@ func TestPeekChangesNothing(t *testing.T) {
 		if err := os.WriteFile(writing, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		before := folder(t, dir)
+		before := fileSizes(t, dir)
 		objects, _, err := Peek(dir)
 		if diff := cmp.Diff(everyKind(), objects, equate); diff != "" || err != nil {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
@@ -54,7 +54,7 @@ func TestPeekChangesNothing(t *testing.T) {
 			if objects, _, err := Peek(dir); err == nil || len(objects) > 0 {
 				t.Errorf("%s: %v with %d objects", name, err, len(objects))
 			}
-			if diff := cmp.Diff(before, folder(t, dir)); diff != "" {
+			if diff := cmp.Diff(before, fileSizes(t, dir)); diff != "" {
 				t.Errorf("%s: the folder changed (-before +after):\n%s", name, diff)
 			}
 		}

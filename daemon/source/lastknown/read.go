@@ -23,7 +23,7 @@ type state struct {
 	cluster  Cluster
 	at       time.Time       // the time when the source last confirmed the state
 	objects  []source.Object // sorted by key
-	held     []source.Holding
+	holdings []source.Holding
 	invalid  int
 	panicked error // the panic that an object caused
 }
@@ -82,28 +82,28 @@ var footerStart = []byte(`{"objects":`)
 
 // snapshot reads a whole snapshot.
 func (d *decoder) snapshot(r io.Reader) error {
-	lines := newLines(r)
+	lines := newLineScanner(r)
 	if !lines.Scan() {
-		return ended(lines, errFooter)
+		return scanError(lines, errFooter)
 	}
 	head, err := parseHeader(lines.Bytes())
 	if err != nil {
 		return err
 	}
-	d.state.cluster, d.state.at, d.state.held = head.Cluster, head.At, head.Held
+	d.state.cluster, d.state.at, d.state.holdings = head.Cluster, head.At, head.Held
 	hash := sha256.New()
 	for n := 0; ; n++ {
 		hash.Write(lines.Bytes())
 		hash.Write([]byte("\n"))
 		if !lines.Scan() {
-			return ended(lines, errFooter)
+			return scanError(lines, errFooter)
 		}
 		if bytes.HasPrefix(lines.Bytes(), footerStart) {
 			want, err := json.Marshal(footer{Objects: n, SHA256: hex.EncodeToString(hash.Sum(nil))})
 			if err != nil || !bytes.Equal(lines.Bytes(), want) || lines.Scan() {
 				return errFooter
 			}
-			return ended(lines, nil)
+			return scanError(lines, nil)
 		}
 		var r record
 		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
@@ -153,9 +153,9 @@ func (d *decoder) add(r *record) {
 		return convert.Check(obj)
 	})
 	switch {
-	case contain.Is(err):
+	case contain.IsPanic(err):
 		d.state.panicked = err
-		if obj = source.Refuse(key, "cannot be read: "+err.Error()); obj != nil {
+		if obj = source.NewReplacement(key, "cannot be read: "+err.Error()); obj != nil {
 			d.objects[key] = obj
 		}
 	case err != nil:

@@ -31,16 +31,16 @@ func TestRecall(t *testing.T) {
 			return s, s.Recall()
 		}
 		s, err := recall("https://192.0.2.1:6443")
-		if err != nil || !slices.Equal(s.Held(), held) || !slices.Equal(s.ServerAddrs(), servers) {
-			t.Errorf("recalled %v and %v, error %v", s.Held(), s.ServerAddrs(), err)
+		if err != nil || !slices.Equal(s.Holdings(), held) || !slices.Equal(s.ServerAddrs(), servers) {
+			t.Errorf("recalled %v and %v, error %v", s.Holdings(), s.ServerAddrs(), err)
 		}
 		h = boot(t, dir)
 		h.stop()
 		if !slices.Equal(h.ServerAddrs(), servers) {
 			t.Errorf("a start recalls %v", h.ServerAddrs())
 		}
-		if s, err := recall("https://192.0.2.2:6443"); err != nil || s.Held() != nil || s.ServerAddrs() != nil {
-			t.Errorf("of another API server: %v and %v, error %v", s.Held(), s.ServerAddrs(), err)
+		if s, err := recall("https://192.0.2.2:6443"); err != nil || s.Holdings() != nil || s.ServerAddrs() != nil {
+			t.Errorf("of another API server: %v and %v, error %v", s.Holdings(), s.ServerAddrs(), err)
 		}
 		snapshot := filepath.Join(dir, snapshotName)
 		if err := os.WriteFile(snapshot, []byte("damaged\n"), 0o600); err != nil {

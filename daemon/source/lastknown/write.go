@@ -26,29 +26,29 @@ import (
 
 const (
 	debounce = time.Second
-	// refresh is the time between two updates of the snapshot's age while no object changes.
-	refresh = 10 * time.Minute
-	// retry is the delay after a failed write.
-	retry = 30 * time.Second
+	// agePeriod is the time between two updates of the snapshot's age while no object changes.
+	agePeriod = 10 * time.Minute
+	// retryDelay is the delay after a failed write.
+	retryDelay = 30 * time.Second
 )
 
-// pause returns the delay between two writes. The delay is at least 100 times the duration of a write, so a slow disk
-// is busy for at most 1 % of the time. To preserve SD cards, the delay also limits the writes to 1 GB a day (11.5
+// writePause returns the delay between two writes. The delay is at least 100 times the duration of a write, so a slow
+// disk is busy for at most 1 % of the time. To preserve SD cards, the delay also limits the writes to 1 GB a day (11.5
 // kB/s).
-func pause(size int64, took time.Duration) time.Duration {
+func writePause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
 
 // Record writes the committed changes until ctx is done, and once more before returning. Status reports failed writes.
 func (s *Store) Record(ctx context.Context) {
-	tick := time.NewTicker(refresh)
+	tick := time.NewTicker(agePeriod)
 	defer tick.Stop()
 	due := time.After(debounce) // if Record panicked earlier, there may be unwritten changes
 	for {
 		select {
 		case <-ctx.Done():
 			if s.save() {
-				s.confirm()
+				s.saveAge()
 			}
 			return
 		case <-s.wake:
@@ -58,11 +58,11 @@ func (s *Store) Record(ctx context.Context) {
 		case <-due:
 			due = nil
 			if !s.save() {
-				due = time.After(max(retry, time.Until(s.next)))
+				due = time.After(max(retryDelay, time.Until(s.next)))
 			}
 		case <-tick.C:
 			if due == nil {
-				s.confirm()
+				s.saveAge()
 			}
 		}
 	}
@@ -78,8 +78,8 @@ func (s *Store) Commit(held []source.Holding) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.want = &revision{n, held}
-	if s.dirty() {
+	s.committed = &revision{n, held}
+	if s.hasUnsaved() {
 		select {
 		case s.wake <- struct{}{}:
 		default:
@@ -87,54 +87,54 @@ func (s *Store) Commit(held []source.Holding) {
 	}
 }
 
-// dirty reports whether the snapshot lacks committed changes. The caller must hold the lock.
-func (s *Store) dirty() bool {
-	return s.want != nil &&
-		(s.have == nil || s.have.changes < s.want.changes || !slices.Equal(s.have.held, s.want.held))
+// hasUnsaved reports whether the snapshot lacks committed changes. The caller must hold the lock.
+func (s *Store) hasUnsaved() bool {
+	return s.committed != nil &&
+		(s.saved == nil || s.saved.changes < s.committed.changes || !slices.Equal(s.saved.held, s.committed.held))
 }
 
 // save writes the objects if the snapshot lacks committed changes, and reports whether all committed changes are on
 // disk. The objects may be newer than the last Commit.
 func (s *Store) save() bool {
 	s.mu.Lock()
-	want, dirty := s.want, s.dirty()
+	want, dirty := s.committed, s.hasUnsaved()
 	s.mu.Unlock()
 	if !dirty {
 		return true
 	}
 	n, _ := s.o.Changes()
-	start, at := time.Now(), s.confirmed()
+	start, at := time.Now(), s.confirmedAt()
 	size, err := s.writeSnapshot(s.o.Objects(), want.held, at)
-	s.next = time.Now().Add(pause(size, time.Since(start)))
-	s.written(&revision{n, want.held}, at, err)
+	s.next = time.Now().Add(writePause(size, time.Since(start)))
+	s.recordWrite(&revision{n, want.held}, at, err)
 	return err == nil
 }
 
-// confirmed returns the time when the source last confirmed the state, in whole seconds for readability.
-func (s *Store) confirmed() time.Time {
+// confirmedAt returns the time when the source last confirmed the state, in whole seconds for readability.
+func (s *Store) confirmedAt() time.Time {
 	at := time.Now()
-	if s.o.Confirmed != nil {
-		at = s.o.Confirmed()
+	if s.o.ConfirmedAt != nil {
+		at = s.o.ConfirmedAt()
 	}
 	return at.UTC().Truncate(time.Second)
 }
 
-// confirm sets the snapshot's modification time to the time when the source last confirmed the state. Setting the
+// saveAge sets the snapshot's modification time to the time when the source last confirmed the state. Setting the
 // modification time writes only an inode, not all objects.
-func (s *Store) confirm() {
-	at := s.confirmed()
+func (s *Store) saveAge() {
+	at := s.confirmedAt()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.want == nil || s.dirty() || at.IsZero() || at.Equal(s.age) { // at precedes s.age if the clock was wrong
+	if s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt) { // at precedes s.age if the clock was wrong
 		return
 	}
 	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, keep the old age
-		s.age = at
+		s.savedAt = at
 	}
 }
 
-// written records the outcome of a write.
-func (s *Store) written(r *revision, at time.Time, err error) {
+// recordWrite records the outcome of a write.
+func (s *Store) recordWrite(r *revision, at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -148,13 +148,13 @@ func (s *Store) written(r *revision, at time.Time, err error) {
 		s.fault = s.newFault(fix, err.Error())
 		return
 	}
-	s.have, s.fault, s.age, s.synced = r, fault.Fault{}, at, true // the write replaces an unusable state
+	s.saved, s.fault, s.savedAt, s.synced = r, fault.Fault{}, at, true // the write replaces an unusable state
 }
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// failed wraps an error but omits the name of the temporary file, so repeated faults have the same message.
-func (s *Store) failed(what string, err error) error {
+// wrapError wraps an error but omits the name of the temporary file, so repeated faults have the same message.
+func (s *Store) wrapError(what string, err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
 		err = errno
@@ -167,27 +167,27 @@ func (s *Store) failed(what string, err error) error {
 
 func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at time.Time) (size int64, err error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return 0, s.failed("create directory", err)
+		return 0, s.wrapError("create directory", err)
 	}
 	path := filepath.Join(s.dir, snapshotName)
 	file, err := renameio.NewPendingFile(path, renameio.WithTempDir(s.dir), renameio.WithStaticPermissions(0o600))
 	if err != nil {
-		return 0, s.failed("create snapshot", err)
+		return 0, s.wrapError("create snapshot", err)
 	}
 	defer file.Cleanup() //nolint:errcheck // Cleanup does nothing after the file was replaced
 	head := header{Format: snapshotFormat, Version: version, Cluster: s.o.Cluster(), At: at, Held: held}
 	size, err = encodeSnapshot(file, head, objects)
 	if err != nil {
-		return size, s.failed("write snapshot", err)
+		return size, s.wrapError("write snapshot", err)
 	}
 	if size > maxFile {
-		return size, s.failed("write snapshot", fmt.Errorf("it has %d MiB, more than %d", size>>20, maxFile>>20))
+		return size, s.wrapError("write snapshot", fmt.Errorf("it has %d MiB, more than %d", size>>20, maxFile>>20))
 	}
 	if err := os.Chtimes(file.Name(), time.Time{}, at); err != nil {
-		return size, s.failed("write snapshot", err)
+		return size, s.wrapError("write snapshot", err)
 	}
 	if err := file.CloseAtomicallyReplace(); err != nil {
-		return size, s.failed("replace snapshot", err)
+		return size, s.wrapError("replace snapshot", err)
 	}
 	return size, nil
 }

@@ -12,9 +12,9 @@ import (
 const (
 	// requestTimeout limits the time to read a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// answerTimeout limits the time to write a response. For a profile, net/http/pprof extends the timeout by the
+	// responseTimeout limits the time to write a response. For a profile, net/http/pprof extends the timeout by the
 	// profile's duration.
-	answerTimeout = 10 * time.Second
+	responseTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute
 	// maxHeader is larger than any load balancer's request header. net/http (Go 1.26) reads up to 4 KiB more.
@@ -25,18 +25,18 @@ const (
 // Limit.Listener.
 func Server(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
-		Handler:        bodiless(handler),
+		Handler:        ignoreBodies(handler),
 		ReadTimeout:    requestTimeout,
-		WriteTimeout:   answerTimeout,
+		WriteTimeout:   responseTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// bodiless closes the connection after the response to a request with a body. If the connection stayed open,
+// ignoreBodies closes the connection after the response to a request with a body. If the connection stayed open,
 // net/http would wait for the body before reading the next request.
-func bodiless(next http.Handler) http.Handler {
+func ignoreBodies(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			w.Header().Set("Connection", "close")
@@ -46,8 +46,8 @@ func bodiless(next http.Handler) http.Handler {
 	})
 }
 
-// FromHere reports whether the client has a loopback address, and is therefore on this host.
-func FromHere(r *http.Request) bool {
+// FromLoopback reports whether the client has a loopback address, and is therefore on this host.
+func FromLoopback(r *http.Request) bool {
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && client.Addr().Unmap().IsLoopback()
 }

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// pipes is an in-memory listener for tests with fake time.
-type pipes struct {
+// pipeListener is an in-memory listener for tests with fake time.
+type pipeListener struct {
 	accept chan net.Conn
 	closed chan struct{}
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-p.accept:
 		return c, nil
@@ -30,31 +30,31 @@ func (p *pipes) Accept() (net.Conn, error) {
 	}
 }
 
-func (p *pipes) Close() error   { close(p.closed); return nil }
-func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipeListener) Close() error   { close(p.closed); return nil }
+func (p *pipeListener) Addr() net.Addr { return &net.TCPAddr{} }
 
-// peer is the server's side of a connection with a fake client address.
-type peer struct {
+// fakeConn is the server's side of a connection with a fake client address.
+type fakeConn struct {
 	net.Conn
 	from net.Addr
 }
 
-func (p peer) RemoteAddr() net.Addr { return p.from }
+func (p fakeConn) RemoteAddr() net.Addr { return p.from }
 
-func (p *pipes) dial(from string) net.Conn {
+func (p *pipeListener) dial(from string) net.Conn {
 	addr, err := net.ResolveTCPAddr("tcp", from)
 	if err != nil {
 		panic(err)
 	}
 	near, far := net.Pipe()
-	p.accept <- peer{far, addr}
+	p.accept <- fakeConn{far, addr}
 	synctest.Wait()
 	return near
 }
 
-func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *pipes)) {
+func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *pipeListener)) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pipes{make(chan net.Conn), make(chan struct{})}
+		p := &pipeListener{make(chan net.Conn), make(chan struct{})}
 		server := Server(handler, slog.New(slog.DiscardHandler))
 		done := make(chan error)
 		go func() { done <- server.Serve(NewLimit(most).Listener(p)) }()
@@ -68,8 +68,8 @@ func serve(t *testing.T, most int, handler http.Handler, test func(*testing.T, *
 
 var hello = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 
-// ends sends a request and returns the response and the time until the server closed the connection.
-func ends(conn net.Conn, request string) (after time.Duration, answer string) {
+// timeRequest sends a request and returns the response and the time until the server closed the connection.
+func timeRequest(conn net.Conn, request string) (after time.Duration, answer string) {
 	start := time.Now()
 	got := make(chan string)
 	go func() {
@@ -98,8 +98,8 @@ func TestSlowClientsAreDisconnected(t *testing.T) {
 		"half large headers": {"GET / HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 60<<10), time.Second, "431 Request Header Fields Too Large"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			serve(t, 10, hello, func(t *testing.T, p *pipes) {
-				after, answer := ends(p.dial("192.0.2.1:1"), c.request)
+			serve(t, 10, hello, func(t *testing.T, p *pipeListener) {
+				after, answer := timeRequest(p.dial("192.0.2.1:1"), c.request)
 				if after > c.longest || !strings.Contains(answer, c.answer) {
 					t.Errorf("open for %s, want at most %s; answer %q", after, c.longest, answer)
 				}
@@ -119,12 +119,12 @@ func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 			}
 		}
 	})
-	serve(t, 10, endless, func(t *testing.T, p *pipes) {
+	serve(t, 10, endless, func(t *testing.T, p *pipeListener) {
 		conn := p.dial("192.0.2.1:1")
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(answerTimeout + time.Second)
+		time.Sleep(responseTimeout + time.Second)
 		if _, err := conn.Write([]byte("x")); err == nil {
 			t.Error("the connection is still open")
 		}
@@ -132,7 +132,7 @@ func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 }
 
 func TestLongProfileIsNotCutOff(t *testing.T) {
-	serve(t, 10, pprof.Handler("goroutine"), func(t *testing.T, p *pipes) {
+	serve(t, 10, pprof.Handler("goroutine"), func(t *testing.T, p *pipeListener) {
 		conn := p.dial("127.0.0.1:1")
 		defer conn.Close()
 		go func() {
@@ -150,15 +150,15 @@ func TestLongProfileIsNotCutOff(t *testing.T) {
 	})
 }
 
-func (p *pipes) hold(from string, n int) (conns []net.Conn) {
+func (p *pipeListener) hold(from string, n int) (conns []net.Conn) {
 	for i := range n {
 		conns = append(conns, p.dial(fmt.Sprintf("%s:%d", from, 1000+i)))
 	}
 	return conns
 }
 
-// open counts, without waiting, the connections that the server has not closed.
-func open(conns []net.Conn) (n int) {
+// countOpen counts, without waiting, the connections that the server has not closed.
+func countOpen(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())
 		if _, err := c.Read(make([]byte, 1)); errors.Is(err, io.EOF) {
@@ -170,20 +170,20 @@ func open(conns []net.Conn) (n int) {
 }
 
 func TestBusiestClientLosesConnections(t *testing.T) {
-	serve(t, 10, hello, func(t *testing.T, p *pipes) {
+	serve(t, 10, hello, func(t *testing.T, p *pipeListener) {
 		few := p.hold("192.0.2.1", 2)
 		many := p.hold("192.0.2.2", 20)
-		if a, b := open(few), open(many); a != 2 || b != 8 {
+		if a, b := countOpen(few), countOpen(many); a != 2 || b != 8 {
 			t.Errorf("%d and %d connections are open, want 2 and 8", a, b)
 		}
-		if open(many[:12]) != 0 {
+		if countOpen(many[:12]) != 0 {
 			t.Error("it was not the oldest ones that made room")
 		}
 		probe := p.dial("127.0.0.1:1")
-		if _, answer := ends(probe, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.Contains(answer, "hello") {
+		if _, answer := timeRequest(probe, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.Contains(answer, "hello") {
 			t.Errorf("a probe gets %q while the server is full", answer)
 		}
-		if a, b := open(few), open(many); a != 2 || b != 7 {
+		if a, b := countOpen(few), countOpen(many); a != 2 || b != 7 {
 			t.Errorf("after a probe %d and %d connections are open, want 2 and 7", a, b)
 		}
 	})
@@ -192,20 +192,20 @@ func TestBusiestClientLosesConnections(t *testing.T) {
 // Connections from several IPv6 addresses in the same network count as one client's connections. Closed connections do
 // not count.
 func TestClientsAreCountedByPrefix(t *testing.T) {
-	serve(t, 10, hello, func(t *testing.T, p *pipes) {
+	serve(t, 10, hello, func(t *testing.T, p *pipeListener) {
 		few := p.hold("[2001:db8:0:1::1]", 2)
 		var many []net.Conn
 		for i := range 20 {
 			many = append(many, p.dial(fmt.Sprintf("[2001:db8::%x]:1", i)))
 		}
-		if a, b := open(few), open(many); a != 2 || b != 8 {
+		if a, b := countOpen(few), countOpen(many); a != 2 || b != 8 {
 			t.Errorf("%d and %d connections are open, want 2 and 8", a, b)
 		}
 		for _, c := range many {
 			c.Close()
 		}
 		synctest.Wait()
-		if again := p.hold("192.0.2.1", 8); open(again) != 8 || open(few) != 2 {
+		if again := p.hold("192.0.2.1", 8); countOpen(again) != 8 || countOpen(few) != 2 {
 			t.Errorf("connections that have ended take room")
 		}
 	})
@@ -216,7 +216,7 @@ func TestFromHere(t *testing.T) {
 		"127.0.0.1:1": true, "127.9.9.9:1": true, "[::1]:1": true, "[::ffff:127.0.0.1]:1": true,
 		"192.0.2.1:1": false, "[2001:db8::1]:1": false, "[::ffff:192.0.2.1]:1": false, "@": false, "": false,
 	} {
-		if got := FromHere(&http.Request{RemoteAddr: from}); got != want {
+		if got := FromLoopback(&http.Request{RemoteAddr: from}); got != want {
 			t.Errorf("%q: %t", from, got)
 		}
 	}

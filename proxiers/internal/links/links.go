@@ -34,8 +34,8 @@ type Links struct {
 
 	mu       sync.Mutex
 	watching bool
-	// seen holds all devices by index, or nil if the devices are unknown.
-	seen map[int]Device
+	// devices holds all devices by index, or nil if the devices are unknown.
+	devices map[int]Device
 }
 
 // Open opens a socket in the calling thread's network namespace. Links calls changed when a device appears or changes.
@@ -47,8 +47,8 @@ func Open(env proxiers.Env, changed func()) (*Links, error) {
 	l := &Links{kernel: kernel, contain: env.Contain}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	l.watcher = rtnl.New(rtnl.Options{
-		Logger: env.Logger, Topics: rtnl.Links, Note: l.note, Lost: l.Forget,
-		Changed: changed,
+		Logger: env.Logger, Topics: rtnl.Links, Note: l.processNotification, OnLoss: l.Forget,
+		OnChange: changed,
 	})
 	return l, nil
 }
@@ -74,33 +74,33 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 	return nil
 }
 
-// note updates the device list and reports whether a notification is about a new device, or about a
+// processNotification updates the device list and reports whether a notification is about a new device, or about a
 // device with a new name or master. The kernel sends a notification for each change to a device. Notifications with
 // another address family are about bridge ports.
-func (l *Links) note(m *syscall.NetlinkMessage) bool {
+func (l *Links) processNotification(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
 	}
 	link, err := netlink.LinkDeserialize(nil, m.Data)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err != nil || l.seen == nil {
-		l.seen = nil
+	if err != nil || l.devices == nil {
+		l.devices = nil
 		return true
 	}
 	a := link.Attrs()
-	before := l.seen[a.Index]
-	delete(l.seen, a.Index)
+	before := l.devices[a.Index]
+	delete(l.devices, a.Index)
 	if m.Header.Type == unix.RTM_NEWLINK {
 		l.see(a)
 	}
-	after, there := l.seen[a.Index]
+	after, there := l.devices[a.Index]
 	return there && after != before
 }
 
 func (l *Links) see(a *netlink.LinkAttrs) {
 	if a.Flags&net.FlagLoopback == 0 {
-		l.seen[a.Index] = Device{Name: a.Name, Master: a.MasterIndex}
+		l.devices[a.Index] = Device{Name: a.Name, Master: a.MasterIndex}
 	}
 }
 
@@ -108,7 +108,7 @@ func (l *Links) see(a *netlink.LinkAttrs) {
 func (l *Links) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.seen = nil
+	l.devices = nil
 }
 
 // List returns the devices by index. The first call to List queries the kernel, which takes 10 µs for each device
@@ -117,21 +117,21 @@ func (l *Links) Forget() {
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.seen == nil {
-		if err := l.ask(); err != nil {
+	if l.devices == nil {
+		if err := l.queryDevices(); err != nil {
 			return nil, err
 		}
 	}
-	return maps.Clone(l.seen), nil
+	return maps.Clone(l.devices), nil
 }
 
-// ask queries the kernel for the devices. The caller must hold mu.
-func (l *Links) ask() error {
+// queryDevices queries the kernel for the devices. The caller must hold mu.
+func (l *Links) queryDevices() error {
 	all, err := rtnl.Retry(l.kernel.LinkList)
 	if err != nil {
 		return fmt.Errorf("list network devices: %w", err)
 	}
-	l.seen = map[int]Device{}
+	l.devices = map[int]Device{}
 	for _, link := range all {
 		l.see(link.Attrs())
 	}

@@ -72,7 +72,7 @@ func TestLinksFollowEvents(t *testing.T) {
 				t.Fatalf("after ip %s: %q, %d changes", step.ip, listed(), changes.Load()-before)
 			}
 		}
-		time.Sleep(2 * rtnl.Settle)
+		time.Sleep(2 * rtnl.BatchTime)
 		if n := changes.Load() - before; step.changes == 0 && n > 0 {
 			t.Errorf("after ip %s: %d changes", step.ip, n)
 		}

@@ -19,8 +19,8 @@ var ErrStale = errors.New("another transaction came first")
 // ErrTooBig means that Commit did not send a batch because it is larger than the socket's buffer.
 var ErrTooBig = errors.New("the batch is larger than the socket's buffer")
 
-// Refused means that the kernel rejected a batch and applied none of its changes.
-type Refused struct {
+// RejectionError means that the kernel rejected a batch and applied none of its changes.
+type RejectionError struct {
 	Errno unix.Errno
 	// Message is the index of the first rejected message, or -1 if the kernel rejected the batch as a whole.
 	Message int
@@ -28,7 +28,7 @@ type Refused struct {
 	Text string
 }
 
-func (r *Refused) Error() string {
+func (r *RejectionError) Error() string {
 	if r.Text != "" {
 		return fmt.Sprintf("nf_tables: %s: %s", r.Errno, r.Text)
 	}
@@ -36,10 +36,10 @@ func (r *Refused) Error() string {
 }
 
 // Unwrap returns the error number.
-func (r *Refused) Unwrap() error { return r.Errno }
+func (r *RejectionError) Unwrap() error { return r.Errno }
 
-// Content reports whether the kernel rejected the content of the batch and would reject it again.
-func (r *Refused) Content() bool {
+// IsPermanent reports whether the kernel rejected the content of the batch and would reject it again.
+func (r *RejectionError) IsPermanent() bool {
 	switch r.Errno {
 	case unix.EPERM, unix.EACCES, unix.ENOMEM, unix.ENOBUFS, unix.EMSGSIZE, unix.EAGAIN, unix.EINTR:
 		return false
@@ -59,10 +59,10 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err := c.usable(); err != nil {
+	if err := c.repair(); err != nil {
 		return err
 	}
-	if b.Size() > c.Room {
+	if b.Size() > c.MaxBatchSize {
 		return ErrTooBig
 	}
 	var failed error
@@ -71,12 +71,12 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 		if _, failed = unix.Write(int(fd), all); failed != nil {
 			return
 		}
-		failed = c.answers(int(fd), b.Messages())
+		failed = c.readResponses(int(fd), b.Messages())
 	})
 	if err == nil {
 		err = failed
 	}
-	var refused *Refused
+	var refused *RejectionError
 	if err != nil && !errors.Is(err, ErrStale) && !errors.As(err, &refused) {
 		c.stuck = true
 		return fmt.Errorf("nf_tables batch: %w", err)
@@ -84,9 +84,9 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// answers reads the kernel's responses to a batch. All responses are available after the write.
-func (c *Conn) answers(fd, messages int) error {
-	var first *Refused
+// readResponses reads the kernel's responses to a batch. All responses are available after the write.
+func (c *Conn) readResponses(fd, messages int) error {
+	var first *RejectionError
 	done := false
 	for {
 		n, err := read(uintptr(fd), c.buf)
@@ -98,7 +98,7 @@ func (c *Conn) answers(fd, messages int) error {
 		case err != nil:
 			return os.NewSyscallError("netlink receive", err)
 		}
-		for seq, r := range eachAnswer(c.buf[:n]) {
+		for seq, r := range eachResponse(c.buf[:n]) {
 			switch {
 			case r.Errno == 0:
 				done = done || seq == uint32(messages)
@@ -110,7 +110,7 @@ func (c *Conn) answers(fd, messages int) error {
 }
 
 // outcome returns the result of a batch: the first rejection, or nil if the kernel acknowledged the last message.
-func outcome(first *Refused, done bool) error {
+func outcome(first *RejectionError, done bool) error {
 	switch {
 	case first != nil && first.Message < 0 && first.Errno == unix.ERESTART:
 		return ErrStale
@@ -122,9 +122,9 @@ func outcome(first *Refused, done bool) error {
 	return nil
 }
 
-// eachAnswer iterates over the responses in a datagram. The sequence numbers in a batch start at 1.
-func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
-	return func(yield func(uint32, Refused) bool) {
+// eachResponse iterates over the responses in a datagram. The sequence numbers in a batch start at 1.
+func eachResponse(b []byte) func(yield func(uint32, RejectionError) bool) {
+	return func(yield func(uint32, RejectionError) bool) {
 		for len(b) >= netlinkHeader {
 			size := int(binary.NativeEndian.Uint32(b))
 			if size < netlinkHeader || size > len(b) {
@@ -133,7 +133,7 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 			flags, seq, body := binary.NativeEndian.Uint16(b[6:]), binary.NativeEndian.Uint32(b[8:]),
 				b[netlinkHeader:size]
 			if binary.NativeEndian.Uint16(b[4:]) == unix.NLMSG_ERROR && len(body) >= 4 &&
-				!yield(seq, answer(flags, seq, body)) {
+				!yield(seq, decodeResponse(flags, seq, body)) {
 				return
 			}
 			b = b[min(align(size), len(b)):]
@@ -141,10 +141,10 @@ func eachAnswer(b []byte) func(yield func(uint32, Refused) bool) {
 	}
 }
 
-// answer decodes the body of a response, which consists of the error number, the header of the rejected message, and
-// attributes.
-func answer(flags uint16, seq uint32, body []byte) Refused {
-	r := Refused{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
+// decodeResponse decodes the body of a response, which consists of the error number, the header of the rejected
+// message, and attributes.
+func decodeResponse(flags uint16, seq uint32, body []byte) RejectionError {
+	r := RejectionError{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
 	if flags&unix.NLM_F_ACK_TLVS != 0 && flags&unix.NLM_F_CAPPED != 0 && len(body) >= 4+netlinkHeader {
 		r.Text = string(Text(Attr(body[4+netlinkHeader:], unix.NLMSGERR_ATTR_MSG)))
 	}

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addresses adds one message for each list, about elements of the set "s" in the table "ours". A list holds IPv4
+// addAddresses adds one message for each list, about elements of the set "s" in the table "ours". A list holds IPv4
 // addresses as offsets from 10.0.0.0.
-func addresses(b *Batch, kind uint16, lists ...[]int) {
+func addAddresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
 			attrs = AppendAttr(AppendAttr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
@@ -80,7 +80,7 @@ func TestCommit(t *testing.T) {
 		{unix.NFT_MSG_NEWSETELEM, [][]int{counting(10, 3000), counting(3000, 3010), counting(4000, 6000)}, 5001},
 	} {
 		b.Reset()
-		addresses(&b, c.kind, c.lists...)
+		addAddresses(&b, c.kind, c.lists...)
 		if err := m.Commit(&b, false); err != nil {
 			t.Fatalf("batch %d: %v", i, err)
 		}
@@ -89,7 +89,7 @@ func TestCommit(t *testing.T) {
 		}
 		nft(t, fmt.Sprintf("add table ip other%d", i)) // this change makes the next batch stale
 	}
-	time.Sleep(settle)
+	time.Sleep(quietPeriod)
 	if got := r.take(); len(got) != 0 {
 		t.Errorf("our own batches are reported: %q", got)
 	}
@@ -109,7 +109,7 @@ func TestStaleBatch(t *testing.T) {
 	}
 	nft(t, "add table ip other")
 	var b Batch
-	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
+	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
 	if err := m.Conn.Commit(&b, before); !errors.Is(err, ErrStale) || listed(t, m) != 0 {
 		t.Errorf("error %v, want %v; %d elements", err, ErrStale, listed(t, m))
 	}
@@ -128,7 +128,7 @@ func TestTouchedBatch(t *testing.T) {
 	nft(t, oneSet)
 	m.Forget()
 	var b Batch
-	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
+	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
 	for i, c := range []struct {
 		before  string
 		anyway  bool
@@ -137,8 +137,8 @@ func TestTouchedBatch(t *testing.T) {
 	}{
 		{want: nil},
 		{before: "add table ip other", want: nil},
-		{before: "add element ip ours s { 192.0.2.1 }", want: ErrTouched, reports: 1},
-		{before: "add table ip another", want: ErrTouched},
+		{before: "add element ip ours s { 192.0.2.1 }", want: ErrDrift, reports: 1},
+		{before: "add table ip another", want: ErrDrift},
 		{before: "add element ip ours s { 192.0.2.2 }", anyway: true, want: nil},
 	} {
 		nft(t, c.before)
@@ -160,10 +160,10 @@ func TestTouchedBatch(t *testing.T) {
 func TestRefusedBatch(t *testing.T) {
 	m, _ := newWriter(t)
 	var b Batch
-	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300), counting(300, 600))
-	addresses(&b, unix.NFT_MSG_DELSETELEM, []int{5, 6, 7000, 7, 7001}, []int{7002})
-	var refused *Refused
-	if err := m.Commit(&b, false); !errors.As(err, &refused) || !errors.Is(err, unix.ENOENT) || !refused.Content() {
+	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300), counting(300, 600))
+	addAddresses(&b, unix.NFT_MSG_DELSETELEM, []int{5, 6, 7000, 7, 7001}, []int{7002})
+	var refused *RejectionError
+	if err := m.Commit(&b, false); !errors.As(err, &refused) || !errors.Is(err, unix.ENOENT) || !refused.IsPermanent() {
 		t.Fatalf("error %v, want a refusal for %v", err, unix.ENOENT)
 	}
 	if listed(t, m) != 0 {
@@ -172,7 +172,7 @@ func TestRefusedBatch(t *testing.T) {
 	if refused.Message != 2 {
 		t.Errorf("message %d", refused.Message)
 	}
-	addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
+	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, []int{1})
 	nft(t, "delete table ip ours")
 	if err := m.Conn.Commit(&b, 1); !errors.Is(err, ErrStale) {
 		t.Errorf("error %v, want %v", err, ErrStale)
@@ -182,14 +182,14 @@ func TestRefusedBatch(t *testing.T) {
 // If a batch does not fit into the socket's buffer, Commit sends no data.
 func TestTooBigBatch(t *testing.T) {
 	m, _ := newWriter(t)
-	m.Conn.Room = 1000
+	m.Conn.MaxBatchSize = 1000
 	var b Batch
-	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300))
+	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300))
 	if err := m.Commit(&b, false); !errors.Is(err, ErrTooBig) {
 		t.Errorf("error %v, want %v", err, ErrTooBig)
 	}
-	m.Conn.Room = 1 << 30
-	addresses(&b, unix.NFT_MSG_NEWSETELEM, counting(300, 2000))
+	m.Conn.MaxBatchSize = 1 << 30
+	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, counting(300, 2000))
 	err := m.Conn.raw.Control(func(fd uintptr) {
 		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF, 1); err != nil {
 			t.Error(err)
@@ -232,7 +232,7 @@ func TestCommitBesideOtherPrograms(t *testing.T) {
 	var b Batch
 	for n := range 1000 {
 		b.Reset()
-		addresses(&b, unix.NFT_MSG_NEWSETELEM, []int{n})
+		addAddresses(&b, unix.NFT_MSG_NEWSETELEM, []int{n})
 		for err = ErrStale; errors.Is(err, ErrStale); {
 			err = m.Commit(&b, false)
 		}
@@ -247,7 +247,7 @@ func TestCommitBesideOtherPrograms(t *testing.T) {
 	if n := listed(t, m); n != 1000 {
 		t.Errorf("%d elements, want 1000", n)
 	}
-	time.Sleep(settle)
+	time.Sleep(quietPeriod)
 	if got := r.take(); len(got) != 0 {
 		t.Errorf("reported %q", got)
 	}
@@ -285,7 +285,7 @@ func FuzzAnswer(f *testing.F) {
 	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0
-		for range eachAnswer(b) {
+		for range eachResponse(b) {
 			n++
 		}
 		if n > len(b)/(netlinkHeader+4) {

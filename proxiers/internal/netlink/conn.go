@@ -34,8 +34,8 @@ const (
 // because closing a netfilter socket blocks until the kernel (6.18) has freed the deleted objects, which takes 16 ms
 // after a transaction.
 type Conn struct {
-	// Room is the maximum size of a batch for Commit.
-	Room int
+	// MaxBatchSize is the maximum size of a batch for Commit.
+	MaxBatchSize int
 
 	mu   sync.Mutex // held during a request and its response
 	sock *netlink.Conn
@@ -86,7 +86,7 @@ func (c *Conn) describe(raw syscall.RawConn) error {
 			c.port.Store(own.Pid)
 		}
 		size, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_SNDBUF)
-		c.Room, failed = size-32, err // netlink_sendmsg has this limit
+		c.MaxBatchSize, failed = size-32, err // netlink_sendmsg has this limit
 	})
 	return errors.Join(err, failed)
 }
@@ -166,7 +166,7 @@ func (c *Conn) Generation() (uint32, error) {
 }
 
 func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) error {
-	if err := c.usable(); err != nil {
+	if err := c.repair(); err != nil {
 		return err
 	}
 	_, err := c.sock.Send(netlink.Message{
@@ -176,8 +176,8 @@ func (c *Conn) request(kind uint16, flags netlink.HeaderFlags, body []byte) erro
 	return err
 }
 
-// usable reopens the socket if it is stuck.
-func (c *Conn) usable() error {
+// repair reopens the socket if it is stuck.
+func (c *Conn) repair() error {
 	if !c.stuck {
 		return nil
 	}
@@ -234,9 +234,9 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	return false, nil
 }
 
-// Tables calls visit for each nft table of a family, or of all families if family is NFPROTO_UNSPEC. A kernel
+// EachTable calls visit for each nft table of a family, or of all families if family is NFPROTO_UNSPEC. A kernel
 // without nf_tables has no tables, which is not an error.
-func (c *Conn) Tables(family uint8, visit func(family uint8, name string)) error {
+func (c *Conn) EachTable(family uint8, visit func(family uint8, name string)) error {
 	err := c.Dump(unix.NFT_MSG_GETTABLE, family, nil, func(m Message) error {
 		visit(m.Family, string(Text(Attr(m.Attrs, AttrTable))))
 		return nil

@@ -41,9 +41,9 @@ func OpenConntrack() (*Conntrack, error) {
 	return &Conntrack{conn}, nil
 }
 
-// During aborts requests when ctx is done, until the caller calls release. If release returns false, ctx is done and
-// the Conntrack is no longer usable.
-func (t *Conntrack) During(ctx context.Context) (release func() bool) {
+// AbortOnDone aborts requests when ctx is done, until the caller calls release. If release returns false, ctx is done
+// and the Conntrack is no longer usable.
+func (t *Conntrack) AbortOnDone(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
 		// SetDeadline fails only if the socket is closed, and then no request is waiting.
 		_ = t.conn.SetDeadline(time.Now())
@@ -64,8 +64,8 @@ func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	return t.dump(s, filter, fn)
 }
 
-// Offloaded calls fn for each flow in the family that a flowtable offloads.
-func (t *Conntrack) Offloaded(family plan.Family, fn func(*Flow)) error {
+// DumpOffloaded calls fn for each flow in the family that a flowtable offloads.
+func (t *Conntrack) DumpOffloaded(family plan.Family, fn func(*Flow)) error {
 	filter, err := encodeOffloaded()
 	if err != nil {
 		return fmt.Errorf("encode dump filter: %w", err)

@@ -67,8 +67,8 @@ type Flow struct {
 	Packets, Bytes uint64
 }
 
-// Answered reports whether the kernel has seen packets in both directions.
-func (f *Flow) Answered() bool { return f.Status&statusSeenReply != 0 }
+// HasReply reports whether the kernel has seen packets in both directions.
+func (f *Flow) HasReply() bool { return f.Status&statusSeenReply != 0 }
 
 // Tuple holds the addresses for one direction of a flow.
 type Tuple struct{ Src, Dst netip.AddrPort }

@@ -20,16 +20,16 @@ import (
 // the socket has space for many more notifications.
 const watcherBuffer = 8 << 20
 
-// rejoinAfter is the delay before the next attempt to join the multicast group.
-const rejoinAfter = 2 * time.Second
+// rejoinDelay is the delay before the next attempt to join the multicast group.
+const rejoinDelay = 2 * time.Second
 
 // WatcherOptions configures a Watcher.
 type WatcherOptions struct {
-	// Concerns describes the Edgeway object that a notification is about, or returns "" if it is about another
+	// AffectedObject describes the Edgeway object that a notification is about, or returns "" if it is about another
 	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during a call to
 	// AffectedObject. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
 	// transaction's other notifications.
-	Concerns func(Message) (what string)
+	AffectedObject func(Message) (what string)
 	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and RunCommit call
 	// Notify without holding the lock. After the Watcher has called Notify, it does not call Notify again before the
 	// next Forget.
@@ -50,8 +50,8 @@ type WatcherOptions struct {
 type Watcher struct {
 	// Commit uses Conn. Other code may also use Conn for requests.
 	Conn *Conn
-	// Stale counts the batches that the kernel rejected as stale.
-	Stale atomic.Uint64
+	// StaleBatches counts the batches that the kernel rejected as stale.
+	StaleBatches atomic.Uint64
 
 	opts WatcherOptions
 	sock *netlink.Conn
@@ -62,13 +62,13 @@ type Watcher struct {
 	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if the kernel
 	// dropped notifications.
 	generation uint32
-	// dirty describes the Edgeway object that a transaction changed, while the watcher reads the notifications
+	// changedObject describes the Edgeway object that a transaction changed, while the watcher reads the notifications
 	// about the transaction.
-	dirty string
+	changedObject string
 	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
 	reported bool
-	// outside reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
-	outside bool
+	// joinFailed reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
+	joinFailed bool
 }
 
 // NewWatcher returns a Watcher that receives the notifications in the calling thread's network namespace.
@@ -96,12 +96,12 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 // join rejoins the multicast group. If the kernel dropped notifications, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
-		m.outside = true
-		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinAfter))
+		m.joinFailed = true
+		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinDelay))
 		return m.report("no notifications from the kernel: " + err.Error())
 	}
-	if m.outside {
-		m.outside = false
+	if m.joinFailed {
+		m.joinFailed = false
 		_ = m.sock.SetReadDeadline(time.Time{})
 		return m.report("the kernel dropped notifications")
 	}
@@ -115,7 +115,7 @@ func (m *Watcher) Run() {
 		err := m.raw.Read(func(uintptr) bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
-			reason, _ = m.foreign(0)
+			reason, _ = m.detectDrift(0)
 			return reason != ""
 		})
 		switch {
@@ -143,19 +143,19 @@ func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.drain()
-	m.dirty, m.reported = "", false
+	m.changedObject, m.reported = "", false
 }
 
 // ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
 var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that the " +
 	"program is the distribution's own")
 
-// Own runs commit, and does not report the transactions that commit sends as drift. commit sends up to the given
+// RunCommit runs commit, and does not report the transactions that commit sends as drift. commit sends up to the given
 // number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed
 // Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway object, RunCommit returns
 // ErrNoEffect. big reports whether the transactions have more than about a thousand operations.
-func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
-	before, meanwhile, err := m.watched(transactions, big, commit)
+func (m *Watcher) RunCommit(transactions int, big bool, commit func() error) error {
+	before, meanwhile, err := m.runCommit(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
 		if reason != "" {
 			m.opts.Notify(reason)
@@ -164,27 +164,27 @@ func (m *Watcher) Own(transactions int, big bool, commit func() error) error {
 	return err
 }
 
-func (m *Watcher) watched(transactions int, big bool, commit func() error) (before, meanwhile string, err error) {
+func (m *Watcher) runCommit(transactions int, big bool, commit func() error) (before, meanwhile string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	before, _ = m.foreign(0)
+	before, _ = m.detectDrift(0)
 	if big {
-		meanwhile, err = m.counted(transactions, commit)
+		meanwhile, err = m.commitOutsideGroup(transactions, commit)
 		return before, meanwhile, err
 	}
 	if err = commit(); err != nil {
-		meanwhile, _ = m.foreign(transactions - 1) // the failed transaction changed nothing
+		meanwhile, _ = m.detectDrift(transactions - 1) // the failed transaction changed nothing
 		return before, meanwhile, err
 	}
-	meanwhile, idle := m.foreign(transactions)
-	if idle && !m.outside {
+	meanwhile, idle := m.detectDrift(transactions)
+	if idle && !m.joinFailed {
 		err = ErrNoEffect
 	}
 	return before, meanwhile, err
 }
 
-// counted runs transactions while the watcher is outside the multicast group.
-func (m *Watcher) counted(transactions int, commit func() error) (foreign string, err error) {
+// commitOutsideGroup runs transactions while the watcher is outside the multicast group.
+func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (foreign string, err error) {
 	before, err := m.Conn.Generation()
 	if err != nil {
 		return "", err
@@ -206,10 +206,10 @@ func (m *Watcher) counted(transactions int, commit func() error) (foreign string
 	return foreign, failed
 }
 
-// foreign reads the pending notifications. If more than own transactions changed Edgeway's objects, and the watcher
+// detectDrift reads the pending notifications. If more than own transactions changed Edgeway's objects, and the watcher
 // has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is certain that no
 // transaction changed Edgeway's objects.
-func (m *Watcher) foreign(own int) (reason string, idle bool) {
+func (m *Watcher) detectDrift(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
 	case overrun:
@@ -243,7 +243,7 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 				return
 			}
 			_, err = EachMessage(m.buf[:n], func(msg Message) {
-				if what := m.note(msg, own); what != "" {
+				if what := m.processNotification(msg, own); what != "" {
 					touched++
 					last = fmt.Sprintf("%q changed %s", Text(Attr(msg.Attrs, unix.NFTA_GEN_PROC_NAME)), what)
 				}
@@ -257,17 +257,17 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 	return touched, last, overrun
 }
 
-// note processes a notification. At the end of a transaction, processNotification returns a description
+// processNotification processes a notification. At the end of a transaction, processNotification returns a description
 // of the Edgeway object that the transaction changed. Notifications with the port own are about transactions that
 // Commit sent.
-func (m *Watcher) note(msg Message, own uint32) (touched string) {
+func (m *Watcher) processNotification(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {
 		m.generation = Uint32(Attr(msg.Attrs, unix.NFTA_GEN_ID))
-		touched, m.dirty = m.dirty, ""
+		touched, m.changedObject = m.changedObject, ""
 		return touched
 	}
-	if m.dirty == "" && msg.Port != own {
-		m.dirty = m.opts.Concerns(msg)
+	if m.changedObject == "" && msg.Port != own {
+		m.changedObject = m.opts.AffectedObject(msg)
 	}
 	return ""
 }

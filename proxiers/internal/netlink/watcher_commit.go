@@ -6,11 +6,11 @@ import "errors"
 // An attempt takes about 0.1 ms.
 const staleAttempts = 1000
 
-// ErrTouched means that Commit did not send a batch because another program had changed Edgeway's objects.
-var ErrTouched = errors.New("another program changed Edgeway's rules")
+// ErrDrift means that Commit did not send a batch because another program had changed Edgeway's objects.
+var ErrDrift = errors.New("another program changed Edgeway's rules")
 
 // Commit reads all pending notifications and then commits a batch. If another program has changed Edgeway's objects
-// since the last Forget, Commit reports the change and returns ErrTouched without sending the batch, unless anyway is
+// since the last Forget, Commit reports the change and returns ErrDrift without sending the batch, unless anyway is
 // set. Commit ignores transactions that change other objects, but returns ErrStale after too many of them.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
@@ -24,15 +24,15 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for range staleAttempts {
-		if news, _ := m.foreign(0); news != "" {
+		if news, _ := m.detectDrift(0); news != "" {
 			reason = news
 		}
 		if m.reported && !anyway {
-			return reason, ErrTouched
+			return reason, ErrDrift
 		}
 		// Without the notifications about the last transaction, only the kernel knows the generation. If the last
 		// transaction changed Edgeway's objects, the watcher reads its notifications after the commit at the latest.
-		if m.generation == 0 || m.outside {
+		if m.generation == 0 || m.joinFailed {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err
 			}
@@ -40,11 +40,11 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 		if err = m.Conn.Commit(b, m.generation); !errors.Is(err, ErrStale) {
 			break
 		}
-		m.Stale.Add(1)
+		m.StaleBatches.Add(1)
 		m.generation = 0 // the notifications about the other transaction are already available
 	}
 	if err == nil {
-		if news, _ := m.foreign(0); news != "" {
+		if news, _ := m.detectDrift(0); news != "" {
 			reason = news
 		}
 	}

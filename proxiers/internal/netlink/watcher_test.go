@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// settle is the time that a test waits for notifications that must not occur.
-	settle   = 50 * time.Millisecond
-	patience = 30 * time.Second
+	// quietPeriod is the time that a test waits for notifications that must not occur.
+	quietPeriod = 50 * time.Millisecond
+	patience    = 30 * time.Second
 )
 
 type reports struct {
@@ -49,7 +49,7 @@ func (r *reports) await(n int) []string {
 			break
 		}
 	}
-	time.Sleep(settle)
+	time.Sleep(quietPeriod)
 	return r.take()
 }
 
@@ -77,7 +77,7 @@ func idleWatcher(t *testing.T) (*Watcher, *reports) {
 		t.Fatalf("new network namespace (the test needs root): %v", err)
 	}
 	r := &reports{}
-	m, err := NewWatcher(WatcherOptions{Notify: r.add, Concerns: func(m Message) string {
+	m, err := NewWatcher(WatcherOptions{Notify: r.add, AffectedObject: func(m Message) string {
 		if string(Text(Attr(m.Attrs, AttrTable))) == "ours" {
 			return "the table"
 		}
@@ -121,7 +121,7 @@ func TestOwnCountsTransactions(t *testing.T) {
 		{name: "big", promised: 2, made: 2, big: true},
 		{name: "big, one more", promised: 2, made: 3, big: true, want: 1},
 	} {
-		err := m.Own(c.promised, c.big, func() error {
+		err := m.RunCommit(c.promised, c.big, func() error {
 			for i := range c.made {
 				nft(t, fmt.Sprintf("add chain ip ours c%d\ndelete chain ip ours c%d", i, i))
 			}
@@ -155,12 +155,12 @@ func TestOwnWithoutEffect(t *testing.T) {
 	r.await(1) // Run may report the change after Forget
 	m.Forget()
 	for _, big := range []bool{false, true} {
-		if err := m.Own(1, big, func() error { return nil }); !errors.Is(err, ErrNoEffect) {
+		if err := m.RunCommit(1, big, func() error { return nil }); !errors.Is(err, ErrNoEffect) {
 			t.Errorf("big %v: error %v, want %v", big, err, ErrNoEffect)
 		}
 		m.Forget()
 	}
-	if err := m.Own(1, false, func() error { nft(t, "add table ip other"); return nil }); !errors.Is(err, ErrNoEffect) {
+	if err := m.RunCommit(1, false, func() error { nft(t, "add table ip other"); return nil }); !errors.Is(err, ErrNoEffect) {
 		t.Errorf("something elsewhere: error %v, want %v", err, ErrNoEffect)
 	}
 }
@@ -226,7 +226,7 @@ func TestMulticastGroupIsRejoined(t *testing.T) {
 	r.await(1) // Run may report the change after Forget
 	m.Forget()
 	before := capabilities(t)
-	err := m.Own(1, true, func() error {
+	err := m.RunCommit(1, true, func() error {
 		none := before
 		none[0].Effective = 0
 		return unix.Capset(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &none[0])

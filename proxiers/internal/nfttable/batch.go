@@ -20,10 +20,10 @@ type batch struct {
 	tx *knftables.Transaction
 	// If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
-	// wire holds the elements that follow tx, and sendWire sends them. If netlinkBatch is nil, tx also
+	// netlinkBatch holds the elements that follow tx, and sendNetlink sends them. If netlinkBatch is nil, tx also
 	// contains the elements.
-	wire     *netlink.Batch
-	sendWire func() error
+	netlinkBatch *netlink.Batch
+	sendNetlink  func() error
 
 	created []Object
 	// deleted and added are indexed by family and set. size is the total number of entries in deleted and added.
@@ -65,8 +65,8 @@ func (b *batch) delete(e Entry) {
 // replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the next plan lacks the
 // ServicePort.
 func (b *batch) replace(prev, next *plan.ServicePort) {
-	b.old.of(&b.r.Schema, prev)
-	b.new.of(&b.r.Schema, next)
+	b.old.fill(&b.r.Schema, prev)
+	b.new.fill(&b.r.Schema, next)
 	for _, o := range b.new.objects {
 		first, absent := b.refs.takeObject(o.ObjectID)
 		if absent {

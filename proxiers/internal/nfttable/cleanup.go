@@ -33,7 +33,7 @@ func Cleanup(ctx context.Context, table string) error {
 		return err
 	}
 	defer c.Close()
-	present, err := c.tables(table)
+	present, err := c.tableFamilies(table)
 	if err != nil || len(present) == 0 {
 		return err
 	}

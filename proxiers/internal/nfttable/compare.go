@@ -18,8 +18,8 @@ type checksum struct {
 	sum   uint64
 }
 
-// summer adds entries to checksums, which are indexed by family and set.
-type summer struct {
+// checksummer adds entries to checksums, which are indexed by family and set.
+type checksummer struct {
 	sets []Set
 	seed maphash.Seed
 	buf  []byte
@@ -27,44 +27,46 @@ type summer struct {
 	names map[string]string
 }
 
-func (s *summer) checksums() (sums [2][]checksum) {
+func (s *checksummer) checksums() (sums [2][]checksum) {
 	for f := range sums {
 		sums[f] = make([]checksum, len(s.sets))
 	}
 	return sums
 }
 
-func (s *summer) add(sums *[2][]checksum, e *Entry) { s.addTo(&sums[familyIndex(e.Family)][e.Set], e) }
+func (s *checksummer) add(sums *[2][]checksum, e *Entry) {
+	s.addTo(&sums[familyIndex(e.Family)][e.Set], e)
+}
 
-func (s *summer) addTo(c *checksum, e *Entry) {
+func (s *checksummer) addTo(c *checksum, e *Entry) {
 	s.buf = s.sets[e.Set].appendElement(s.buf[:0], e, true)
 	c.count++
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
 
-// each calls visit with the entries that the plan needs: first the chain numbers, then one ServicePort's entries at a
-// time. refs must hold the plan's references. A list of all entries would need a lot of memory, because each endpoint
-// has several entries.
-func (r *renderer) each(refs *references, next *plan.Plan, visit func([]Entry)) {
+// eachEntry calls visit with the entries that the plan needs: first the chain numbers, then one ServicePort's entries
+// at a time. refs must hold the plan's references. A list of all entries would need a lot of memory, because each
+// endpoint has several entries.
+func (r *renderer) eachEntry(refs *references, next *plan.Plan, visit func([]Entry)) {
 	var one [1]Entry
 	for id := range refs.numbers {
 		one[0] = refs.numberEntry(r.Numbers, id)
 		visit(one[:])
 	}
-	r.needs(refs, next, func(n *Needs) { visit(n.entries) })
+	r.eachNeeds(refs, next, func(n *Needs) { visit(n.entries) })
 	for e := range refs.shared {
 		one[0] = Entry{Element: e}
 		visit(one[:])
 	}
-	visit(r.Node(next.Node))
+	visit(r.NodeEntries(next.Node))
 }
 
 // compare returns the kernel's contents of the sets that differ from the plan. compare holds only differing sets in
 // memory, and usually no set differs.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
-	s := summer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
+	s := checksummer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
 	want, have := s.checksums(), s.checksums()
-	r.each(refs, next, func(list []Entry) {
+	r.eachEntry(refs, next, func(list []Entry) {
 		for i := range list {
 			s.add(&want, &list[i])
 		}
@@ -95,7 +97,7 @@ func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (conten
 
 func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]string, visit func(*Entry)) error {
 	set := &r.Sets[id]
-	return c.elements(f, r.Table, set.Name, func(raw rawElement) error {
+	return c.dumpElements(f, r.Table, set.Name, func(raw rawElement) error {
 		e, err := set.decode(f, id, raw, names)
 		if err == nil {
 			visit(&e)
@@ -111,39 +113,39 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 		return nil
 	}
 	var ranges []Entry
-	b.r.each(b.refs, next, func(list []Entry) {
+	b.r.eachEntry(b.refs, next, func(list []Entry) {
 		if err != nil {
 			return
 		}
 		for i := range list {
 			e := &list[i]
-			if have, ok := differing[e.Set]; ok && b.align(e, have) {
+			if have, ok := differing[e.Set]; ok && b.reconcileElement(e, have) {
 				ranges = append(ranges, *e)
 			}
 		}
-		if b.size >= 2*b.r.chunk {
-			err = b.spill()
+		if b.size >= 2*b.r.chunkSize {
+			err = b.flushChunk()
 		}
 	})
 	for _, leads := range []bool{true, false} {
 		for set := range b.r.Sets {
-			if err == nil && b.r.Sets[set].Leads == leads {
+			if err == nil && b.r.Sets[set].LeadsToLookup == leads {
 				err = b.deleteAll(differing[SetID(set)])
 			}
 		}
 	}
 	for i := range ranges {
-		if err == nil && b.size >= 2*b.r.chunk {
-			err = b.spill()
+		if err == nil && b.size >= 2*b.r.chunkSize {
+			err = b.flushChunk()
 		}
 		b.add(ranges[i])
 	}
 	return err
 }
 
-// align adds an element unless have (the set's contents) contains it with the same value. reconcileElement
+// reconcileElement adds an element unless have (the set's contents) contains it with the same value. reconcileElement
 // also removes the element from have. later is true if the element is a range, which the caller must add later.
-func (b *batch) align(e *Entry, have map[Element]Value) (later bool) {
+func (b *batch) reconcileElement(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)
 	switch {
@@ -172,8 +174,8 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	slices.SortFunc(list, func(x, y keyed) int { return strings.Compare(x.key, y.key) })
 	for i := range list {
 		b.delete(list[i].entry)
-		if b.size >= 2*b.r.chunk {
-			if err := b.spill(); err != nil {
+		if b.size >= 2*b.r.chunkSize {
+			if err := b.flushChunk(); err != nil {
 				return err
 			}
 		}
@@ -181,8 +183,8 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	return nil
 }
 
-// unknown returns the objects in a table that are neither fixed nor needed.
-func (r *renderer) unknown(refs *references, have []ObjectID) (unknown []ObjectID) {
+// unknownObjects returns the objects in a table that are neither fixed nor needed.
+func (r *renderer) unknownObjects(refs *references, have []ObjectID) (unknown []ObjectID) {
 	for _, id := range have {
 		fixed := false
 		switch id.Kind {

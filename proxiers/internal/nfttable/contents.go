@@ -43,7 +43,7 @@ func (t *Table) Counts() (map[Element]uint64, error) {
 			continue
 		}
 		for _, f := range t.families {
-			err := t.kernel.elements(f, t.Table, set.Name, func(raw rawElement) error {
+			err := t.kernel.dumpElements(f, t.Table, set.Name, func(raw rawElement) error {
 				e, err := set.decode(f, 0, raw, names)
 				found[e.Element] = raw.packets
 				return err
@@ -60,18 +60,18 @@ func (t *Table) Counts() (map[Element]uint64, error) {
 type ClientMap struct {
 	Family plan.Family
 	Name   string
-	// Valid holds the addresses that the map may map clients to.
-	Valid map[netip.Addr]bool
+	// ValidAddrs holds the addresses that the map may map clients to.
+	ValidAddrs map[netip.Addr]bool
 }
 
 // pruneAttempts is the maximum number of attempts to delete clients. The whole deletion fails if one of the clients
 // times out between the read and the deletion.
 const pruneAttempts = 5
 
-// sureClients is the number of clients that are certain to fit into one datagram. A list that spans several
+// clientsPerDatagram is the number of clients that are certain to fit into one datagram. A list that spans several
 // datagrams may be incomplete, because the map changes during the read, or for the reason that the comment on reread
 // explains. Prune therefore reads lists that span several datagrams twice.
-const sureClients = 40
+const clientsPerDatagram = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
 // removed the address, so that the rules no longer add clients with it.
@@ -89,11 +89,11 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 	for attempt := 1; ; attempt++ {
 		var gone []Entry
 		clients := 0
-		err := t.kernel.elements(m.Family, t.Table, m.Name, func(raw rawElement) error {
+		err := t.kernel.dumpElements(m.Family, t.Table, m.Name, func(raw rawElement) error {
 			clients++
 			client, ok := netip.AddrFromSlice(raw.key)
 			target, _ := netip.AddrFromSlice(netlink.Attr(raw.data, unix.NFTA_DATA_VALUE))
-			if ok && !m.Valid[target] {
+			if ok && !m.ValidAddrs[target] {
 				gone = append(gone, Entry{Element: Element{Family: m.Family, Addr: client}})
 			}
 			return nil
@@ -104,18 +104,18 @@ func (t *Table) prune(ctx context.Context, m ClientMap) error {
 		if len(gone) > 0 {
 			err = t.delete(ctx, set, gone)
 		}
-		sure := clients <= sureClients || attempt > 1
-		if err == nil && sure || err != nil && !Refused(err, unix.ENOENT) || attempt == pruneAttempts {
+		sure := clients <= clientsPerDatagram || attempt > 1
+		if err == nil && sure || err != nil && !HasErrno(err, unix.ENOENT) || attempt == pruneAttempts {
 			return err
 		}
 	}
 }
 
 func (t *Table) delete(ctx context.Context, set *Set, list []Entry) error {
-	for chunk := range slices.Chunk(list, t.chunk) {
-		resetWire(&t.wire) // an earlier error may have left messages in the batch
-		writeWire(&t.wire, t.Table, span{set, chunk, true})
-		if err := t.commitWire(ctx, false); err != nil {
+	for chunk := range slices.Chunk(list, t.chunkSize) {
+		resetBatch(&t.netlinkBatch) // an earlier error may have left messages in the batch
+		writeElements(&t.netlinkBatch, t.Table, setChange{set, chunk, true})
+		if err := t.commitElements(ctx, false); err != nil {
 			return err
 		}
 	}

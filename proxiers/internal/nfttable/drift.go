@@ -10,12 +10,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bigTransaction is the maximum number of operations in a transaction that the watcher can follow.
-const bigTransaction = 1000
+// maxWatchedOperations is the maximum number of operations in a transaction that the watcher can follow.
+const maxWatchedOperations = 1000
 
-// concerns returns "the table" if a notification is about one of Edgeway's tables, which causes the watcher to
+// affectedObject returns "the table" if a notification is about one of Edgeway's tables, which causes the watcher to
 // report drift.
-func (t *Table) concerns(m netlink.Message) string {
+func (t *Table) affectedObject(m netlink.Message) string {
 	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
 	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {
 		return "the table"
@@ -28,22 +28,22 @@ func (t *Table) commit(ctx context.Context, tx *knftables.Transaction) error {
 	if n == 0 {
 		return nil
 	}
-	err := t.watcher.Own(1, n > bigTransaction, func() error { return t.nft.run(ctx, tx) })
+	err := t.watcher.RunCommit(1, n > maxWatchedOperations, func() error { return t.nft.run(ctx, tx) })
 	if err == nil {
-		t.byProgram.Add(1)
+		t.programCount.Add(1)
 	}
 	return err
 }
 
-// commitWire sends the elements in t.netlinkBatch, and reports changes by other programs as drift. If strict is set
-// and another program has changed the table, commitWire sends no elements and returns netlink.ErrDrift.
-func (t *Table) commitWire(ctx context.Context, strict bool) error {
+// commitElements sends the elements in t.netlinkBatch, and reports changes by other programs as drift. If strict is set
+// and another program has changed the table, commitElements sends no elements and returns netlink.ErrDrift.
+func (t *Table) commitElements(ctx context.Context, strict bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := t.watcher.Commit(&t.wire, !strict)
+	err := t.watcher.Commit(&t.netlinkBatch, !strict)
 	if err == nil {
-		t.byNetlink.Add(1)
+		t.netlinkCount.Add(1)
 	}
 	return err
 }

@@ -18,11 +18,11 @@ import (
 // for 100,000 elements.
 const maxReplaced = 100_000
 
-// full brings tables with unknown contents into agreement with the plan. applyFull repairs existing tables in
+// applyFull brings tables with unknown contents into agreement with the plan. applyFull repairs existing tables in
 // place, which does not interrupt connections to unchanged Services.
-func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) {
+func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
-	present, err := t.kernel.tables(t.Table)
+	present, err := t.kernel.tableFamilies(t.Table)
 	if err != nil {
 		return nil, err
 	}
@@ -31,11 +31,11 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 		return t.build(ctx, next)
 	}
 	refs, err := t.repair(ctx, next)
-	if !refused(err) && !errors.Is(err, errUnreadable) {
+	if !isContentError(err) && !errors.Is(err, errUnreadable) {
 		return refs, err
 	}
 	elements := 0
-	t.needs(newReferences(), next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
+	t.eachNeeds(newReferences(), next, func(n *Needs) { elements += len(n.entries) + len(n.shared) })
 	if elements > maxReplaced && (errors.Is(err, unix.EEXIST) || errors.Is(err, netlink.ErrTooBig)) {
 		return nil, syncError("full sync", err) // the kernel rejected elements of the plan, so new tables do not help
 	}
@@ -49,7 +49,7 @@ func (t *Table) full(ctx context.Context, next *plan.Plan) (*references, error) 
 // until then.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
-	err := b.whole(next, baseOptions{takeover: t.env.Takeover},
+	err := b.fillTables(next, baseOptions{takeover: t.env.Takeover},
 		func(done int) { t.env.Progress(done, len(next.Services)) })
 	if err != nil {
 		return nil, syncError("first sync", err)
@@ -65,7 +65,7 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 	if elements <= maxReplaced {
 		b = newBatch(t.renderer, b.refs, time.Time{})
 	}
-	err := b.whole(next, baseOptions{fresh: true}, nil)
+	err := b.fillTables(next, baseOptions{fresh: true}, nil)
 	if err == nil && b.send == nil {
 		err = t.commit(ctx, b.tx)
 	}
@@ -79,7 +79,7 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 // syncError adds the kind of sync that failed to an error, and also wraps ErrRefused if the kernel rejected the
 // content.
 func syncError(what string, err error) error {
-	if refused(err) {
+	if isContentError(err) {
 		return fmt.Errorf("%s: %w: %w", what, proxiers.ErrRefused, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
@@ -89,26 +89,26 @@ func syncError(what string, err error) error {
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
 	b := t.batch(ctx, refs, time.Time{}, false)
-	b.created = t.count(refs, next)
+	b.created = t.addReferences(refs, next)
 	for _, f := range t.families {
 		list, err := t.kernel.objects(f, t.Table)
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range t.unknown(refs, list) {
-			refs.idle[id] = idleness{}
+		for _, id := range t.unknownObjects(refs, list) {
+			refs.idleObjects[id] = idleness{}
 		}
 	}
 	differing, err := t.compare(t.kernel, refs, next)
 	if err != nil {
 		return nil, err
 	}
-	t.base(b.tx, next.Node, baseOptions{})
+	t.renderBase(b.tx, next.Node, baseOptions{})
 	if err = b.reconcile(differing, next); err == nil {
 		err = b.flush()
 	}
 	if err == nil {
-		err = t.silence(ctx, refs)
+		err = t.flushIdleChains(ctx, refs)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("repair: %w", err)
@@ -120,12 +120,12 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// silence deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base
+// flushIdleChains deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base
 // chain that another Edgeway version or another program created, and sweep may have to keep the chain in the kernel for
 // a while.
-func (t *Table) silence(ctx context.Context, refs *references) error {
+func (t *Table) flushIdleChains(ctx context.Context, refs *references) error {
 	tx := newTransaction()
-	for id := range refs.idle {
+	for id := range refs.idleObjects {
 		if id.Kind == ChainObject {
 			tx.Flush(t.chain(id))
 		}

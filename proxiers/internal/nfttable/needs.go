@@ -56,17 +56,17 @@ type Needs struct {
 	objects []Object
 }
 
-// of replaces n's contents with svc's needs. A nil svc has no needs.
-func (n *Needs) of(s *Schema, svc *plan.ServicePort) {
+// fill replaces n's contents with svc's needs. A nil svc has no needs.
+func (n *Needs) fill(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
 		n.sets, n.comment = s.Sets, commentOf(svc.Name)
-		s.Service(n, svc)
+		s.AddService(n, svc)
 	}
 }
 
-// Entry adds an entry that only this ServicePort needs.
-func (n *Needs) Entry(set SetID, e Element, v Value) {
+// AddEntry adds an entry that only this ServicePort needs.
+func (n *Needs) AddEntry(set SetID, e Element, v Value) {
 	e.Set = set
 	if n.sets[set].Named {
 		v.comment = n.comment
@@ -74,23 +74,23 @@ func (n *Needs) Entry(set SetID, e Element, v Value) {
 	n.entries = append(n.entries, Entry{e, v})
 }
 
-// Shared adds an element that other ServicePorts may also need.
-func (n *Needs) Shared(set SetID, e Element) {
+// AddShared adds an element that other ServicePorts may also need.
+func (n *Needs) AddShared(set SetID, e Element) {
 	e.Set = set
 	n.shared = append(n.shared, e)
 }
 
-// Object adds an object. The caller must first add the objects that the new object refers to. Adding an object twice
+// AddObject adds an object. The caller must first add the objects that the new object refers to. Adding an object twice
 // has no effect.
-func (n *Needs) Object(o Object) {
+func (n *Needs) AddObject(o Object) {
 	if !slices.ContainsFunc(n.objects, func(have Object) bool { return have.ObjectID == o.ObjectID }) {
 		n.objects = append(n.objects, o)
 	}
 }
 
-// Chain adds a chain that maps refer to by number, and returns the number.
-func (n *Needs) Chain(o Object) ChainNumber {
+// AddChain adds a chain that maps refer to by number, and returns the number.
+func (n *Needs) AddChain(o Object) ChainNumber {
 	o.numbered = true
-	n.Object(o)
+	n.AddObject(o)
 	return n.refs.number(o.ObjectID)
 }

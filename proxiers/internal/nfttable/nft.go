@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// openLimit is the timeout for "nft --version", which may take seconds on a busy machine.
-	openLimit = time.Minute
+	// versionTimeout is the timeout for "nft --version", which may take seconds on a busy machine.
+	versionTimeout = time.Minute
 	// runLimit is the timeout for a transaction, which may have any size.
 	runLimit = 10 * time.Minute
 )
@@ -43,7 +43,7 @@ func FindProgram() (*Program, error) {
 // checkVersion returns an error if nft fails, or if Edgeway does not support its version.
 func (p *Program) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
-	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Bound: openLimit}.Run(ctx)
+	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Timeout: versionTimeout}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
 	case program.Transient(err):
 		return fmt.Errorf("nft does not respond: %w", err)
@@ -77,28 +77,28 @@ func (p *Program) run(ctx context.Context, tx *knftables.Transaction) error {
 
 // Run executes the commands as one transaction.
 func (p *Program) Run(ctx context.Context, commands string) error {
-	return p.feed(ctx, commands, "-f", "-")
+	return p.runWithInput(ctx, commands, "-f", "-")
 }
 
-// Check has nft and the kernel validate the commands without executing them. Validate returns the same errors as
+// Validate has nft and the kernel validate the commands without executing them. Validate returns the same errors as
 // Probe.
-func (p *Program) Check(ctx context.Context, commands string) error {
+func (p *Program) Validate(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	if err := p.checkVersion(ctx); err != nil {
 		return err
 	}
-	return checked(p.feed(ctx, commands, "--check", "-f", "-"))
+	return wrapProbeError(p.runWithInput(ctx, commands, "--check", "-f", "-"))
 }
 
-// feed runs nft with the given standard input.
-func (p *Program) feed(ctx context.Context, input string, args ...string) error {
-	messages, err := program.Call{Path: p.path, Args: args, Stdin: []byte(input), Bound: runLimit}.Run(ctx)
+// runWithInput runs nft with the given standard input.
+func (p *Program) runWithInput(ctx context.Context, input string, args ...string) error {
+	messages, err := program.Call{Path: p.path, Args: args, Stdin: []byte(input), Timeout: runLimit}.Run(ctx)
 	if err == nil {
 		return nil
 	}
 	return &nftError{
-		text: "nft: " + short(cmp.Or(string(messages), err.Error())), messages: string(messages),
+		text: "nft: " + excerpt(cmp.Or(string(messages), err.Error())), messages: string(messages),
 		cause: err,
 	}
 }
@@ -115,9 +115,9 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// short returns the text after "Error: " in the first line of nft's message that contains it. The excerpt omits the
+// excerpt returns the text after "Error: " in the first line of nft's message that contains it. The excerpt omits the
 // position in the input, because the operator does not see the input.
-func short(text string) string {
+func excerpt(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
 			text = message
@@ -131,8 +131,8 @@ func short(text string) string {
 	return text
 }
 
-// saying returns nft's message if nft rejected the input, or "" for any other error.
-func saying(err error) string {
+// rejectionMessage returns nft's message if nft rejected the input, or "" for any other error.
+func rejectionMessage(err error) string {
 	var failed *nftError
 	var exit *exec.ExitError
 	if !errors.As(err, &failed) || !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -141,31 +141,32 @@ func saying(err error) string {
 	return failed.messages
 }
 
-// refused reports whether a transaction's content is the cause of an error. The result is also true for a batch that is
-// too big for the socket, because it contains a single ServicePort with very many elements, which the caller leaves
-// out.
-func refused(err error) bool {
-	var r *netlink.Refused
+// isContentError reports whether a transaction's content is the cause of an error. The result is also true for a batch
+// that is too big for the socket, because it contains a single ServicePort with very many elements, which the caller
+// leaves out.
+func isContentError(err error) bool {
+	var r *netlink.RejectionError
 	if errors.As(err, &r) {
-		return r.Content()
+		return r.IsPermanent()
 	}
 	if errors.Is(err, netlink.ErrTooBig) {
 		return true
 	}
-	return !undelivered(err) && strings.Contains(saying(err), "Error: ")
+	return !isDeliveryError(err) && strings.Contains(rejectionMessage(err), "Error: ")
 }
 
-// undelivered reports whether nft failed to send a transaction to the kernel, or the kernel ran out of memory for it.
-func undelivered(err error) bool {
-	said := func(what string) bool { return strings.Contains(saying(err), what) }
+// isDeliveryError reports whether nft failed to send a transaction to the kernel, or the kernel ran out of memory for
+// it.
+func isDeliveryError(err error) bool {
+	said := func(what string) bool { return strings.Contains(rejectionMessage(err), what) }
 	return slices.ContainsFunc([]string{
 		"Operation not permitted", "No buffer space", "Cannot allocate memory", "Message too long", "Out of memory",
 	}, said)
 }
 
-// Refused reports whether the kernel rejected commands or a batch with the error number errno. nft reports the error
+// HasErrno reports whether the kernel rejected commands or a batch with the error number errno. nft reports the error
 // number as text.
-func Refused(err error, errno unix.Errno) bool {
-	var r *netlink.Refused
-	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(saying(err)), errno.Error())
+func HasErrno(err error, errno unix.Errno) bool {
+	var r *netlink.RejectionError
+	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(rejectionMessage(err)), errno.Error())
 }

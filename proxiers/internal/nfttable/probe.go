@@ -25,23 +25,23 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 	}
 	s.Table += "-probe"
 	b := newBatch(newRenderer(s, proxiers.KernelFamilies(), 0), newReferences(), time.Time{})
-	_ = b.whole(sample, baseOptions{}, nil) // the error is nil, because the batch sends nothing
+	_ = b.fillTables(sample, baseOptions{}, nil) // the error is nil, because the batch sends nothing
 	text, err := commands(b.tx)
 	if err != nil {
 		return err
 	}
-	return nft.Check(ctx, text)
+	return nft.Validate(ctx, text)
 }
 
-// checked wraps ErrUnsupported around the error from a probe if nft or the kernel rejects a rule. If the kernel
+// wrapProbeError wraps ErrUnsupported around the error from a probe if nft or the kernel rejects a rule. If the kernel
 // killed nft, or nft ran out of memory, the error must not wrap ErrUnsupported, because Edgeway would otherwise use
 // another backend until the next reload.
-func checked(err error) error {
+func wrapProbeError(err error) error {
 	var exit *exec.ExitError
 	switch {
-	case strings.Contains(saying(err), "Operation not permitted"):
+	case strings.Contains(rejectionMessage(err), "Operation not permitted"):
 		return fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", err)
-	case program.Transient(err) || undelivered(err):
+	case program.Transient(err) || isDeliveryError(err):
 		return err
 	case errors.As(err, &exit):
 		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or "+

@@ -23,9 +23,9 @@ func dial() (*reader, error) {
 	return &reader{c}, err
 }
 
-// tables returns the families that have a table with the given name.
-func (c *reader) tables(name string) (found []uint8, err error) {
-	err = c.Tables(unix.NFPROTO_UNSPEC, func(family uint8, table string) {
+// tableFamilies returns the families that have a table with the given name.
+func (c *reader) tableFamilies(name string) (found []uint8, err error) {
+	err = c.EachTable(unix.NFPROTO_UNSPEC, func(family uint8, table string) {
 		if table == name {
 			found = append(found, family)
 		}
@@ -71,8 +71,8 @@ type rawElement struct {
 	packets                 uint64 // the value of the element's counter
 }
 
-// elements calls visit for each element of a set or map. A missing set is not an error.
-func (c *reader) elements(f plan.Family, table, set string, visit func(rawElement) error) error {
+// dumpElements calls visit for each element of a set or map. A missing set is not an error.
+func (c *reader) dumpElements(f plan.Family, table, set string, visit func(rawElement) error) error {
 	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, table),
 		unix.NFTA_SET_ELEM_LIST_SET, set)
 	err := c.Dump(unix.NFT_MSG_GETSETELEM, netlink.Family(f), filter, func(m netlink.Message) error {

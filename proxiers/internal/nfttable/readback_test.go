@@ -62,7 +62,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add("Error: \n")
 	f.Add("\n\n\x1b[2J\r" + strings.Repeat("x", 1000))
 	f.Fuzz(func(t *testing.T, text string) {
-		got := short(text)
+		got := excerpt(text)
 		kept := strings.TrimSuffix(strings.TrimPrefix(got, "nft: "), "…")
 		if len(kept) > maxMessage || strings.Contains(kept, "\n") || !strings.Contains(text, kept) {
 			t.Errorf("%q of %q", got, text)

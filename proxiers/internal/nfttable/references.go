@@ -15,8 +15,8 @@ type references struct {
 	// numbers holds the number of each chain in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
-	// idle holds the objects in the kernel that no ServicePort needs and no element refers to.
-	idle map[ObjectID]idleness
+	// idleObjects holds the objects in the kernel that no ServicePort needs and no element refers to.
+	idleObjects map[ObjectID]idleness
 }
 
 type familyNumber struct {
@@ -32,7 +32,7 @@ type idleness struct {
 
 func newReferences() *references {
 	return &references{
-		shared: map[Element]int32{}, objects: map[ObjectID]int32{}, idle: map[ObjectID]idleness{},
+		shared: map[Element]int32{}, objects: map[ObjectID]int32{}, idleObjects: map[ObjectID]idleness{},
 		numbers: map[ObjectID]ChainNumber{}, taken: map[familyNumber]bool{},
 	}
 }
@@ -60,7 +60,7 @@ func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 
 // forget removes an object that has been deleted from the kernel.
 func (r *references) forget(id ObjectID) {
-	delete(r.idle, id)
+	delete(r.idleObjects, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})
 	delete(r.numbers, id)
 }
@@ -85,8 +85,8 @@ func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	if r.objects[id] > 1 {
 		return false, false
 	}
-	intact := r.idle[id].intact
-	delete(r.idle, id)
+	intact := r.idleObjects[id].intact
+	delete(r.idleObjects, id)
 	return true, !intact
 }
 
@@ -95,13 +95,13 @@ func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 		return false
 	}
 	delete(r.objects, id)
-	r.idle[id] = idleness{now, true}
+	r.idleObjects[id] = idleness{now, true}
 	return true
 }
 
-// idleBefore returns the objects that have been idle at least since t.
-func (r *references) idleBefore(t time.Time) (objects []ObjectID) {
-	for id, idle := range r.idle {
+// objectsIdleSince returns the objects that have been idle at least since t.
+func (r *references) objectsIdleSince(t time.Time) (objects []ObjectID) {
+	for id, idle := range r.idleObjects {
 		if !idle.since.After(t) {
 			objects = append(objects, id)
 		}

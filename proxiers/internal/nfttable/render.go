@@ -19,14 +19,14 @@ type renderer struct {
 	families []plan.Family
 	// templates replaces the variables in rule templates, by family.
 	templates [2]*strings.Replacer
-	// chunk is the number of elements after which a batch sends a transaction.
-	chunk int
+	// chunkSize is the number of elements after which a batch sends a transaction.
+	chunkSize int
 	// node is the host that renderBase renders the rules for.
 	node *plan.Node
 }
 
 func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer {
-	r := &renderer{Schema: s, families: families, chunk: cmp.Or(s.Chunk, chunkElements)}
+	r := &renderer{Schema: s, families: families, chunkSize: cmp.Or(s.ChunkSize, chunkElements)}
 	mark := uint32(1) << masqueradeBit
 	for _, f := range families {
 		r.templates[familyIndex(f)] = strings.NewReplacer("$ip", ipKeyword(f),
@@ -38,20 +38,20 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 
 func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
 
-// needs calls visit with the needs of each ServicePort in the plan. eachNeeds reuses one Needs for all calls.
-func (r *renderer) needs(refs *references, p *plan.Plan, visit func(*Needs)) {
+// eachNeeds calls visit with the needs of each ServicePort in the plan. eachNeeds reuses one Needs for all calls.
+func (r *renderer) eachNeeds(refs *references, p *plan.Plan, visit func(*Needs)) {
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {
 		if r.serves(svc.Family) {
-			n.of(&r.Schema, svc)
+			n.fill(&r.Schema, svc)
 			visit(&n)
 		}
 	}
 }
 
-// count adds the plan's references to refs, which must be empty, and returns the objects.
-func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
-	r.needs(refs, p, func(n *Needs) {
+// addReferences adds the plan's references to refs, which must be empty, and returns the objects.
+func (r *renderer) addReferences(refs *references, p *plan.Plan) (objects []Object) {
+	r.eachNeeds(refs, p, func(n *Needs) {
 		for _, o := range n.objects {
 			if first, _ := refs.takeObject(o.ObjectID); first {
 				objects = append(objects, o)
@@ -64,11 +64,11 @@ func (r *renderer) count(refs *references, p *plan.Plan) (objects []Object) {
 	return objects
 }
 
-// whole fills new tables with the contents that the plan requires.
-func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
+// fillTables fills new tables with the contents that the plan requires.
+func (b *batch) fillTables(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
-	b.r.base(b.tx, next.Node, o)
-	if err := b.take(step{list: next.Services, of: added, done: done}); err != nil {
+	b.r.renderBase(b.tx, next.Node, o)
+	if err := b.collect(serviceChanges{list: next.Services, versions: added, progress: done}); err != nil {
 		return err
 	}
 	if !o.takeover {
@@ -78,20 +78,20 @@ func (b *batch) whole(next *plan.Plan, o baseOptions, done func(int)) error {
 		return err
 	}
 	// A transaction without changes would count as failed.
-	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.Last && len(set.Of(next.Node)) > 0 }) {
+	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.FillLast && len(set.Prefixes(next.Node)) > 0 }) {
 		b.r.addRanges(b.tx, next.Node, false)
 	}
 	return b.flush()
 }
 
-// partial adds the difference between two plans to the batch. b.refs must hold the references of change.Prev.
-func (b *batch) partial(change proxiers.Change) error {
-	if err := b.take(step{list: change.Removed, of: removed}); err != nil {
+// addDifference adds the difference between two plans to the batch. b.refs must hold the references of change.Prev.
+func (b *batch) addDifference(change proxiers.Change) error {
+	if err := b.collect(serviceChanges{list: change.Removed, versions: removed}); err != nil {
 		return err
 	}
-	err := b.take(step{
+	err := b.collect(serviceChanges{
 		list: change.Changed,
-		of: func(svc *plan.ServicePort) (old, next *plan.ServicePort) {
+		versions: func(svc *plan.ServicePort) (old, next *plan.ServicePort) {
 			return change.Prev.Find(svc.Name, svc.Family), svc
 		},
 		moves: func() bool { return b.moves(change) },
@@ -100,8 +100,8 @@ func (b *batch) partial(change proxiers.Change) error {
 		return err
 	}
 	if prev, next := change.Prev.Node, change.Next.Node; prev != next {
-		b.diff(b.r.Node(prev), b.r.Node(next))
-		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return !slices.Equal(set.Of(prev), set.Of(next)) }) {
+		b.diff(b.r.NodeEntries(prev), b.r.NodeEntries(next))
+		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return !slices.Equal(set.Prefixes(prev), set.Prefixes(next)) }) {
 			b.r.addRanges(b.tx, next, false)
 		}
 	}
@@ -114,7 +114,7 @@ func (b *batch) moves(change proxiers.Change) bool {
 	n := Needs{refs: b.refs}
 	for _, svc := range change.Changed {
 		if old := change.Prev.Find(svc.Name, svc.Family); old != nil && b.r.serves(svc.Family) {
-			n.of(&b.r.Schema, old)
+			n.fill(&b.r.Schema, old)
 			for _, e := range n.entries {
 				owners[e.Element] = svc
 			}
@@ -124,7 +124,7 @@ func (b *batch) moves(change proxiers.Change) bool {
 		if !b.r.serves(svc.Family) {
 			continue
 		}
-		n.of(&b.r.Schema, svc)
+		n.fill(&b.r.Schema, svc)
 		for _, e := range n.entries {
 			if owner := owners[e.Element]; owner != nil && owner != svc {
 				return true
@@ -139,8 +139,8 @@ func (b *batch) moves(change proxiers.Change) bool {
 // Range.FillLast empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
-// base renders the table contents except for the Services.
-func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
+// renderBase renders the table contents except for the Services.
+func (r *renderer) renderBase(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
 	r.node = node
 	for _, f := range r.families {
 		if o.fresh {
@@ -159,7 +159,7 @@ func (r *renderer) base(tx *knftables.Transaction, node *plan.Node, o baseOption
 	if o.elements {
 		b := newBatch(r, nil, time.Time{})
 		b.tx = tx
-		b.diff(nil, r.Node(node))
+		b.diff(nil, r.NodeEntries(node))
 		b.write(b.added, false, true)
 	}
 }
@@ -190,10 +190,10 @@ func (r *renderer) addRanges(tx *knftables.Transaction, n *plan.Node, takeover b
 	for _, f := range r.families {
 		for _, set := range r.Ranges {
 			tx.Flush(&knftables.Set{Family: nftFamily(f), Table: r.Table, Name: set.Name})
-			if takeover && set.Last {
+			if takeover && set.FillLast {
 				continue
 			}
-			for _, p := range plan.OfFamily(set.Of(n), f) {
+			for _, p := range plan.FilterByFamily(set.Prefixes(n), f) {
 				tx.Add(&knftables.Element{
 					Family: nftFamily(f), Table: r.Table, Set: set.Name,
 					Key: []string{p.String()},

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// readings is the maximum number of times that reread reads a set.
-const readings = 10
+// maxReads is the maximum number of times that reread reads a set.
+const maxReads = 10
 
 // attrSetCount is the attribute for the number of elements in a set (since Linux 6.16), which golang.org/x/sys/unix
 // does not define.
@@ -21,9 +21,9 @@ const attrSetCount = 20
 // reads the set until the kernel's element count or a second list confirms the list. After a transaction, the kernel
 // (6.18) may move a set to a hash table of another size. During the move, a list that spans several datagrams repeats
 // some elements and silently omits as many others. (A list that equals the plan is always complete.)
-func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
+func (r *renderer) reread(c *reader, s *checksummer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
 	set := &r.Sets[id]
-	for range readings {
+	for range maxReads {
 		found, sum := map[Element]Value{}, checksum{}
 		err := r.read(c, f, id, s.names, func(e *Entry) {
 			if _, repeated := found[e.Element]; !repeated {
@@ -39,7 +39,7 @@ func (r *renderer) reread(c *reader, s *summer, f plan.Family, id SetID, before 
 		}
 		before = sum
 	}
-	return nil, fmt.Errorf("elements of %s: each of %d readings returned a different list", set.Name, readings)
+	return nil, fmt.Errorf("elements of %s: each of %d readings returned a different list", set.Name, maxReads)
 }
 
 // count returns the number of elements in a set. known is false if the kernel does not report the number.

@@ -25,11 +25,11 @@ func TestReadWhileSetsResize(t *testing.T) {
 	}
 	for range 50 {
 		for _, step := range []struct {
-			span
+			setChange
 			left int
-		}{{span{set, all, false}, 300}, {span{set, all[30:], true}, 30}, {span{set, all[:30], true}, 0}} {
+		}{{setChange{set, all, false}, 300}, {setChange{set, all[30:], true}, 30}, {setChange{set, all[:30], true}, 0}} {
 			w := &netlink.Batch{}
-			writeWire(w, table.Table, step.span)
+			writeElements(w, table.Table, step.setChange)
 			c, err := dial()
 			if err != nil {
 				t.Fatal(err)
@@ -37,7 +37,7 @@ func TestReadWhileSetsResize(t *testing.T) {
 			if err := table.watcher.Commit(w, true); err != nil {
 				t.Fatal(err)
 			}
-			s := summer{sets: table.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
+			s := checksummer{sets: table.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
 			found, err := table.reread(c, &s, plan.IPv4, slots, checksum{})
 			c.Close()
 			if err != nil || len(found) != step.left {

@@ -26,16 +26,16 @@ type Schema struct {
 	Counters []string
 	// Chains holds the fixed chains.
 	Chains []Chain
-	// Chunk is the number of elements after which a batch sends a transaction. The default value of ChunkSize is
+	// ChunkSize is the number of elements after which a batch sends a transaction. The default value of ChunkSize is
 	// 10,000.
-	Chunk int
-	// Idle is the time after which Maintain deletes an unused object.
-	Idle time.Duration
+	ChunkSize int
+	// IdleTimeout is the time after which Maintain deletes an unused object.
+	IdleTimeout time.Duration
 
-	// Service adds a ServicePort's needs to n.
-	Service func(n *Needs, svc *plan.ServicePort)
-	// Node returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
-	Node func(n *plan.Node) []Entry
+	// AddService adds a ServicePort's needs to n.
+	AddService func(n *Needs, svc *plan.ServicePort)
+	// NodeEntries returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
+	NodeEntries func(n *plan.Node) []Entry
 	// SameRules reports whether two hosts have the same rules, in which case a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
@@ -54,10 +54,10 @@ type Set struct {
 	Proto plan.Protocol
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
-	// Leads reports whether a match in the set leads to a lookup in another set. A change that spans several
+	// LeadsToLookup reports whether a match in the set leads to a lookup in another set. A change that spans several
 	// transactions adds elements to sets with LeadsToLookup last, and deletes elements from sets with LeadsToLookup
 	// first.
-	Leads bool
+	LeadsToLookup bool
 }
 
 // Field is a component of an element's key.
@@ -90,11 +90,11 @@ const (
 // Range is a set of prefixes.
 type Range struct {
 	Name string
-	// Of returns the prefixes of both families, in the form that plan.Minimal returns.
-	Of func(n *plan.Node) []netip.Prefix
-	// Last reports whether Edgeway fills the set in the last chunk of a takeover, because the set may match packets
+	// Prefixes returns the prefixes of both families, in the form that plan.Minimal returns.
+	Prefixes func(n *plan.Node) []netip.Prefix
+	// FillLast reports whether Edgeway fills the set in the last chunk of a takeover, because the set may match packets
 	// to Services that another backend still serves.
-	Last bool
+	FillLast bool
 }
 
 // Chain describes a fixed chain. Packets reach a chain without a hook only through a jump.
@@ -108,8 +108,8 @@ type Chain struct {
 
 func (s *Set) has(f Field) bool { return slices.Contains(s.Key, f) }
 
-// typ returns the set's type in nft's syntax.
-func (s *Set) typ(f plan.Family) string {
+// nftType returns the set's type in nft's syntax.
+func (s *Set) nftType(f plan.Family) string {
 	var parts []string
 	for _, k := range s.Key {
 		switch k {
@@ -152,7 +152,7 @@ func (s *Set) typeOf(f plan.Family) string {
 
 func (s *Set) add(tx *knftables.Transaction, table string, f plan.Family) {
 	if s.Data == NoData {
-		set := &knftables.Set{Family: nftFamily(f), Table: table, Name: s.Name, Type: s.typ(f)}
+		set := &knftables.Set{Family: nftFamily(f), Table: table, Name: s.Name, Type: s.nftType(f)}
 		if s.Counts {
 			set.Type += " ; counter" // knftables (0.0.22) has no field for it
 		}
@@ -166,7 +166,7 @@ func (s *Set) add(tx *knftables.Transaction, table string, f plan.Family) {
 	if s.has(Slot) {
 		m.TypeOf = s.typeOf(f)
 	} else {
-		m.Type = s.typ(f)
+		m.Type = s.nftType(f)
 	}
 	tx.Add(m)
 }

@@ -28,16 +28,16 @@ const (
 // testSchema returns a schema with a chain for each number of endpoints, and a map for each ServicePort.
 func testSchema() Schema {
 	return Schema{
-		Table: "nfttable-test", Numbers: numbers, Idle: time.Minute, Counters: []string{"misses"},
+		Table: "nfttable-test", Numbers: numbers, IdleTimeout: time.Minute, Counters: []string{"misses"},
 		Sets: []Set{
-			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber, Named: true, Leads: true},
+			frontends: {Name: "frontends", Key: []Field{Addr, Proto, Port}, Data: ToNumber, Named: true, LeadsToLookup: true},
 			slots:     {Name: "slots", Key: []Field{Addr, Port, Slot}, Data: ToEndpoint, Proto: plan.TCP},
 			peers:     {Name: "peers", Key: []Field{Proto, Peer, PeerPort}, Data: ToChain},
 			allowed:   {Name: "allowed", Key: []Field{Port, PeerPrefix}},
 			hosts:     {Name: "hosts", Key: []Field{Addr}},
 			numbers:   {Name: "numbers", Key: []Field{Number}, Data: ToChain},
 		},
-		Ranges: []Range{{Name: "pods", Of: func(n *plan.Node) []netip.Prefix { return n.PodSources }}},
+		Ranges: []Range{{Name: "pods", Prefixes: func(n *plan.Node) []netip.Prefix { return n.PodSources }}},
 		Chains: []Chain{
 			{Name: "misses", Rules: []string{"$ip daddr @hosts counter name misses"}},
 			{
@@ -45,8 +45,8 @@ func testSchema() Schema {
 				Rules: []string{"meta mark and $mark != 0 meta mark set meta mark and $rest", "jump misses"},
 			},
 		},
-		Service: testNeeds,
-		Node: func(n *plan.Node) (entries []Entry) {
+		AddService: testNeeds,
+		NodeEntries: func(n *plan.Node) (entries []Entry) {
 			for _, a := range n.HostAddrs {
 				entries = append(entries, Entry{Element: Element{Family: plan.FamilyOf(a), Set: hosts, Addr: a}})
 			}
@@ -62,30 +62,30 @@ func (l ruleList) Rules(*plan.Node) []string { return l }
 
 func testNeeds(n *Needs, svc *plan.ServicePort) {
 	clients := "clients-" + svc.Name.Name
-	n.Object(Object{ObjectID: ObjectID{svc.Family, MapObject, clients}, Size: 16, Timeout: time.Minute})
+	n.AddObject(Object{ObjectID: ObjectID{svc.Family, MapObject, clients}, Size: 16, Timeout: time.Minute})
 	note := Object{ObjectID: ObjectID{svc.Family, ChainObject, "note-" + svc.Name.Name}, Rules: ruleList{"update @" + clients + " { $ip saddr : $ip daddr }"}}
-	n.Object(note)
+	n.AddObject(note)
 	for _, f := range svc.Frontends {
 		key := Element{Family: svc.Family, Addr: f.Addr, Proto: svc.Name.Protocol, Port: f.Port}
-		number := n.Chain(Object{
+		number := n.AddChain(Object{
 			ObjectID: ObjectID{svc.Family, ChainObject, "of-" + strconv.Itoa(len(svc.Pools[0]))}, Rules: ruleList{"accept"},
 		})
-		n.Entry(frontends, key, Value{Number: number})
+		n.AddEntry(frontends, key, Value{Number: number})
 		for _, p := range f.AllowFrom {
-			n.Entry(allowed, Element{Family: svc.Family, Port: f.Port, Peer: p.Addr(), PeerBits: uint8(p.Bits())}, Value{})
+			n.AddEntry(allowed, Element{Family: svc.Family, Port: f.Port, Peer: p.Addr(), PeerBits: uint8(p.Bits())}, Value{})
 		}
 		for i, e := range svc.Pools[0] {
-			n.Entry(slots, Element{Family: svc.Family, Addr: f.Addr, Port: f.Port, Slot: uint32(i)}, Value{Endpoint: e.Addr})
-			n.Entry(peers, Element{Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), PeerPort: e.Addr.Port()}, Value{Chain: note.Name})
+			n.AddEntry(slots, Element{Family: svc.Family, Addr: f.Addr, Port: f.Port, Slot: uint32(i)}, Value{Endpoint: e.Addr})
+			n.AddEntry(peers, Element{Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), PeerPort: e.Addr.Port()}, Value{Chain: note.Name})
 		}
-		n.Shared(hosts, Element{Family: svc.Family, Addr: f.Addr})
+		n.AddShared(hosts, Element{Family: svc.Family, Addr: f.Addr})
 	}
 }
 
 func testPlan() *plan.Plan {
 	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
 	one.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("10.0.0.0/8"), plantest.Prefix("192.0.2.7/32")}
-	six := plantest.Service("six", []plan.Frontend{{Kind: plan.ClusterIP, Addr: plantest.Addr("fd00::1"), Port: 80, Routes: plantest.ToPods}}, plantest.Endpoint("[fd00:1::1]:8080"))
+	six := plantest.Service("six", []plan.Frontend{{Kind: plan.ClusterIP, Addr: plantest.Addr("fd00::1"), Port: 80, Routes: plantest.ClusterIPRoutes}}, plantest.Endpoint("[fd00:1::1]:8080"))
 	six.Family = plan.IPv6
 	six.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("fd00:2::/61")}
 	return plantest.Plan(plantest.Node(), one, six)
@@ -99,7 +99,7 @@ func testRenderer() *renderer {
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
-	r.chunk = chunk
+	r.chunkSize = chunk
 	b := newBatch(r, refs, time.Now())
 	b.send = func(tx *knftables.Transaction) error {
 		texts = append(texts, tx.String())
@@ -107,11 +107,11 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	}
 	var err error
 	if change.Prev == nil {
-		err = b.whole(change.Next, baseOptions{}, nil)
+		err = b.fillTables(change.Next, baseOptions{}, nil)
 	} else {
 		r.node = change.Prev.Node
-		r.count(refs, change.Prev)
-		err = b.partial(change)
+		r.addReferences(refs, change.Prev)
+		err = b.addDifference(change)
 	}
 	if err != nil {
 		t.Fatal(err)

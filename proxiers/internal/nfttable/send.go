@@ -13,15 +13,15 @@ import (
 // and small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
-// step describes changes to ServicePorts, in plan order.
-type step struct {
+// serviceChanges describes changes to ServicePorts, in plan order.
+type serviceChanges struct {
 	list []*plan.ServicePort
-	// of returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and
+	// versions returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and
 	// next is nil if the next plan lacks the ServicePort.
-	of func(*plan.ServicePort) (old, next *plan.ServicePort)
-	// done reports the number of ServicePorts that the batch has written so far. If progress is nil, the batch
+	versions func(*plan.ServicePort) (old, next *plan.ServicePort)
+	// progress reports the number of ServicePorts that the batch has written so far. If progress is nil, the batch
 	// reports nothing.
-	done func(int)
+	progress func(int)
 	// moves reports whether an element moves between ServicePorts in list. If moves is nil, no element moves.
 	moves func() bool
 }
@@ -33,27 +33,27 @@ var errMoves = errors.New("elements move between ServicePorts in different trans
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// take adds the changes in s to the batch, and sends the batch whenever it has become too large. Unless a Service
+// collect adds the changes in s to the batch, and sends the batch whenever it has become too large. Unless a Service
 // has too many ports, one transaction contains all of its ports, because between transactions, the rules reject packets
 // to a ClusterIP's missing ports.
-func (b *batch) take(s step) error {
+func (b *batch) collect(s serviceChanges) error {
 	for i, svc := range s.list {
-		if b.size >= 2*b.r.chunk || b.size >= b.r.chunk && (i == 0 || !sameService(s.list[i-1], svc)) {
+		if b.size >= 2*b.r.chunkSize || b.size >= b.r.chunkSize && (i == 0 || !sameService(s.list[i-1], svc)) {
 			if i > 0 && b.send != nil && s.moves != nil && s.moves() {
 				return errMoves
 			}
 			if i > 0 {
 				s.moves = nil
 			}
-			if err := b.spill(); err != nil {
+			if err := b.flushChunk(); err != nil {
 				return err
 			}
-			if s.done != nil {
-				s.done(i)
+			if s.progress != nil {
+				s.progress(i)
 			}
 		}
 		if b.r.serves(svc.Family) {
-			old, next := s.of(svc)
+			old, next := s.versions(svc)
 			b.replace(old, next)
 		}
 	}
@@ -64,8 +64,8 @@ func sameService(a, b *plan.ServicePort) bool {
 	return a.Name.Namespace == b.Name.Namespace && a.Name.Name == b.Name.Name
 }
 
-// spill sends the collected changes, unless the batch must be one transaction.
-func (b *batch) spill() error {
+// flushChunk sends the collected changes, unless the batch must be one transaction.
+func (b *batch) flushChunk() error {
 	if b.send == nil {
 		return nil
 	}
@@ -93,12 +93,12 @@ func (b *batch) flush() error {
 // that no lookup needs any more.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
-	if b.wire != nil {
-		gone = b.takeGone()
+	if b.netlinkBatch != nil {
+		gone = b.takeObsolete()
 	}
 	b.write(b.deleted, true, false)
 	b.write(b.added, false, true)
-	if b.wire == nil {
+	if b.netlinkBatch == nil {
 		return nil
 	}
 	err := b.commit()
@@ -106,14 +106,14 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeGone removes from b.deleted the elements in sets without LeadsToLookup that b does not add again, and returns
+// takeObsolete removes from b.deleted the elements in sets without LeadsToLookup that b does not add again, and returns
 // them.
-func (b *batch) takeGone() (gone [2][][]Entry) {
+func (b *batch) takeObsolete() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
 		for set, list := range b.deleted[f] {
 			switch {
-			case len(list) == 0 || b.r.Sets[set].Leads || b.r.Sets[set].has(PeerPrefix): // ranges must not overlap
+			case len(list) == 0 || b.r.Sets[set].LeadsToLookup || b.r.Sets[set].has(PeerPrefix): // ranges must not overlap
 			case len(b.added[f][set]) == 0:
 				gone[f][set], b.deleted[f][set] = list, nil
 			default:
@@ -147,22 +147,22 @@ func (b *batch) command(list []Entry, remove, add bool) {
 	}
 	set := &b.r.Sets[list[0].Set]
 	if remove {
-		b.span(span{set, list, true})
+		b.span(setChange{set, list, true})
 	}
 	if add {
-		b.span(span{set, list, false})
+		b.span(setChange{set, list, false})
 	}
 }
 
-func (b *batch) span(s span) {
-	if b.wire != nil {
-		writeWire(b.wire, b.r.Table, s)
+func (b *batch) span(s setChange) {
+	if b.netlinkBatch != nil {
+		writeElements(b.netlinkBatch, b.r.Table, s)
 	} else {
 		b.r.text(b.tx, s)
 	}
 }
 
-func (r *renderer) text(tx *knftables.Transaction, s span) {
+func (r *renderer) text(tx *knftables.Transaction, s setChange) {
 	for group := range slices.Chunk(s.list, elementsPerCommand) {
 		if s.remove {
 			tx.Delete(r.elements(s.set, group, false))
@@ -184,10 +184,10 @@ func (b *batch) commit() error {
 			return err
 		}
 	}
-	if b.wire == nil || b.wire.Messages() == 0 {
+	if b.netlinkBatch == nil || b.netlinkBatch.Messages() == 0 {
 		return nil
 	}
-	err := b.sendWire()
-	resetWire(b.wire)
+	err := b.sendNetlink()
+	resetBatch(b.netlinkBatch)
 	return err
 }

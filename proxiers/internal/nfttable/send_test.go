@@ -13,8 +13,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// changed returns a copy of p with the given endpoints for the ServicePort "one".
-func changed(p *plan.Plan, endpoints ...string) *plan.Plan {
+// withEndpoints returns a copy of p with the given endpoints for the ServicePort "one".
+func withEndpoints(p *plan.Plan, endpoints ...string) *plan.Plan {
 	i := slices.IndexFunc(p.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == "one" })
 	var list []plan.Endpoint
 	for _, e := range endpoints {
@@ -44,7 +44,7 @@ func longPool(n, first int) *plan.ServicePort {
 // elements.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
-	table.chunk = 100
+	table.chunkSize = 100
 	prev, next := plantest.Plan(plantest.Node(), longPool(1000, 0)), plantest.Plan(plantest.Node(), longPool(500, 600))
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, prev)); err != nil {
 		t.Fatal(err)
@@ -66,8 +66,8 @@ func TestBatchTooBigForSocket(t *testing.T) {
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
 		t.Fatal(err)
 	}
-	table.kernel.Room = 100
-	other := changed(next, "10.244.1.1:8080", "10.244.1.3:8080")
+	table.kernel.MaxBatchSize = 100
+	other := withEndpoints(next, "10.244.1.1:8080", "10.244.1.3:8080")
 	err := table.Apply(t.Context(), proxiers.NewChange(next, other))
 	if !errors.Is(err, proxiers.ErrRefused) || !errors.Is(err, netlink.ErrTooBig) {
 		t.Errorf("error %v, want %v and %v", err, proxiers.ErrRefused, netlink.ErrTooBig)
@@ -82,7 +82,7 @@ func TestOverlappingRangesAreReplaced(t *testing.T) {
 	}
 	script := "flush set ip T allowed; add element ip T allowed { 80 . 10.2.0.0/16, 80 . 192.0.2.0/28 }; flush map ip T slots"
 	nft(t, strings.ReplaceAll(script, " T ", " "+table.Table+" "))
-	table.chunk = 1
+	table.chunkSize = 1
 	if _, err := table.repair(t.Context(), next); err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestTouchedTableTriggersFullSync(t *testing.T) {
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
 		t.Fatal(err)
 	}
-	other := changed(next, "10.244.1.1:8080", "10.244.1.3:8080")
+	other := withEndpoints(next, "10.244.1.1:8080", "10.244.1.3:8080")
 	nft(t, "add element ip "+table.Table+" hosts { 198.51.100.1 }\ndelete element ip "+table.Table+" slots { 10.96.0.1 . 80 . 0 }")
 	if err := table.Apply(t.Context(), proxiers.NewChange(next, other)); err != nil {
 		t.Fatal(err)

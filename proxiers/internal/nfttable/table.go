@@ -28,12 +28,12 @@ type Table struct {
 	kernel   *reader
 	watcher  *netlink.Watcher
 	watching sync.WaitGroup
-	// wire holds the elements for the next netlink transaction.
-	wire netlink.Batch
+	// netlinkBatch holds the elements for the next netlink transaction.
+	netlinkBatch netlink.Batch
 	// refs holds the references of the last applied plan, or nil if the kernel's state is unknown.
 	refs *references
-	// byNetlink and byProgram count the transactions that the Table has sent through netlink and through nft.
-	byNetlink, byProgram atomic.Uint64
+	// netlinkCount and programCount count the transactions that the Table has sent through netlink and through nft.
+	netlinkCount, programCount atomic.Uint64
 }
 
 // New opens sockets in the calling thread's network namespace, but changes nothing in the kernel.
@@ -43,12 +43,12 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 		return nil, err
 	}
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
-	t.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, Concerns: t.concerns})
+	t.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, AffectedObject: t.affectedObject})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	t.kernel = &reader{t.watcher.Conn}
-	t.chunk = min(t.chunk, t.kernel.Room/elementRoom)
+	t.chunkSize = min(t.chunkSize, t.kernel.MaxBatchSize/elementRoom)
 	env.Contain.Go(&t.watching, "nftables notices", t.watcher.Run)
 	return t, nil
 }
@@ -59,13 +59,13 @@ func (t *Table) Apply(ctx context.Context, change proxiers.Change) (err error) {
 	t.refs = nil
 	partial := change.Prev != nil && refs != nil && t.SameRules(t.node, change.Next.Node)
 	if partial {
-		err = t.batch(ctx, refs, time.Now(), true).partial(change)
-		if err != nil && !errors.Is(err, netlink.ErrTouched) && !errors.Is(err, errMoves) {
+		err = t.batch(ctx, refs, time.Now(), true).addDifference(change)
+		if err != nil && !errors.Is(err, netlink.ErrDrift) && !errors.Is(err, errMoves) {
 			return syncError("partial sync", err)
 		}
 	}
 	if !partial || err != nil {
-		if refs, err = t.full(ctx, change.Next); err != nil {
+		if refs, err = t.applyFull(ctx, change.Next); err != nil {
 			return err
 		}
 	}
@@ -85,8 +85,8 @@ func (t *Table) Due() (due time.Time) {
 	if t.refs == nil {
 		return due
 	}
-	for _, idle := range t.refs.idle {
-		if at := idle.since.Add(t.Idle); due.IsZero() || at.Before(due) {
+	for _, idle := range t.refs.idleObjects {
+		if at := idle.since.Add(t.IdleTimeout); due.IsZero() || at.Before(due) {
 			due = at
 		}
 	}
@@ -98,20 +98,20 @@ func (t *Table) Maintain(ctx context.Context) error {
 	if t.refs == nil {
 		return nil
 	}
-	return t.sweep(ctx, t.refs, time.Now().Add(-t.Idle))
+	return t.sweep(ctx, t.refs, time.Now().Add(-t.IdleTimeout))
 }
 
 // sweep deletes the objects that became idle no later than the given time. If the kernel rejects the deletion, sweep
 // keeps the objects for another idle period.
 func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) error {
-	objects := refs.idleBefore(before)
+	objects := refs.objectsIdleSince(before)
 	if len(objects) == 0 {
 		return nil
 	}
 	err := t.commit(ctx, t.renderer.sweep(objects))
 	for _, id := range objects {
 		if err != nil {
-			refs.idle[id] = idleness{time.Now(), refs.idle[id].intact}
+			refs.idleObjects[id] = idleness{time.Now(), refs.idleObjects[id].intact}
 		} else {
 			refs.forget(id)
 		}
@@ -123,20 +123,20 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 }
 
 // batch returns a batch that sends transactions of limited size: elements through netlink, and all other changes
-// through nft. strict has the same meaning as in commitWire.
+// through nft. strict has the same meaning as in commitElements.
 func (t *Table) batch(ctx context.Context, refs *references, now time.Time, strict bool) *batch {
 	b := newBatch(t.renderer, refs, now)
-	resetWire(&t.wire) // an earlier error may have left messages in the batch
-	b.wire = &t.wire
+	resetBatch(&t.netlinkBatch) // an earlier error may have left messages in the batch
+	b.netlinkBatch = &t.netlinkBatch
 	b.send = func(tx *knftables.Transaction) error { return t.commit(ctx, tx) }
-	b.sendWire = func() error { return t.commitWire(ctx, strict) }
+	b.sendNetlink = func() error { return t.commitElements(ctx, strict) }
 	return b
 }
 
 // Transactions returns the number of successful transactions through netlink and through nft, and the number of netlink
 // transactions that the kernel rejected as stale. Transactions may be called from any goroutine.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
-	return t.byNetlink.Load(), t.byProgram.Load(), t.watcher.Stale.Load()
+	return t.netlinkCount.Load(), t.programCount.Load(), t.watcher.StaleBatches.Load()
 }
 
 // Render returns the nft commands that apply a change, for tests of a Schema. A nil change.Prev means that the tables
@@ -145,11 +145,11 @@ func Render(s Schema, env proxiers.Env, change proxiers.Change) string {
 	r, refs := newRenderer(s, env.Families, env.MasqueradeBit), newReferences()
 	b := newBatch(r, refs, time.Now())
 	if change.Prev == nil {
-		_ = b.whole(change.Next, baseOptions{}, nil)
+		_ = b.fillTables(change.Next, baseOptions{}, nil)
 	} else {
 		r.node = change.Prev.Node
-		r.count(refs, change.Prev)
-		_ = b.partial(change)
+		r.addReferences(refs, change.Prev)
+		_ = b.addDifference(change)
 	}
 	return b.tx.String()
 }

@@ -63,7 +63,7 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 	}
 	defer c.Close()
 	refs := newReferences()
-	table.count(refs, next)
+	table.addReferences(refs, next)
 	differing, err := table.compare(c, refs, next)
 	if err != nil {
 		t.Fatal(err)
@@ -134,11 +134,11 @@ func TestTendSweepsIdleObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := table.Maintain(t.Context()); err != nil || len(table.refs.idle) != 6 {
-		t.Fatalf("error %v, %d objects are idle, want 3 in each family", err, len(table.refs.idle))
+	if err := table.Maintain(t.Context()); err != nil || len(table.refs.idleObjects) != 6 {
+		t.Fatalf("error %v, %d objects are idle, want 3 in each family", err, len(table.refs.idleObjects))
 	}
-	for id, idle := range table.refs.idle {
-		table.refs.idle[id] = idleness{idle.since.Add(-table.Idle), idle.intact}
+	for id, idle := range table.refs.idleObjects {
+		table.refs.idleObjects[id] = idleness{idle.since.Add(-table.IdleTimeout), idle.intact}
 	}
 	if due := table.Due(); due.After(time.Now()) {
 		t.Errorf("due at %s", due)

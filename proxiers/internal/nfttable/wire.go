@@ -13,22 +13,22 @@ import (
 // listElement is the attribute type of an element in a list (NFTA_LIST_ELEM).
 const listElement = 1
 
-// span is a list of elements to add to, or delete from, one set.
-type span struct {
+// setChange is a list of elements to add to, or delete from, one set.
+type setChange struct {
 	set    *Set
 	list   []Entry
 	remove bool
 }
 
-// resetWire empties a batch, and also frees its buffer if it is larger than 1 MiB.
-func resetWire(w *netlink.Batch) {
+// resetBatch empties a batch, and also frees its buffer if it is larger than 1 MiB.
+func resetBatch(w *netlink.Batch) {
 	if w.Size() > 1<<20 {
 		*w = netlink.Batch{}
 	}
 	w.Reset()
 }
 
-func writeWire(w *netlink.Batch, table string, s span) {
+func writeElements(w *netlink.Batch, table string, s setChange) {
 	kind, flags := uint16(unix.NFT_MSG_NEWSETELEM), uint16(unix.NLM_F_CREATE)
 	if s.remove {
 		kind, flags = unix.NFT_MSG_DELSETELEM, 0

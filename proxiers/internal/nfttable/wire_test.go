@@ -83,7 +83,7 @@ func FuzzWire(f *testing.F) {
 			list = append(list, bytes.entry(set, id, family))
 		}
 		for _, remove := range []bool{false, true} {
-			got := readWire(t, span{set, list, remove}, id, family)
+			got := readWire(t, setChange{set, list, remove}, id, family)
 			want := list
 			if remove { // messages that delete elements contain only keys
 				want = slices.Clone(list)
@@ -98,8 +98,8 @@ func FuzzWire(f *testing.F) {
 	})
 }
 
-// readWire encodes elements as writeWire does, and decodes them.
-func readWire(t *testing.T, s span, id SetID, f plan.Family) (all []Entry) {
+// readWire encodes elements as writeElements does, and decodes them.
+func readWire(t *testing.T, s setChange, id SetID, f plan.Family) (all []Entry) {
 	t.Helper()
 	keys := *s.set
 	if s.remove {
@@ -133,9 +133,9 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	for range 20_000 {
 		list = append(list, bytes.entry(&s.Sets[slots], slots, plan.IPv6))
 	}
-	all := span{&s.Sets[slots], list, false}
+	all := setChange{&s.Sets[slots], list, false}
 	var w netlink.Batch
-	writeWire(&w, s.Table, all)
+	writeElements(&w, s.Table, all)
 	if w.Messages() < 20 {
 		t.Errorf("%d bytes in %d messages", w.Size(), w.Messages())
 	}
@@ -157,7 +157,7 @@ func BenchmarkWire(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				w.Reset()
-				writeWire(w, s.Table, span{&s.Sets[slots], list, false})
+				writeElements(w, s.Table, setChange{&s.Sets[slots], list, false})
 			}
 		})
 	}

@@ -19,34 +19,34 @@ type Call struct {
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Bound is the timeout for the run. The context may have an earlier deadline.
-	Bound time.Duration
+	// Timeout is the timeout for the run. The context may have an earlier deadline.
+	Timeout time.Duration
 }
 
 // waitDelay limits the time to read a program's output after the program has exited or Edgeway has killed it, because a
 // child process (modprobe) may keep the pipes open. A very busy machine may need ten seconds.
 const waitDelay = 10 * time.Second
 
-// firstToGo is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
+// oomScoreAdj is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
 // and the daemon can run the program again.
-const firstToGo = "500"
+const oomScoreAdj = "500"
 
-// large is the input size in bytes above which a program may need much memory. For a smaller input, setting
+// largeInput is the input size in bytes above which a program may need much memory. For a smaller input, setting
 // oom_score_adj would take a tenth of the run time.
-const large = 64 << 10
+const largeInput = 64 << 10
 
 // Run runs the program and returns its standard error. When the context is done, Run kills the program and returns the
 // context's error.
 func (c Call) Run(ctx context.Context) (messages []byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Bound)
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	var stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = bytes.NewReader(c.Stdin), c.Stdout, &stderr, c.Attr
 	if err = cmd.Start(); err == nil {
-		if len(c.Stdin) >= large {
-			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte(firstToGo), 0)
+		if len(c.Stdin) >= largeInput {
+			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte(oomScoreAdj), 0)
 		}
 		err = cmd.Wait()
 	}

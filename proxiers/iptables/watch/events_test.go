@@ -20,14 +20,14 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 		want   bool
 	}{{1, true}, {2, false}} {
 		iptablestest.Run(t, "", "nft", "flush", "ruleset")
-		w := &watched{variant: xtables.NFT, reports: make(chan string, 10)}
+		w := &watchedHost{variant: xtables.NFT, reports: make(chan string, 10)}
 		o := testOptions()
 		o.Notify = func(reason string) { w.reports <- reason }
 		e, err := New(xtables.NFT, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = e.Own(c.tables, false, func() error {
+		err = e.RunCommit(c.tables, false, func() error {
 			iptablestest.Run(t, watchedRules, "iptables-nft-restore", "--noflush")
 			return nil
 		})
@@ -45,11 +45,11 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// heard calls do and returns the notifications about its changes.
-func heard(t *testing.T, do func()) (notices []netlink.Message) {
+// recordNotifications calls do and returns the notifications about its changes.
+func recordNotifications(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
-	m, err := netlink.NewWatcher(netlink.WatcherOptions{Notify: func(string) {}, Concerns: func(m netlink.Message) string {
+	m, err := netlink.NewWatcher(netlink.WatcherOptions{Notify: func(string) {}, AffectedObject: func(m netlink.Message) string {
 		mu.Lock()
 		defer mu.Unlock()
 		m.Attrs = append([]byte(nil), m.Attrs...)
@@ -73,14 +73,14 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
 	iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT")
 	rules := 0
-	for _, m := range heard(t, func() { iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING") }) {
+	for _, m := range recordNotifications(t, func() { iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING") }) {
 		if m.Kind != unix.NFT_MSG_DELRULE {
 			continue
 		}
 		if netlink.Attr(m.Attrs, unix.NFTA_RULE_EXPRESSIONS) == nil {
 			t.Error("a deleted rule without its expressions")
 		}
-		if got, want := testOptions().leadsToOurs(m.Attrs), rules == 0; got != want {
+		if got, want := testOptions().jumpsToOwnChain(m.Attrs), rules == 0; got != want {
 			t.Errorf("rule %d leads to a chain of ours: %v, want %v", rules, got, want)
 		}
 		rules++
@@ -105,7 +105,7 @@ func FuzzConcerns(f *testing.F) {
 	jump := []byte(attr(unix.NFTA_RULE_TABLE, "nat\x00") + attr(unix.NFTA_RULE_CHAIN, "PREROUTING\x00") +
 		attr(unix.NFTA_RULE_EXPRESSIONS, attr(unix.NFTA_LIST_ELEM, immediate)))
 	e := testOptions()
-	if e.concerns(netlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
+	if e.affectedObject(netlink.Message{Kind: unix.NFT_MSG_DELRULE, Family: unix.NFPROTO_IPV4, Attrs: jump}) == "" {
 		f.Fatal("the jump is not seen")
 	}
 	f.Add(uint16(unix.NFT_MSG_DELRULE), jump)
@@ -113,7 +113,7 @@ func FuzzConcerns(f *testing.F) {
 	f.Add(uint16(unix.NFT_MSG_NEWCHAIN), []byte("\x08\x00\x01\x00nat\x00\x0b\x00\x03\x00DOCKER\x00\x00"))
 	f.Fuzz(func(t *testing.T, kind uint16, attrs []byte) {
 		text := string(attrs)
-		what := e.concerns(netlink.Message{Kind: kind, Family: unix.NFPROTO_IPV6, Attrs: attrs})
+		what := e.affectedObject(netlink.Message{Kind: kind, Family: unix.NFPROTO_IPV6, Attrs: attrs})
 		if what != "" && !strings.Contains(text, "nat") && !strings.Contains(text, "filter") {
 			t.Errorf("%q in %q", what, text)
 		}

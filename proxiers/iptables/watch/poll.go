@@ -30,12 +30,12 @@ type tableInfo struct {
 
 type observation struct {
 	tableInfo
-	// ours is the number of Edgeway's entries, if entriesKnown is set.
-	ours    int
-	settled bool
+	// ownEntries is the number of Edgeway's entries, if entriesKnown is set.
+	ownEntries   int
+	entriesKnown bool
 }
 
-// poll is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table,
+// pollWatcher is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table,
 // a pollWatcher compares the size, the number of entries and the offsets of the built-in chains with the values after
 // Edgeway's last restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables
 // takes 12 µs of CPU time per second (Linux 6.18). A pollWatcher reads a table (0.11 s of CPU time for nat) only if one
@@ -47,22 +47,22 @@ type observation struct {
 // A pollWatcher does not detect a change that keeps the size, the number of entries and the offsets, such as replacing
 // a rule with another rule of the same size in the same chain. The periodic full sync corrects the changes that a
 // pollWatcher does not detect.
-type poll struct {
+type pollWatcher struct {
 	Options
 	closed chan struct{}
 
 	mu sync.Mutex
 	// socket belongs to the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// known holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the
+	// lastStates holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the
 	// start of a full sync. lastStates omits a table that did not exist at the start of the full sync until Edgeway
 	// writes the table, because a query would cause the kernel to load the table's module.
-	known map[Table]observation
+	lastStates map[Table]observation
 	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
 	reported bool
 }
 
-func newPoll(o Options) (*poll, error) {
+func newPollWatcher(o Options) (*pollWatcher, error) {
 	// An IPv6 socket also accepts IPv4 options, unless the socket is raw. The socket's protocol is arbitrary.
 	domain := unix.AF_INET
 	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
@@ -72,10 +72,10 @@ func newPoll(o Options) (*poll, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	return &poll{Options: o, socket: fd, known: map[Table]observation{}, closed: make(chan struct{})}, nil
+	return &pollWatcher{Options: o, socket: fd, lastStates: map[Table]observation{}, closed: make(chan struct{})}, nil
 }
 
-func (p *poll) Run() {
+func (p *pollWatcher) Run() {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
@@ -90,13 +90,13 @@ func (p *poll) Run() {
 	}
 }
 
-func (p *poll) look() (reason string) {
+func (p *pollWatcher) look() (reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.inspect(p.changed())
+	return p.inspect(p.changedTables())
 }
 
-func (p *poll) Own(_ int, _ bool, commit func() error) error {
+func (p *pollWatcher) RunCommit(_ int, _ bool, commit func() error) error {
 	reason, err := p.commit(commit)
 	if reason != "" {
 		p.Notify(reason)
@@ -106,10 +106,10 @@ func (p *poll) Own(_ int, _ bool, commit func() error) error {
 
 // commit detects changes by other programs before the restore, but reads the changed tables afterwards so as not to
 // delay the restore.
-func (p *poll) commit(commit func() error) (reason string, err error) {
+func (p *pollWatcher) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	suspects, was := p.changed(), map[Table]int{}
+	suspects, was := p.changedTables(), map[Table]int{}
 	for _, t := range p.Tables {
 		was[t], _ = p.Entries(t)
 	}
@@ -118,7 +118,7 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	}
 	for _, t := range p.Tables {
 		if ours, settled := p.Entries(t); settled && ours != was[t] &&
-			p.untouched(t, ours, slices.Contains(suspects, t)) {
+			p.hadNoEffect(t, ours, slices.Contains(suspects, t)) {
 			return "", netlink.ErrNoEffect
 		}
 		if !slices.Contains(suspects, t) && !p.observe(t) {
@@ -128,36 +128,36 @@ func (p *poll) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// untouched reports whether a restore that reported success did not change the table. After a restore, the table must
+// hadNoEffect reports whether a restore that reported success did not change the table. After a restore, the table must
 // have at least ours entries. If another program changed the table before the restore (suspect is set), an unchanged
 // state proves nothing.
-func (p *poll) untouched(t Table, ours int, suspect bool) bool {
+func (p *pollWatcher) hadNoEffect(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
-	return int(now.numEntries) < ours || !suspect && p.known[t].settled && now == p.known[t].tableInfo
+	return int(now.numEntries) < ours || !suspect && p.lastStates[t].entriesKnown && now == p.lastStates[t].tableInfo
 }
 
 // observe records a table's state after a restore, unless the restore alone cannot explain it. A table that Edgeway
 // never wrote may be missing.
-func (p *poll) observe(t Table) (plausible bool) {
-	before, written := p.known[t]
+func (p *pollWatcher) observe(t Table) (plausible bool) {
+	before, written := p.lastStates[t]
 	now, err := p.read(t)
 	if err != nil {
 		return !written
 	}
 	ours, settled := p.Entries(t)
-	if settled && before.settled && int(now.numEntries)-int(before.numEntries) != ours-before.ours {
+	if settled && before.entriesKnown && int(now.numEntries)-int(before.numEntries) != ours-before.ownEntries {
 		return false
 	}
-	p.known[t] = observation{now, ours, settled}
+	p.lastStates[t] = observation{now, ours, settled}
 	return true
 }
 
-// changed returns the tables whose state differs from the known state, including tables that no longer exist.
-func (p *poll) changed() (suspects []Table) {
+// changedTables returns the tables whose state differs from the known state, including tables that no longer exist.
+func (p *pollWatcher) changedTables() (suspects []Table) {
 	if p.reported || p.socket < 0 {
 		return nil
 	}
-	for t, known := range p.known {
+	for t, known := range p.lastStates {
 		if now, err := p.read(t); err != nil || now != known.tableInfo {
 			suspects = append(suspects, t)
 		}
@@ -168,24 +168,24 @@ func (p *poll) changed() (suspects []Table) {
 // inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the
 // read, so that the pollWatcher detects a change during the read. inspect skips a table with an unknown number of
 // entries, which remains suspect.
-func (p *poll) inspect(suspects []Table) (reason string) {
+func (p *pollWatcher) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
 		if !settled {
 			continue
 		}
 		now, _ := p.read(t)
-		if reason := p.Intact(t); reason != "" {
+		if reason := p.Compare(t); reason != "" {
 			p.reported = true
 			return reason
 		}
-		p.known[t] = observation{now, ours, true}
+		p.lastStates[t] = observation{now, ours, true}
 	}
 	return ""
 }
 
 // Forget records the current state of the tables, which the full sync is about to read.
-func (p *poll) Forget() {
+func (p *pollWatcher) Forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.reported = false
@@ -193,18 +193,18 @@ func (p *poll) Forget() {
 		// Only root may read the list of tables. Without root privileges, the pollWatcher does not detect a change
 		// before the first restore.
 		present, _ := xtables.Tables(xtables.Legacy, t.Family)
-		if _, written := p.known[t]; !written && !slices.Contains(present, t.Name) {
+		if _, written := p.lastStates[t]; !written && !slices.Contains(present, t.Name) {
 			continue
 		}
 		if now, err := p.read(t); err == nil {
-			p.known[t] = observation{tableInfo: now}
+			p.lastStates[t] = observation{tableInfo: now}
 		}
 	}
 }
 
 // read returns a table's state. If the table does not exist, the query causes the kernel to load the table's module.
 // The error is ENOENT or ENOPROTOOPT if the table still does not exist.
-func (p *poll) read(t Table) (info tableInfo, err error) {
+func (p *pollWatcher) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {
 		level = unix.SOL_IPV6
@@ -219,7 +219,7 @@ func (p *poll) read(t Table) (info tableInfo, err error) {
 	return info, nil
 }
 
-func (p *poll) Close() error {
+func (p *pollWatcher) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	close(p.closed)

@@ -12,13 +12,13 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// quietPoll returns a pollWatcher that is not running. Options.Entries returns settled, and Options.Compare calls
+// idlePollWatcher returns a pollWatcher that is not running. Options.Entries returns settled, and Options.Compare calls
 // intact.
-func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
+func idlePollWatcher(t testing.TB, settled *bool, intact func(Table) string) *pollWatcher {
 	t.Helper()
 	o := testOptions()
-	o.Intact, o.Entries = intact, func(Table) (int, bool) { return 0, *settled }
-	p, err := newPoll(o)
+	o.Compare, o.Entries = intact, func(Table) (int, bool) { return 0, *settled }
+	p, err := newPollWatcher(o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func quietPoll(t testing.TB, settled *bool, intact func(Table) string) *poll {
 	return p
 }
 
-func (w *watched) inspections() int {
+func (w *watchedHost) inspections() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.inspected
@@ -39,14 +39,14 @@ func (w *watched) inspections() int {
 // After a change by another program, the pollWatcher reads the table once instead of every second.
 func TestPollReadsChangedTableOnce(t *testing.T) {
 	iptablestest.NewHost(t)
-	w := newWatched(t, xtables.Legacy)
+	w := newWatchedHost(t, xtables.Legacy)
 	w.wantSilence(t, "nothing")
 	before := w.inspections()
 	w.wantSilence(t, "nothing")
 	if n := w.inspections() - before; n != 0 {
 		t.Errorf("without a change %d tables were read", n)
 	}
-	w.foreign(t, "iptables -t nat -N DOCKER", "ip6tables -t filter -N DOCKER")
+	w.runForeign(t, "iptables -t nat -N DOCKER", "ip6tables -t filter -N DOCKER")
 	w.wantSilence(t, "chains of another")
 	w.wantSilence(t, "chains of another")
 	if n := w.inspections() - before; n != 2 {
@@ -58,7 +58,7 @@ func TestPollReadsChangedTableOnce(t *testing.T) {
 func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
-	p := quietPoll(t, &settled, func(Table) string { return "" })
+	p := idlePollWatcher(t, &settled, func(Table) string { return "" })
 	p.Forget()
 	if reason := p.look(); reason != "" {
 		t.Errorf("reported %q", reason)
@@ -75,7 +75,7 @@ func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
 	inspected := map[Table]int{}
-	p := quietPoll(t, &settled, func(t Table) string {
+	p := idlePollWatcher(t, &settled, func(t Table) string {
 		inspected[t]++
 		return "the jump is gone"
 	})
@@ -114,14 +114,14 @@ func TestPollReportsRemovedTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	gone, settled := Table{plan.IPv4, "edgeway-none"}, true
 	var inspected []Table
-	p := quietPoll(t, &settled, func(t Table) string {
+	p := idlePollWatcher(t, &settled, func(t Table) string {
 		inspected = append(inspected, t)
 		return "gone"
 	})
 	if _, err := p.read(gone); !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOPROTOOPT) {
 		t.Errorf("state of a table that does not exist: %v", err)
 	}
-	p.known[gone] = observation{}
+	p.lastStates[gone] = observation{}
 	if got := p.look(); got != "gone" || len(inspected) != 1 || inspected[0] != gone {
 		t.Errorf("reported %q after a look at %v", got, inspected)
 	}
@@ -130,7 +130,7 @@ func TestPollReportsRemovedTable(t *testing.T) {
 func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false
-	p := quietPoll(t, &settled, func(Table) string { return "" })
+	p := idlePollWatcher(t, &settled, func(Table) string { return "" })
 	refused := errors.New("refused")
 	iptablestest.Run(t, watchedRules, "iptables-legacy-restore")
 	p.Forget()
@@ -141,7 +141,7 @@ func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 	if !errors.Is(err, refused) {
 		t.Errorf("error %v", err)
 	}
-	if got := p.changed(); len(got) != 1 || got[0] != (Table{plan.IPv4, "nat"}) {
+	if got := p.changedTables(); len(got) != 1 || got[0] != (Table{plan.IPv4, "nat"}) {
 		t.Errorf("suspect are %v, want nat of IPv4", got)
 	}
 }
@@ -149,19 +149,19 @@ func TestFailedRestoreLeavesTableSuspect(t *testing.T) {
 func BenchmarkPoll(b *testing.B) {
 	iptablestest.NewHost(b)
 	settled := false
-	p := quietPoll(b, &settled, func(Table) string { return "" })
-	err := p.Own(1, true, func() error {
+	p := idlePollWatcher(b, &settled, func(Table) string { return "" })
+	err := p.RunCommit(1, true, func() error {
 		for _, f := range families {
-			iptablestest.Run(b, manyChains(5000, ":KUBE-SVC-%d - [0:0]"), iptablestest.Program(xtables.Legacy, f)+"-restore", "--noflush")
+			iptablestest.Run(b, manyChains(5000, ":KUBE-SVC-%d - [0:0]"), iptablestest.ProgramName(xtables.Legacy, f)+"-restore", "--noflush")
 			iptablestest.Restore(b, xtables.Legacy, f, "filter", ":KUBE-SERVICES - [0:0]")
 		}
 		return nil
 	})
-	if err != nil || len(p.known) != 4 {
-		b.Fatal(err, p.known)
+	if err != nil || len(p.lastStates) != 4 {
+		b.Fatal(err, p.lastStates)
 	}
 	for b.Loop() {
-		if suspects := p.changed(); len(suspects) != 0 {
+		if suspects := p.changedTables(); len(suspects) != 0 {
 			b.Fatal(suspects)
 		}
 	}
@@ -178,8 +178,8 @@ func TestPollRestoreWithoutEffect(t *testing.T) {
 		}
 		return 0, true
 	}
-	o.Intact = func(Table) string { return "" }
-	p, err := newPoll(o)
+	o.Compare = func(Table) string { return "" }
+	p, err := newPollWatcher(o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,10 @@ import (
 
 // Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// Own runs commit, and does not report the changes that commit makes. commit restores the given number of
+	// RunCommit runs commit, and does not report the changes that commit makes. commit restores the given number of
 	// tables. RunCommit reports changes that other programs made before and during the restore. big reports whether the
 	// restore changes more than about a thousand rules.
-	Own(tables int, big bool, commit func() error) error
+	RunCommit(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
 	// Run reports changes, and returns after Close is called.
@@ -29,17 +29,17 @@ type Watcher interface {
 // Options configures a Watcher.
 type Options struct {
 	Tables []Table
-	// Ours reports whether a chain belongs to Edgeway. IsBuiltin reports whether a chain is a built-in chain.
-	Ours, Builtin func(chain string) bool
+	// IsOwnChain reports whether a chain belongs to Edgeway. IsBuiltin reports whether a chain is a built-in chain.
+	IsOwnChain, IsBuiltin func(chain string) bool
 	// The Watcher calls Notify at most once between two calls to Forget, without holding a lock.
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one for
 	// each rule, and two for each chain. settled is false if the number is unknown. Only a pollWatcher calls Entries
 	// and Compare, with its lock held and, in RunCommit, after commit.
 	Entries func(Table) (n int, settled bool)
-	// Intact reads a table from the kernel and compares it with the rules that Edgeway wrote. The number of the
+	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The number of the
 	// table's entries must be known. reason is "" if the table contains exactly these rules.
-	Intact func(Table) (reason string)
+	Compare func(Table) (reason string)
 }
 
 // Table identifies a table in one family.
@@ -53,9 +53,9 @@ func (t Table) String() string { return fmt.Sprintf("table %s of %s", t.Name, t.
 // New returns a Watcher for a variant in the calling thread's network namespace.
 func New(v xtables.Variant, o Options) (Watcher, error) {
 	if v == xtables.Legacy {
-		return newPoll(o)
+		return newPollWatcher(o)
 	}
-	return newEvents(o)
+	return newNotificationWatcher(o)
 }
 
 // golang.org/x/sys/unix does not define the following kinds of notifications. Since Linux 6.3, a program may delete an
@@ -66,24 +66,24 @@ const (
 	msgDestroyRule  = 0x1c
 )
 
-// newEvents returns a watcher that receives the kernel's notifications.
+// newNotificationWatcher returns a watcher that receives the kernel's notifications.
 //
 // iptables-nft-restore (1.8.9) sends one transaction for each table that its input changes. The transaction also
 // creates missing built-in chains.
 //
 // The watcher does not detect the renaming of an Edgeway chain, because the notification contains only the new name.
 // The next full sync, or the next change to the chain, restores the name.
-func newEvents(o Options) (*netlink.Watcher, error) {
-	m, err := netlink.NewWatcher(netlink.WatcherOptions{Concerns: o.concerns, Notify: o.Notify})
+func newNotificationWatcher(o Options) (*netlink.Watcher, error) {
+	m, err := netlink.NewWatcher(netlink.WatcherOptions{AffectedObject: o.affectedObject, Notify: o.Notify})
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
 	return m, nil
 }
 
-// concerns describes the Edgeway chain or table that a notification is about, or returns "" if it is about another
-// program's object. Docker, the kubelet and other programs often change the same tables.
-func (o Options) concerns(m netlink.Message) (what string) {
+// affectedObject describes the Edgeway chain or table that a notification is about, or returns "" if it is about
+// another program's object. Docker, the kubelet and other programs often change the same tables.
+func (o Options) affectedObject(m netlink.Message) (what string) {
 	// In every nftables message, attribute 1 is the table name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)
 	i := slices.IndexFunc(o.Tables,
@@ -96,11 +96,11 @@ func (o Options) concerns(m netlink.Message) (what string) {
 	case unix.NFT_MSG_DELTABLE, msgDestroyTable:
 		return o.Tables[i].String()
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, msgDestroyChain:
-		if name := text(m.Attrs, unix.NFTA_CHAIN_NAME); o.Ours(name) {
+		if name := text(m.Attrs, unix.NFTA_CHAIN_NAME); o.IsOwnChain(name) {
 			chain = name
 		}
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
-		if name := text(m.Attrs, unix.NFTA_RULE_CHAIN); o.Ours(name) || o.Builtin(name) && o.leadsToOurs(m.Attrs) {
+		if name := text(m.Attrs, unix.NFTA_RULE_CHAIN); o.IsOwnChain(name) || o.IsBuiltin(name) && o.jumpsToOwnChain(m.Attrs) {
 			chain = name
 		}
 	}
@@ -110,11 +110,11 @@ func (o Options) concerns(m netlink.Message) (what string) {
 	return fmt.Sprintf("chain %s in %s", chain, o.Tables[i])
 }
 
-// leadsToOurs reports whether a rule jumps to one of Edgeway's chains. If the notification does not contain the rule's
-// expressions, the result is true, because an unnecessary full sync is better than a missing one.
-func (o Options) leadsToOurs(rule []byte) bool {
-	chains, whole := netlink.Jumps(rule)
-	return !whole || slices.ContainsFunc(chains, o.Ours)
+// jumpsToOwnChain reports whether a rule jumps to one of Edgeway's chains. If the notification does not contain the
+// rule's expressions, the result is true, because an unnecessary full sync is better than a missing one.
+func (o Options) jumpsToOwnChain(rule []byte) bool {
+	chains, whole := netlink.JumpTargets(rule)
+	return !whole || slices.ContainsFunc(chains, o.IsOwnChain)
 }
 
 // text returns the value of the first attribute of the given type, or "" if there is none.

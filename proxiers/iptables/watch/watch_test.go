@@ -21,29 +21,29 @@ var families = []plan.Family{plan.IPv4, plan.IPv6}
 // testOptions returns Options that treat chains with the prefix "KUBE-S" as Edgeway's.
 func testOptions() Options {
 	return Options{
-		Tables: []Table{{plan.IPv4, xtables.NAT}, {plan.IPv4, xtables.Filter}, {plan.IPv6, xtables.NAT}, {plan.IPv6, xtables.Filter}},
-		Ours:   func(chain string) bool { return strings.HasPrefix(chain, "KUBE-S") },
-		Builtin: func(chain string) bool {
+		Tables:     []Table{{plan.IPv4, xtables.NAT}, {plan.IPv4, xtables.Filter}, {plan.IPv6, xtables.NAT}, {plan.IPv6, xtables.Filter}},
+		IsOwnChain: func(chain string) bool { return strings.HasPrefix(chain, "KUBE-S") },
+		IsBuiltin: func(chain string) bool {
 			return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, chain)
 		},
 		Notify:  func(string) {},
-		Intact:  func(Table) string { return "" },
+		Compare: func(Table) string { return "" },
 		Entries: func(Table) (int, bool) { return 0, false },
 	}
 }
 
-// watched is a host with a Watcher and with Edgeway's rules in both families.
-type watched struct {
+// watchedHost is a host with a Watcher and with Edgeway's rules in both families.
+type watchedHost struct {
 	variant xtables.Variant
 	watcher Watcher
 	netns   *os.File
 	reports chan string
 
 	mu sync.Mutex
-	// wrote holds the output of iptables-save after the last restore, by table. savedTables is nil during a full
+	// savedTables holds the output of iptables-save after the last restore, by table. savedTables is nil during a full
 	// sync.
-	wrote     map[Table]string
-	inspected int
+	savedTables map[Table]string
+	inspected   int
 }
 
 // watchedRules holds the complete contents of the tables.
@@ -70,18 +70,18 @@ COMMIT
 COMMIT
 `
 
-// newWatched needs a new host.
-func newWatched(t *testing.T, v xtables.Variant) *watched {
+// newWatchedHost needs a new host.
+func newWatchedHost(t *testing.T, v xtables.Variant) *watchedHost {
 	t.Helper()
 	netns, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = netns.Close() })
-	w := &watched{variant: v, netns: netns, reports: make(chan string, 100)}
+	w := &watchedHost{variant: v, netns: netns, reports: make(chan string, 100)}
 	o := testOptions()
 	o.Notify = func(reason string) { w.reports <- reason }
-	o.Intact, o.Entries = w.intact, w.entries
+	o.Compare, o.Entries = w.compare, w.entries
 	if w.watcher, err = New(v, o); err != nil {
 		t.Fatal(err)
 	}
@@ -98,17 +98,17 @@ func newWatched(t *testing.T, v xtables.Variant) *watched {
 }
 
 // save returns a table's contents without counters, and may be called from any thread.
-func (w *watched) save(table Table) (string, error) {
+func (w *watchedHost) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	netns := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), w.netns.Fd())
-	program := iptablestest.Program(w.variant, table.Family) + "-save"
+	program := iptablestest.ProgramName(w.variant, table.Family) + "-save"
 	out, err := exec.CommandContext(ctx, "nsenter", netns, "--", program, "-t", table.Name).Output()
-	return iptablestest.WithoutDetails(string(out)), err
+	return iptablestest.RemoveDetails(string(out)), err
 }
 
-// intact implements Options.Compare, and compares only Edgeway's chains and rules.
-func (w *watched) intact(t Table) (reason string) {
+// compare implements Options.Compare, and compares only Edgeway's chains and rules.
+func (w *watchedHost) compare(t Table) (reason string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.inspected++
@@ -116,16 +116,16 @@ func (w *watched) intact(t Table) (reason string) {
 	if err != nil {
 		return err.Error()
 	}
-	if owned(now) != owned(w.wrote[t]) {
+	if owned(now) != owned(w.savedTables[t]) {
 		return t.String() + " differs"
 	}
 	return ""
 }
 
-func (w *watched) entries(t Table) (n int, settled bool) {
+func (w *watchedHost) entries(t Table) (n int, settled bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	saved, settled := w.wrote[t]
+	saved, settled := w.savedTables[t]
 	return 2*strings.Count(saved, "\n:KUBE-S") + strings.Count(saved, "\n-A KUBE-S"), settled
 }
 
@@ -139,33 +139,33 @@ func owned(saved string) string {
 	return b.String()
 }
 
-func (w *watched) settle(t *testing.T) {
+func (w *watchedHost) settle(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wrote = map[Table]string{}
+	w.savedTables = map[Table]string{}
 	for _, table := range testOptions().Tables {
 		var err error
-		if w.wrote[table], err = w.save(table); err != nil {
+		if w.savedTables[table], err = w.save(table); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-func (w *watched) fullSync(t *testing.T) {
+func (w *watchedHost) fullSync(t *testing.T) {
 	t.Helper()
 	w.mu.Lock()
-	w.wrote = nil
+	w.savedTables = nil
 	w.mu.Unlock()
 	w.watcher.Forget()
 	for _, f := range families {
-		w.own(t, 2, false, func() { iptablestest.Run(t, watchedRules, iptablestest.Program(w.variant, f)+"-restore") })
+		w.own(t, 2, false, func() { iptablestest.Run(t, watchedRules, iptablestest.ProgramName(w.variant, f)+"-restore") })
 	}
 }
 
-func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
+func (w *watchedHost) own(t *testing.T, tables int, big bool, change func()) {
 	t.Helper()
-	err := w.watcher.Own(tables, big, func() error {
+	err := w.watcher.RunCommit(tables, big, func() error {
 		change()
 		w.settle(t)
 		return nil
@@ -175,8 +175,8 @@ func (w *watched) own(t *testing.T, tables int, big bool, change func()) {
 	}
 }
 
-// foreign runs commands as another program would. "iptables" stands for the variant's program.
-func (w *watched) foreign(t *testing.T, lines ...string) {
+// runForeign runs commands as another program would. "iptables" stands for the variant's program.
+func (w *watchedHost) runForeign(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
 		words := strings.Fields(line)
@@ -188,7 +188,7 @@ func (w *watched) foreign(t *testing.T, lines ...string) {
 }
 
 // wantReport fails the test unless the watcher reports drift exactly once after the last full sync.
-func (w *watched) wantReport(t *testing.T, what string) {
+func (w *watchedHost) wantReport(t *testing.T, what string) {
 	t.Helper()
 	start := time.Now()
 	select {
@@ -200,7 +200,7 @@ func (w *watched) wantReport(t *testing.T, what string) {
 }
 
 // wantSilence waits long enough for the watcher to detect a change, and fails the test if it reports drift.
-func (w *watched) wantSilence(t *testing.T, what string) {
+func (w *watchedHost) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
 	if w.variant == xtables.Legacy {
@@ -237,14 +237,14 @@ func TestDamageIsReported(t *testing.T) {
 		{"nft flush chain ip nat PREROUTING"},
 		{"nft flush chain ip nat KUBE-SERVICES"},
 	}
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		w := newWatched(t, v)
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatchedHost(t, v)
 		here := damages
 		if v == xtables.NFT {
 			here = slices.Concat(damages, inNFT)
 		}
 		for _, lines := range here {
-			w.foreign(t, lines...)
+			w.runForeign(t, lines...)
 			w.wantReport(t, strings.Join(lines, ", "))
 			w.fullSync(t)
 		}
@@ -253,18 +253,18 @@ func TestDamageIsReported(t *testing.T) {
 }
 
 func TestDamageIsReportedOnce(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		w := newWatched(t, v)
-		w.foreign(t, "iptables -t nat -F PREROUTING")
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatchedHost(t, v)
+		w.runForeign(t, "iptables -t nat -F PREROUTING")
 		w.wantReport(t, "a flush")
-		w.foreign(t, "iptables -t nat -F KUBE-SERVICES", "ip6tables -t filter -F")
+		w.runForeign(t, "iptables -t nat -F KUBE-SERVICES", "ip6tables -t filter -F")
 		w.wantSilence(t, "more damage before the full sync")
 	})
 }
 
 func TestForeignChangesAreNotReported(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		w := newWatched(t, v)
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatchedHost(t, v)
 		for _, lines := range [][]string{
 			{"iptables -t nat -N DOCKER", "iptables -t nat -A DOCKER -i docker0 -j RETURN"},
 			{"iptables -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "iptables -t nat -I OUTPUT -j DOCKER"},
@@ -276,10 +276,10 @@ func TestForeignChangesAreNotReported(t *testing.T) {
 			{"iptables -t mangle -A PREROUTING -j ACCEPT", "iptables -t mangle -F", "iptables -t raw -A PREROUTING -j ACCEPT"},
 			{"iptables -t nat -L -n", "ip6tables -t filter -S"},
 		} {
-			w.foreign(t, lines...)
+			w.runForeign(t, lines...)
 			w.wantSilence(t, strings.Join(lines, ", "))
 		}
-		w.foreign(t, "iptables -t nat -F PREROUTING")
+		w.runForeign(t, "iptables -t nat -F PREROUTING")
 		w.wantReport(t, "damage after all that")
 	})
 }
@@ -295,8 +295,8 @@ func manyChains(n int, line string) string {
 }
 
 func TestOwnChangesAreNotReported(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		w := newWatched(t, v)
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatchedHost(t, v)
 		for _, big := range []bool{false, true} {
 			for range 3 {
 				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN") })
@@ -311,7 +311,7 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 			w.own(t, 2, big, func() { iptablestest.Run(t, watchedRules, "iptables-"+string(v)+"-restore") })
 		}
 		w.wantSilence(t, "own changes")
-		w.foreign(t, "iptables -t nat -F KUBE-SERVICES")
+		w.runForeign(t, "iptables -t nat -F KUBE-SERVICES")
 		w.wantReport(t, "damage after all that")
 	})
 }
@@ -320,8 +320,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 // have acquired the lock before the restore.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		w := newWatched(t, v)
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+		w := newWatchedHost(t, v)
 		for i, c := range []struct {
 			name    string
 			big     bool
@@ -338,7 +338,7 @@ func TestForeignChangeDuringRestore(t *testing.T) {
 			w.own(t, 2, c.big, func() {
 				iptablestest.Run(t, fmt.Sprintf(input, i, 0), "iptables-"+string(v)+"-restore", "--noflush")
 			})
-			w.ownAmidst(t, c.big, c.foreign, fmt.Sprintf(input, i, 1))
+			w.restoreDuringChange(t, c.big, c.foreign, fmt.Sprintf(input, i, 1))
 			if c.want {
 				w.wantReport(t, c.name)
 				w.fullSync(t)
@@ -349,15 +349,15 @@ func TestForeignChangeDuringRestore(t *testing.T) {
 	})
 }
 
-// ownAmidst runs a restore of both tables while another program changes a table. The recorded state excludes the other
-// program's change.
-func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
+// restoreDuringChange runs a restore of both tables while another program changes a table. The recorded state excludes
+// the other program's change.
+func (w *watchedHost) restoreDuringChange(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
-	err := w.watcher.Own(2, big, func() error {
+	err := w.watcher.RunCommit(2, big, func() error {
 		iptablestest.Run(t, input, "iptables-"+string(w.variant)+"-restore", "--noflush")
 		w.settle(t)
 		if foreign != "" {
-			w.foreign(t, foreign)
+			w.runForeign(t, foreign)
 		}
 		return nil
 	})
@@ -368,11 +368,11 @@ func (w *watched) ownAmidst(t *testing.T, big bool, foreign, input string) {
 
 // RunCommit reports a change that another program made before the restore, even if Run has not detected it yet.
 func TestDamageBeforeRestoreIsReported(t *testing.T) {
-	iptablestest.Each(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
+	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, big := range []bool{false, true} {
-			w := newWatched(t, v)
-			w.foreign(t, "iptables -t nat -F PREROUTING")
-			err := w.watcher.Own(1, big, func() error {
+			w := newWatchedHost(t, v)
+			w.runForeign(t, "iptables -t nat -F PREROUTING")
+			err := w.watcher.RunCommit(1, big, func() error {
 				iptablestest.Restore(t, v, plan.IPv4, "nat", ":KUBE-SVC-A - [0:0]")
 				return nil
 			})

@@ -14,15 +14,15 @@ import (
 const maxMessage = 200
 
 var (
-	// greeting matches the prefix of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the program's
+	// messagePrefix matches the prefix of a message: "iptables-nft-restore v1.8.9 (nf_tables): ", or only the program's
 	// name.
-	greeting = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
+	messagePrefix = regexp.MustCompile(`^(\S*tables\S*( v[0-9.]+ \(\w+\))?: *)+`)
 	// lineNumber matches the end of "Error occurred at line: 3", and "line 4" in "line 4: RULE_INSERT failed".
 	lineNumber = regexp.MustCompile(`\bline:? \d`)
 )
 
-// transport holds phrases from messages about errors that the input's content does not cause.
-var transport = []string{
+// transportErrors holds phrases from messages about errors that the input's content does not cause.
+var transportErrors = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",
 	"Resource temporarily unavailable", "Interrupted system call",
@@ -34,17 +34,17 @@ func (c call) failure(err error, exit int, messages []byte) error {
 		err = fmt.Errorf("%s (%w)", text, err)
 	}
 	err = fmt.Errorf("%s: %w", filepath.Base(c.Path), err)
-	if c.Stdin != nil && refused(exit, messages) {
+	if c.Stdin != nil && isContentError(exit, messages) {
 		return fmt.Errorf("%w: %w", proxiers.ErrRefused, err)
 	}
 	return err
 }
 
-// refused reports whether the program or the kernel rejected the input's content. Exit code 1 means a general error, or
-// an iptables-legacy rule that the kernel rejects. Exit code 2 means a wrong parameter. Exit code 4 means a lack of
-// resources, or an iptables-nft rule that the kernel rejects. Other codes mean an unsuitable version or kernel.
-func refused(exit int, messages []byte) bool {
-	if slices.ContainsFunc(transport, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
+// isContentError reports whether the program or the kernel rejected the input's content. Exit code 1 means a general
+// error, or an iptables-legacy rule that the kernel rejects. Exit code 2 means a wrong parameter. Exit code 4 means a
+// lack of resources, or an iptables-nft rule that the kernel rejects. Other codes mean an unsuitable version or kernel.
+func isContentError(exit int, messages []byte) bool {
+	if slices.ContainsFunc(transportErrors, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
 		return false
 	}
 	return exit == 1 || exit == 2 || exit == 4 && lineNumber.Match(messages)
@@ -52,7 +52,7 @@ func refused(exit int, messages []byte) bool {
 
 func message(text []byte) string {
 	for line := range bytes.Lines(text) {
-		line = bytes.TrimSpace(greeting.ReplaceAll(line, nil))
+		line = bytes.TrimSpace(messagePrefix.ReplaceAll(line, nil))
 		// A line that begins with "Can't lock" precedes a line with more details. A line that begins with "# " is a
 		// warning about the other variant's tables.
 		if len(line) > 0 && !bytes.HasPrefix(line, []byte("Can't lock ")) && !bytes.HasPrefix(line, []byte("# ")) {

@@ -48,8 +48,8 @@ func (in *Input) Remove(id ChainID) {
 	in.line(&in.declare(id).removed, "-X", id.Name)
 }
 
-// Builtin adds a command, "-I" or "-D", for a rule in a built-in chain.
-func (in *Input) Builtin(id ChainID, command, rest string) {
+// AddBuiltinCommand adds a command, "-I" or "-D", for a rule in a built-in chain.
+func (in *Input) AddBuiltinCommand(id ChainID, command, rest string) {
 	in.line(&in.part(id.Table).builtin, command, id.Name, rest)
 }
 

@@ -18,8 +18,8 @@ const (
 	lockPath = "/run/xtables.lock"
 	// lockBound is the maximum time that a program waits for the lock.
 	lockBound = 5 * time.Second
-	// lockPoll is the time between two attempts to acquire the lock.
-	lockPoll = 10 * time.Millisecond
+	// lockInterval is the time between two attempts to acquire the lock.
+	lockInterval = 10 * time.Millisecond
 )
 
 // lock waits until the programs' lock is free, and measures the waiting time. The program then acquires the lock
@@ -27,19 +27,19 @@ const (
 type lock struct {
 	path  string
 	taken atomic.Uint64
-	// waited is the total waiting time, as a time.Duration.
-	waited atomic.Int64
+	// waitTime is the total waiting time, as a time.Duration.
+	waitTime atomic.Int64
 }
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// pass waits until it can acquire the lock, and then releases the lock.
-func (l *lock) pass(ctx context.Context) error {
+// waitUntilFree waits until it can acquire the lock, and then releases the lock.
+func (l *lock) waitUntilFree(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds the lock"))
 	defer cancel()
 	start := time.Now()
 	err := l.take(ctx)
-	l.waited.Add(int64(time.Since(start)))
+	l.waitTime.Add(int64(time.Since(start)))
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", l.path, err)
 	}
@@ -61,7 +61,7 @@ func (l *lock) take(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(lockPoll):
+		case <-time.After(lockInterval):
 		}
 	}
 }

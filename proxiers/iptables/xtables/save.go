@@ -29,7 +29,7 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 	r := &saveReader{visit: visit}
 	if err := (call{
 		Path: t.programs.save, Args: []string{"-t", table}, Stdout: r,
-		Bound: tableBound,
+		Timeout: tableBound,
 	}).run(ctx); err != nil {
 		return err
 	}
@@ -42,9 +42,9 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 // saveReader parses the output of iptables-save incrementally, because the output may be long.
 type saveReader struct {
 	visit func(Line)
-	// rest is the beginning of a line whose end saveReader has not received yet.
-	rest []byte
-	err  error
+	// partialLine is the beginning of a line whose end saveReader has not received yet.
+	partialLine []byte
+	err         error
 }
 
 // maxLine is the maximum length of a line. The longest possible rule is many times shorter.
@@ -52,9 +52,9 @@ const maxLine = 1 << 16
 
 // Write never returns an error, so that the program runs to completion and reports its own errors.
 func (r *saveReader) Write(output []byte) (int, error) {
-	r.rest = append(r.rest, output...)
+	r.partialLine = append(r.partialLine, output...)
 	for r.err == nil {
-		line, rest, whole := bytes.Cut(r.rest, []byte("\n"))
+		line, rest, whole := bytes.Cut(r.partialLine, []byte("\n"))
 		if len(line) > maxLine {
 			r.err = errors.New("a line is too long")
 		} else if !whole {
@@ -62,9 +62,9 @@ func (r *saveReader) Write(output []byte) (int, error) {
 		} else {
 			r.line(string(line))
 		}
-		r.rest = rest
+		r.partialLine = rest
 	}
-	r.rest = nil
+	r.partialLine = nil
 	return len(output), nil
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 func TestSave(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		iptablestest.Restore(t, v, plan.IPv4, NAT, ":DOCKER - [0:0]", ":KUBE-SERVICES - [0:0]",
 			`-A PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`,
 			"-A PREROUTING -m addrtype --dst-type LOCAL -j DOCKER", "-A DOCKER -p tcp", "-A DOCKER")
@@ -45,7 +45,7 @@ func TestSave(t *testing.T) {
 }
 
 func TestSaveCreatesNoTables(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		before := fmt.Sprint(iptablestest.NFTRuleset(t), registeredTables(t))
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 			for _, table := range []string{NAT, Filter} {
@@ -69,8 +69,8 @@ func TestEndlessLine(t *testing.T) {
 			t.Fatalf("%d, %v", n, err)
 		}
 	}
-	if _, err := r.Write([]byte("\n-A KUBE-SERVICES -j ACCEPT\n")); err != nil || r.err == nil || visited > 0 || len(r.rest) > 2*maxLine {
-		t.Errorf("write: %v, read: %v, %d lines, %d bytes kept", err, r.err, visited, len(r.rest))
+	if _, err := r.Write([]byte("\n-A KUBE-SERVICES -j ACCEPT\n")); err != nil || r.err == nil || visited > 0 || len(r.partialLine) > 2*maxLine {
+		t.Errorf("write: %v, read: %v, %d lines, %d bytes kept", err, r.err, visited, len(r.partialLine))
 	}
 }
 

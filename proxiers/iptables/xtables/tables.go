@@ -60,7 +60,7 @@ func nftTables(f plan.Family) ([]string, error) {
 	}
 	defer c.Close()
 	var names []string
-	err = c.Tables(netlink.Family(f), func(family uint8, name string) {
+	err = c.EachTable(netlink.Family(f), func(family uint8, name string) {
 		if family == netlink.Family(f) && slices.Contains(allTables, name) {
 			names = append(names, name)
 		}

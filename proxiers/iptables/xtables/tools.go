@@ -41,18 +41,18 @@ func Open(ctx context.Context, v Variant, f plan.Family) (*Tools, error) {
 // rejects the input, the error wraps proxiers.ErrRefused.
 func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	if t.Variant == Legacy {
-		if err := t.lock.pass(ctx); err != nil {
+		if err := t.lock.waitUntilFree(ctx); err != nil {
 			return err
 		}
 	}
-	return t.restore(ctx, call{Stdin: input, Bound: tableBound})
+	return t.restore(ctx, call{Stdin: input, Timeout: tableBound})
 }
 
 // Try applies an input in a new network namespace. If the process may not create a namespace, the program only checks
 // the input (--test). With --test, the kernel does not check every rule, and iptables-legacy registers the tables. Try
 // returns the same errors as Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
-	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Bound: tryBound}
+	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Timeout: tryBound}
 	err := t.restore(ctx, c)
 	if errors.Is(err, unix.EPERM) {
 		c.Attr, c.Args = nil, []string{"--test"}
@@ -72,7 +72,7 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 // LockWait returns how often Restore acquired the iptables-legacy programs' lock, and the total time that it waited.
 // For iptables-nft, both values are 0.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
-	return t.lock.taken.Load(), time.Duration(t.lock.waited.Load())
+	return t.lock.taken.Load(), time.Duration(t.lock.waitTime.Load())
 }
 
 // A program has one of these time limits, unless the context has an earlier deadline.

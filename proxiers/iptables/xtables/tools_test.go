@@ -18,7 +18,7 @@ import (
 )
 
 func TestRestoreWritesTables(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 			in := NewInput()
 			in.Write(Chain{ChainID{NAT, "KUBE-SVC-A"}, []string{"-j MASQUERADE --random-fully"}})
@@ -44,7 +44,7 @@ func TestRefusedContent(t *testing.T) {
 		{"kernel refuses", ":KUBE-X - [0:0]\n-A KUBE-X -j REJECT"},
 		{"nonsense", "nonsense"},
 	}
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
 		for _, c := range cases {
 			err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-KEPT - [0:0]\n"+c.lines+"\nCOMMIT\n"))
@@ -64,9 +64,9 @@ func TestRefusedContent(t *testing.T) {
 }
 
 func TestMissingPrivilegeIsNoRefusal(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
-		iptablestest.OnlyPrograms(t, map[string]string{"setpriv": "", "sh": ""})
+		iptablestest.RestrictPrograms(t, map[string]string{"setpriv": "", "sh": ""})
 		tools.programs.restore = script(t, "exec /usr/bin/setpriv --bounding-set=-net_admin "+tools.programs.restore+` "$@"`)
 		err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 		if err == nil || errors.Is(err, proxiers.ErrRefused) {
@@ -95,7 +95,7 @@ func TestRestoreEndsWithContext(t *testing.T) {
 func TestHungProgramsAreKilled(t *testing.T) {
 	path := script(t, "exec /bin/sleep 60")
 	withChild := script(t, "/bin/sleep 60 & echo; exec /bin/sleep 60")
-	iptablestest.OnlyPrograms(t, map[string]string{
+	iptablestest.RestrictPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nexec /bin/sleep 60\n", "iptables-nft-restore": path, "iptables-nft-save": path,
 	})
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -111,7 +111,7 @@ func TestHungProgramsAreKilled(t *testing.T) {
 			return tools.Restore(short, write(NAT, "KUBE-X"))
 		},
 		"save with a child": func() error {
-			return call{Path: withChild, Stdout: &saveReader{visit: func(Line) {}}, Bound: queryBound}.run(short)
+			return call{Path: withChild, Stdout: &saveReader{visit: func(Line) {}}, Timeout: queryBound}.run(short)
 		},
 	} {
 		wait.Go(func() {
@@ -199,13 +199,13 @@ func TestOnlyLegacyUsesLock(t *testing.T) {
 
 // If other programs change the same tables at the same time, the tables contain all changes afterwards.
 func TestConcurrentChanges(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
 		const rounds = 40
 		iptablestest.Restore(t, v, plan.IPv4, NAT, ":OTHER-0 - [0:0]", ":OTHER-1 - [0:0]")
 		var wait [2]func()
 		for i := range wait {
-			wait[i] = iptablestest.StartOther(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, i))
+			wait[i] = iptablestest.StartScript(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, i))
 		}
 		for i := range rounds {
 			if err := tools.Restore(t.Context(), write(NAT, fmt.Sprintf("KUBE-SVC-%d", i), "-j ACCEPT")); err != nil {

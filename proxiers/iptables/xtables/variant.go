@@ -30,9 +30,9 @@ type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// oldest is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. The NFT variant has
+// minVersion is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. The NFT variant has
 // existed only since version 1.8.0.
-var oldest = version{1, 6, 2}
+var minVersion = version{1, 6, 2}
 
 // Choose returns the variant of the program named iptables, which other programs on the host also use (on Debian, a
 // link). If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
@@ -83,9 +83,9 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 	case is != v:
 		return p, fmt.Errorf("%w: the program %s is missing, and %s is %s: install the package iptables, 1.8 or newer (Fedora, RHEL: iptables-%s)",
 			proxiers.ErrUnsupported, name, main, is, v)
-	case slices.Compare(number[:], oldest[:]) < 0:
+	case slices.Compare(number[:], minVersion[:]) < 0:
 		return p, fmt.Errorf("%w: %s has version %s: upgrade the package iptables to %s or newer",
-			proxiers.ErrUnsupported, main, number, oldest)
+			proxiers.ErrUnsupported, main, number, minVersion)
 	}
 	return p, nil
 }
@@ -104,7 +104,7 @@ func lookPrograms(name string) (main string, p programs, err error) {
 // option --version.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
-	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Bound: queryBound}).run(ctx); err != nil {
+	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Timeout: queryBound}).run(ctx); err != nil {
 		return "", version{}, err
 	}
 	return parseVersion(out.String())

@@ -37,10 +37,10 @@ func plainPrograms(v Variant) map[string]string {
 
 // If both variants are usable, Choose returns the variant of the iptables program, regardless of the existing rules.
 func TestVariantFollowsIptables(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		programs := allPrograms()
 		programs["iptables"] = "iptables-" + string(v)
-		iptablestest.OnlyPrograms(t, programs)
+		iptablestest.RestrictPrograms(t, programs)
 		for _, other := range Variants() {
 			if other != v {
 				iptablestest.Restore(t, other, plan.IPv4, NAT, `-A OUTPUT -m comment --comment "edgeway: Services" -j ACCEPT`)
@@ -60,27 +60,27 @@ func TestVariantWithOnlyLongNames(t *testing.T) {
 	for name := range plainPrograms(NFT) {
 		delete(programs, name)
 	}
-	iptablestest.OnlyPrograms(t, programs)
+	iptablestest.RestrictPrograms(t, programs)
 	wantChoice(t, NFT)
 }
 
 // The iptables program belongs to the other variant, whose other programs are missing.
 func TestOnlyUsableVariant(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
 		for name := range allPrograms() {
 			if strings.Contains(name, "-"+string(v)) {
 				programs[name] = ""
 			}
 		}
-		iptablestest.OnlyPrograms(t, programs)
+		iptablestest.RestrictPrograms(t, programs)
 		wantChoice(t, v)
 	})
 }
 
 func TestPlainProgramsOfOneVariant(t *testing.T) {
-	iptablestest.Each(t, Variants(), func(t *testing.T, v Variant) {
-		iptablestest.OnlyPrograms(t, plainPrograms(v))
+	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
+		iptablestest.RestrictPrograms(t, plainPrograms(v))
 		wantChoice(t, v)
 		if err := testTools(t, v, plan.IPv6).Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
 			t.Error(err)
@@ -110,14 +110,14 @@ func TestUnusablePrograms(t *testing.T) {
 		{name: "none", message: "install the package iptables"},
 		{name: "none of that variant", want: Legacy, message: "install the package iptables"},
 		{name: "half", programs: map[string]string{"iptables": "", "iptables-save": ""}, message: "iptables-restore is missing"},
-		{name: "old", programs: old("1.6.1"), message: "upgrade the package iptables to 1.6.2"},
-		{name: "too old for nft", programs: old("1.6.2"), want: NFT, message: "iptables-nft is missing"},
-		{name: "not iptables", programs: old("ersion"), message: "no version"},
+		{name: "old", programs: oldPrograms("1.6.1"), message: "upgrade the package iptables to 1.6.2"},
+		{name: "too old for nft", programs: oldPrograms("1.6.2"), want: NFT, message: "iptables-nft is missing"},
+		{name: "not iptables", programs: oldPrograms("ersion"), message: "no version"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			iptablestest.NewHost(t)
-			iptablestest.OnlyPrograms(t, c.programs)
+			iptablestest.RestrictPrograms(t, c.programs)
 			var err error
 			if c.want == "" {
 				_, err = Choose(t.Context())
@@ -131,8 +131,8 @@ func TestUnusablePrograms(t *testing.T) {
 	}
 }
 
-// old returns programs that print only a version, as programs before 1.8 do.
-func old(number string) map[string]string {
+// oldPrograms returns programs that print only a version, as programs before 1.8 do.
+func oldPrograms(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {
 		m[name] = says + number + "'\n"
@@ -142,7 +142,7 @@ func old(number string) map[string]string {
 
 func TestOldLegacyIsUsable(t *testing.T) {
 	iptablestest.NewHost(t)
-	iptablestest.OnlyPrograms(t, old("1.6.2"))
+	iptablestest.RestrictPrograms(t, oldPrograms("1.6.2"))
 	wantChoice(t, Legacy)
 }
 
@@ -174,7 +174,7 @@ func FuzzVersion(f *testing.F) {
 // If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported, because Edgeway
 // would otherwise use another backend until the next reload.
 func TestKilledProgramIsNotUnsupported(t *testing.T) {
-	iptablestest.OnlyPrograms(t, map[string]string{
+	iptablestest.RestrictPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",
 	})
 	if _, err := Open(t.Context(), NFT, plan.IPv4); err == nil || errors.Is(err, proxiers.ErrUnsupported) {

@@ -119,7 +119,7 @@ func TestSetTarget(t *testing.T) {
 
 func TestLimit(t *testing.T) {
 	var told atomic.Int32
-	r, _, addr := relayTo(t, Options{MaxConnections: 2, Paused: func(err error) {
+	r, _, addr := relayTo(t, Options{MaxConnections: 2, OnPause: func(err error) {
 		if errors.Is(err, ErrLimit) {
 			told.Add(1)
 		}
@@ -197,8 +197,8 @@ func TestShutDownListener(t *testing.T) {
 	p.Stop()
 }
 
-// outOfDescriptors is the part of TestOutOfDescriptors that runs in a child process.
-func outOfDescriptors() error {
+// runOutOfDescriptors is the part of TestOutOfDescriptors that runs in a child process.
+func runOutOfDescriptors() error {
 	var rlimit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &rlimit); err != nil {
 		return err
@@ -211,7 +211,7 @@ func outOfDescriptors() error {
 	if err != nil {
 		return err
 	}
-	r := New(Options{MaxConnections: 1000, Paused: func(err error) { fmt.Println("paused:", err) }})
+	r := New(Options{MaxConnections: 1000, OnPause: func(err error) { fmt.Println("paused:", err) }})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -239,7 +239,7 @@ func outOfDescriptors() error {
 
 func TestMain(m *testing.M) {
 	if os.Getenv("RELAY_TEST_ENDPOINT") != "" {
-		if err := outOfDescriptors(); err != nil {
+		if err := runOutOfDescriptors(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -275,7 +275,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served, last, paused := serveUntil(t, addr, lines)
+	served, last, paused := openUntilPause(t, addr, lines)
 	if len(served) < 6 || !strings.HasPrefix(paused, "paused: out of descriptors: too many open files") {
 		t.Fatalf("%d served, then %q", len(served), paused)
 	}
@@ -325,9 +325,9 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// serveUntil opens connections and reads their responses until the relay reports a pause. serveUntil does not
+// openUntilPause opens connections and reads their responses until the relay reports a pause. openUntilPause does not
 // read from the last connection, which the relay may have accepted.
-func serveUntil(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
+func openUntilPause(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {
 		c := dialTCP(t, addr)

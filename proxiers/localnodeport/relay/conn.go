@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// report is the number of bytes copied between two counter updates.
-const report = 16 << 20
+// bytesPerUpdate is the number of bytes copied between two counter updates.
+const bytesPerUpdate = 16 << 20
 
 type conn struct {
 	port   *Port
 	client *net.TCPConn
-	// endedClient is set when the relay forwards a FIN to the client, and endedEndpoint when it forwards a FIN to the
+	// finToClient is set when the relay forwards a FIN to the client, and finToEndpoint when it forwards a FIN to the
 	// endpoint.
-	endedClient, endedEndpoint atomic.Bool
+	finToClient, finToEndpoint atomic.Bool
 
 	mu       sync.Mutex
 	endpoint *net.TCPConn // nil until the dial has succeeded
@@ -37,7 +37,7 @@ func (c *conn) run() {
 		return
 	}
 	var other sync.WaitGroup
-	r.contain(&other, func() { c.copy(c.client, c.endpoint, &r.toClient) })
+	r.startGoroutine(&other, func() { c.copy(c.client, c.endpoint, &r.toClient) })
 	c.copy(c.endpoint, c.client, &r.toEndpoint)
 	other.Wait()
 	c.close()
@@ -57,13 +57,13 @@ func (c *conn) dial() bool {
 		if len(tried) > 0 {
 			r.retries.Add(1)
 		}
-		conn, err := dialer.DialContext(r.dials, "tcp", to.String())
-		for err != nil && r.starved(err) && !c.isOver() { // the host lacks resources: the endpoint has not failed
-			time.Sleep(shortage)
-			conn, err = dialer.DialContext(r.dials, "tcp", to.String())
+		conn, err := dialer.DialContext(r.dialCtx, "tcp", to.String())
+		for err != nil && r.lacksResources(err) && !c.isOver() { // the host lacks resources: the endpoint has not failed
+			time.Sleep(shortagePause)
+			conn, err = dialer.DialContext(r.dialCtx, "tcp", to.String())
 		}
 		if err == nil {
-			return c.connected(conn.(*net.TCPConn))
+			return c.setEndpoint(conn.(*net.TCPConn))
 		}
 		if c.isOver() {
 			return false
@@ -77,8 +77,8 @@ func (c *conn) dial() bool {
 	}
 }
 
-// connected stores the endpoint connection and reports whether the client's connection is still open.
-func (c *conn) connected(endpoint *net.TCPConn) bool {
+// setEndpoint stores the endpoint connection and reports whether the client's connection is still open.
+func (c *conn) setEndpoint(endpoint *net.TCPConn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.over {
@@ -91,9 +91,9 @@ func (c *conn) connected(endpoint *net.TCPConn) bool {
 
 func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	if to == c.client {
-		return &c.endedClient
+		return &c.finToClient
 	}
-	return &c.endedEndpoint
+	return &c.finToEndpoint
 }
 
 // wasReset reports whether the peer ended the stream with a reset. The kernel (6.18) reports a reset only once: after
@@ -118,9 +118,9 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 			c.reset()
 		}
 	}()
-	half := c.port.relay.opts.HalfClosed
+	half := c.port.relay.opts.HalfClosedTimeout
 	for {
-		n, err := io.CopyN(to, from, report)
+		n, err := io.CopyN(to, from, bytesPerUpdate)
 		count.Add(uint64(n))
 		switch {
 		case err == nil && !c.ended(from).Load():

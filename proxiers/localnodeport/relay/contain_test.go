@@ -13,12 +13,12 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-type panicky struct {
+type panickingTarget struct {
 	pool
 	panicked atomic.Bool
 }
 
-func (p *panicky) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
+func (p *panickingTarget) Pick(client netip.AddrPort, tried []netip.AddrPort) (netip.AddrPort, bool) {
 	if !p.panicked.Swap(true) {
 		panic("on purpose")
 	}
@@ -38,9 +38,9 @@ func TestPanicEndsOneConnection(t *testing.T) {
 		}
 	}()
 	panics := make(chan error, 2)
-	r := New(Options{Panicked: func(err error) { panics <- err }})
+	r := New(Options{OnPanic: func(err error) { panics <- err }})
 	defer func() { _ = r.Shutdown(done()) }()
-	target := &panicky{pool: pool{endpoints: []netip.AddrPort{addrOf(far)}}}
+	target := &panickingTarget{pool: pool{endpoints: []netip.AddrPort{addrOf(far)}}}
 	serve(t, r, l, target)
 	first, err := net.Dial("tcp", l.Addr().String())
 	if err == nil {
@@ -55,7 +55,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 			t.Fatal("no endpoint was picked")
 		}
 	}
-	if err := <-panics; !contain.Is(err) {
+	if err := <-panics; !contain.IsPanic(err) {
 		t.Errorf("reported %v, want the panic", err)
 	}
 	eventually(t, "the connection is gone", func() bool { return r.Stats().Active == 0 })

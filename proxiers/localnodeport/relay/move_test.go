@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// noise is a reader that returns pseudo-random bytes and hashes them.
-type noise struct {
+// randomReader is a reader that returns pseudo-random bytes and hashes them.
+type randomReader struct {
 	rng  *rand.ChaCha8
 	left int
 	sum  hash.Hash
 }
 
-func newNoise(seed byte, n int) *noise {
-	return &noise{rng: rand.NewChaCha8([32]byte{seed}), left: n, sum: sha256.New()}
+func newNoise(seed byte, n int) *randomReader {
+	return &randomReader{rng: rand.NewChaCha8([32]byte{seed}), left: n, sum: sha256.New()}
 }
 
-func (n *noise) Read(p []byte) (int, error) {
+func (n *randomReader) Read(p []byte) (int, error) {
 	if n.left == 0 {
 		return 0, io.EOF
 	}
@@ -37,8 +37,8 @@ func (n *noise) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// slowly pauses between reads so that the sender must wait.
-func slowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
+// readSlowly pauses between reads so that the sender must wait.
+func readSlowly(r io.Reader, pause time.Duration) (hash.Hash, error) {
 	sum, buf := sha256.New(), make([]byte, 512<<10)
 	for {
 		n, err := r.Read(buf)
@@ -60,7 +60,7 @@ func duplex(c *net.TCPConn, seed byte, size int, pause time.Duration) (sent, got
 		_, err := io.CopyBuffer(struct{ io.Writer }{c}, out, make([]byte, 200<<10))
 		writeErr <- errors.Join(err, c.CloseWrite())
 	}()
-	sum, err := slowly(c, pause)
+	sum, err := readSlowly(c, pause)
 	err = errors.Join(err, <-writeErr)
 	return fmt.Sprintf("%x", out.sum.Sum(nil)), fmt.Sprintf("%x", sum.Sum(nil)), err
 }
@@ -132,7 +132,7 @@ func TestStuckStreamsDoNotBlockOthers(t *testing.T) {
 		defer c.Close()
 		_ = c.SetReadBuffer(16 << 10)
 		<-release
-		sum, _ := slowly(c, 0)
+		sum, _ := readSlowly(c, 0)
 		_, _ = fmt.Fprintf(c, "%x", sum.Sum(nil))
 	})}})
 	var all sync.WaitGroup

@@ -49,8 +49,8 @@ func (p *Port) accept() {
 			return
 		default:
 			// Other errors, such as EINVAL after the socket was shut down, must not cause a busy loop either.
-			r.starved(err)
-			p.wait(shortage)
+			r.lacksResources(err)
+			p.wait(shortagePause)
 		}
 	}
 }
@@ -58,13 +58,13 @@ func (p *Port) accept() {
 func (p *Port) start(client *net.TCPConn) {
 	c := &conn{port: p, client: client}
 	for !p.relay.admit(c) {
-		p.relay.paused(limitPause, ErrLimit)
+		p.relay.recordPause(limitPause, ErrLimit)
 		if p.wait(tick) {
 			c.reset()
 			return
 		}
 	}
-	p.relay.contain(&p.relay.running, c.run)
+	p.relay.startGoroutine(&p.relay.running, c.run)
 }
 
 func (p *Port) wait(d time.Duration) (stopped bool) {

@@ -32,17 +32,17 @@ import (
 const (
 	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosed limits idle half-closed connections, because an endpoint that does not read may not
+	// defaultHalfClosedTimeout limits idle half-closed connections, because an endpoint that does not read may not
 	// notice that the client has closed the connection.
-	defaultHalfClosed = 10 * time.Minute
+	defaultHalfClosedTimeout = 10 * time.Minute
 	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
 	tick                  = 50 * time.Millisecond
-	// shortage is the pause after an accept or dial that failed for lack of descriptors or memory.
-	shortage = 250 * time.Millisecond
-	// episode is the time without a pause after which the relay reports the next pause.
-	episode = 10 * time.Second
+	// shortagePause is the pause after an accept or dial that failed for lack of descriptors or memory.
+	shortagePause = 250 * time.Millisecond
+	// episodeGap is the time without a pause after which the relay reports the next pause.
+	episodeGap = 10 * time.Second
 )
 
 // The relay passes ErrDescriptors or ErrLimit to Options.OnPause. Clients that connect during a pause wait in the
@@ -65,17 +65,17 @@ type Options struct {
 	MaxConnections int
 	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration
-	// HalfClosed limits how long a half-closed connection may be idle. The relay closes an idle half-closed
-	// connection after at most twice HalfClosed. HalfClosed defaults to 10 minutes.
-	HalfClosed time.Duration
+	// HalfClosedTimeout limits how long a half-closed connection may be idle. The relay closes an idle half-closed
+	// connection after at most twice HalfClosedTimeout. HalfClosedTimeout defaults to 10 minutes.
+	HalfClosedTimeout time.Duration
 	// If OnPause is not nil, the relay calls it once for each episode of pauses in accepting connections. The reason is
 	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.
-	Paused func(reason error)
+	OnPause func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
 	// The relay calls OnPanic with a panic from a connection's goroutine. A panic in a connection's goroutine ends
 	// only that connection.
-	Panicked func(err error)
+	OnPanic func(err error)
 }
 
 // Target chooses the endpoints of a Port's connections. A Target must be safe for concurrent use.
@@ -94,10 +94,10 @@ type Target interface {
 // use.
 type Relay struct {
 	opts    Options
-	pauses  [pauseKinds]pauses
+	pauses  [pauseKinds]pauseCounter
 	running sync.WaitGroup // counts the goroutines of connections
-	// dials is cancelled when Shutdown resets the connections.
-	dials    context.Context //nolint:containedctx // shared by the dials of all connections
+	// dialCtx is cancelled when Shutdown resets the connections.
+	dialCtx  context.Context //nolint:containedctx // shared by the dials of all connections
 	endDials context.CancelFunc
 
 	accepted, toEndpoint, toClient, dialFailures, retries, noEndpoint, resets atomic.Uint64
@@ -113,11 +113,11 @@ func New(opts Options) *Relay {
 	if opts.DialTimeout == 0 {
 		opts.DialTimeout = defaultDialTimeout
 	}
-	if opts.HalfClosed == 0 {
-		opts.HalfClosed = defaultHalfClosed
+	if opts.HalfClosedTimeout == 0 {
+		opts.HalfClosedTimeout = defaultHalfClosedTimeout
 	}
 	r := &Relay{opts: opts, ports: map[*Port]struct{}{}, conns: map[*conn]struct{}{}}
-	r.dials, r.endDials = context.WithCancel(context.Background())
+	r.dialCtx, r.endDials = context.WithCancel(context.Background())
 	return r
 }
 
@@ -180,12 +180,12 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// contain starts a connection's goroutine and does not restart it after a panic, because a panic ends the
+// startGoroutine starts a connection's goroutine and does not restart it after a panic, because a panic ends the
 // connection.
-func (r *Relay) contain(group *sync.WaitGroup, run func()) {
+func (r *Relay) startGoroutine(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
-			r.opts.Panicked(err)
+			r.opts.OnPanic(err)
 		}
 	})
 }
@@ -234,33 +234,33 @@ const (
 	pauseKinds
 )
 
-// pauses groups pauses of one kind into episodes.
-type pauses struct {
+// pauseCounter groups pauses of one kind into episodes.
+type pauseCounter struct {
 	mu    sync.Mutex
 	count uint64
 	last  time.Time
 }
 
-// paused counts and reports only the first pause of an episode.
-func (r *Relay) paused(kind pauseKind, reason error) {
+// recordPause counts and reports only the first pause of an episode.
+func (r *Relay) recordPause(kind pauseKind, reason error) {
 	p, now := &r.pauses[kind], time.Now()
 	p.mu.Lock()
-	goesOn := now.Sub(p.last) < episode
+	goesOn := now.Sub(p.last) < episodeGap
 	if p.last = now; !goesOn {
 		p.count++
 	}
 	p.mu.Unlock()
-	if !goesOn && r.opts.Paused != nil {
-		r.opts.Paused(reason)
+	if !goesOn && r.opts.OnPause != nil {
+		r.opts.OnPause(reason)
 	}
 }
 
-// starved reports whether err means that the host lacks descriptors or memory for a socket. If so,
+// lacksResources reports whether err means that the host lacks descriptors or memory for a socket. If so,
 // lacksResources also records a pause.
-func (r *Relay) starved(err error) bool {
+func (r *Relay) lacksResources(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, errno) {
-			r.paused(descriptorPause, fmt.Errorf("%w: %w", ErrDescriptors, errno))
+			r.recordPause(descriptorPause, fmt.Errorf("%w: %w", ErrDescriptors, errno))
 			return true
 		}
 	}

@@ -117,7 +117,7 @@ func serve(t testing.TB, r *Relay, l *net.TCPListener, target Target) *Port {
 
 func newRelay(t testing.TB, opts Options) *Relay {
 	t.Helper()
-	opts.Panicked = func(err error) { t.Errorf("%v\n%s", err, contain.Stack(err)) }
+	opts.OnPanic = func(err error) { t.Errorf("%v\n%s", err, contain.Stack(err)) }
 	r := New(opts)
 	t.Cleanup(func() { _ = r.Shutdown(done()) })
 	return r
@@ -295,7 +295,7 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 // client has disconnected.
 func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	got := make(chan error, 1)
-	r, _, addr := relayTo(t, Options{HalfClosed: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+	r, _, addr := relayTo(t, Options{HalfClosedTimeout: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 		defer c.Close()
 		_, err := io.Copy(io.Discard, c)
 		for range 10 { // the data resets the idle timeout

@@ -167,7 +167,7 @@ func (l *lab) usage() (u usage, err error) {
 	if u.server, u.memory, err = parseStat(string(stat)); err != nil {
 		return u, err
 	}
-	err = cluster.InNetns(l.edge(), func() error {
+	err = cluster.RunInNetns(l.edge(), func() error {
 		// /proc/net would list the devices in the network namespace of the process's first thread.
 		dev, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err == nil {

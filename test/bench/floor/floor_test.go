@@ -30,7 +30,7 @@ func TestCommit(t *testing.T) {
 	}
 	nft(fmt.Sprintf(ruleset, cluster.ServiceCIDRs()[0], 3))
 	var table *table
-	if err := cluster.InNetns(netns, func() (err error) {
+	if err := cluster.RunInNetns(netns, func() (err error) {
 		table, err = openTable()
 		return err
 	}); err != nil {

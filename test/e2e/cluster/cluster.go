@@ -20,8 +20,8 @@ type Options struct {
 	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so the network
 	// namespace must have this address.
 	Addr netip.Addr
-	// Restore is a directory that Snapshot wrote. If RestoreDir is "", etcd starts without data.
-	Restore string
+	// RestoreDir is a directory that Snapshot wrote. If RestoreDir is "", etcd starts without data.
+	RestoreDir string
 	// Programs is the directory that contains etcd and kube-apiserver. If Programs is "", Start calls the function
 	// Programs.
 	Programs string
@@ -91,8 +91,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	if c.admin, err = c.Client(Admin); err != nil {
 		return err
 	}
-	if c.opts.Restore != "" {
-		if err := os.CopyFS(c.etcdData(), os.DirFS(c.opts.Restore)); err != nil {
+	if c.opts.RestoreDir != "" {
+		if err := os.CopyFS(c.etcdData(), os.DirFS(c.opts.RestoreDir)); err != nil {
 			return fmt.Errorf("restore of etcd: %w", err)
 		}
 	}
@@ -157,7 +157,7 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	return c.api.waitFor(ctx, c.ready)
+	return c.api.waitFor(ctx, c.verifyReady)
 }
 
 // StopAPIServer kills the API server, which breaks its connections immediately.
@@ -171,7 +171,7 @@ func (c *Cluster) APIServerPID() int { return c.api.cmd.Process.Pid }
 
 func (c *Cluster) freePorts(n int) ([]int, error) {
 	var ports []int
-	err := InNetns(c.opts.Netns, func() error {
+	err := RunInNetns(c.opts.Netns, func() error {
 		for range n {
 			l, err := net.Listen("tcp", net.JoinHostPort(c.opts.Addr.String(), "0"))
 			if err != nil {

@@ -106,5 +106,5 @@ func TestCluster(t *testing.T) {
 	}
 	expect(c, 40)
 	c.Stop()
-	expect(start(t, cluster.Options{Restore: snapshot}), 39)
+	expect(start(t, cluster.Options{RestoreDir: snapshot}), 39)
 }

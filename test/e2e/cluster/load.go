@@ -24,8 +24,8 @@ const (
 // EndpointPort is the port of every endpoint of a Load.
 const EndpointPort = 8080
 
-// parallel is the maximum number of concurrent writes to the API server.
-const parallel = 32
+// maxParallelWrites is the maximum number of concurrent writes to the API server.
+const maxParallelWrites = 32
 
 // Load is a set of Services in the default namespace, each with one EndpointSlice. Out of twenty Services, 16 have the
 // type ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is left, all further
@@ -111,7 +111,7 @@ func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSl
 // UpdateSlices replaces EndpointSlices in parallel.
 func (c *Cluster) UpdateSlices(ctx context.Context, slices []*discoveryv1.EndpointSlice) error {
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelWrites)
 	for _, s := range slices {
 		group.Go(func() error { return c.UpdateSlice(ctx, s) })
 	}

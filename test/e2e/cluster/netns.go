@@ -12,15 +12,15 @@ import (
 // Dial opens a connection from inside the control plane's network namespace.
 func (c *Cluster) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	var conn net.Conn
-	err := InNetns(c.opts.Netns, func() (err error) {
+	err := RunInNetns(c.opts.Netns, func() (err error) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 		return err
 	})
 	return conn, err
 }
 
-// InNetns runs f on a thread in the named network namespace, or in the current namespace if name is "".
-func InNetns(name string, f func() error) error {
+// RunInNetns runs f on a thread in the named network namespace, or in the current namespace if name is "".
+func RunInNetns(name string, f func() error) error {
 	if name == "" {
 		return f()
 	}

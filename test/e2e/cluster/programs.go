@@ -18,7 +18,7 @@ func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		return dir, nil
 	}
-	root, err := repository()
+	root, err := repositoryRoot()
 	if err != nil {
 		return "", err
 	}
@@ -31,8 +31,8 @@ func Programs(ctx context.Context) (string, error) {
 	return strings.TrimSpace(out.String()), nil
 }
 
-// repository returns the root directory of the repository that contains the working directory.
-func repository() (string, error) {
+// repositoryRoot returns the root directory of the repository that contains the working directory.
+func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", fmt.Errorf("working directory: %w", err)

@@ -110,9 +110,9 @@ func (c *Cluster) Client(user string) (*Client, error) {
 	return &Client{Core: core, Discovery: discovery, Networking: networking}, nil
 }
 
-// ready returns nil if the API server serves requests and both the default namespace and the Service
+// verifyReady returns nil if the API server serves requests and both the default namespace and the Service
 // default/kubernetes exist. The Service shows that the API server can allocate ClusterIPs.
-func (c *Cluster) ready(ctx context.Context) error {
+func (c *Cluster) verifyReady(ctx context.Context) error {
 	if err := c.admin.Core.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func TestSwitch(t *testing.T) {
 			t.Errorf("to %s: %d connections of %d failed, want %d at most: %q", to, len(failures), count, most, failures[:min(len(failures), 5)])
 		}
 		for _, h := range open {
-			if got := h.Ask(5 * time.Second); got.Answer != netlab.Served {
+			if got := h.Ask(5 * time.Second); got.Result != netlab.Served {
 				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
 			}
 		}

@@ -246,7 +246,7 @@ func at(addr string, port int) netip.AddrPort {
 func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {
-		if got := from.Connect(flow); got.Answer != netlab.Served {
+		if got := from.Connect(flow); got.Result != netlab.Served {
 			return fmt.Errorf("%s to %s/%s: %s", from.Name, to, p, got)
 		}
 		return nil

@@ -75,7 +75,7 @@ func (h *host) answersOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
 	o := h.client.Connect(netlab.Flow{Protocol: plan.TCP, From: h.client.Addr(to.Addr()), To: to, Wait: askPatience})
-	if o.Answer != netlab.Served {
+	if o.Result != netlab.Served {
 		h.Errorf("%s from outside: %s", addr, o)
 	}
 }

@@ -30,7 +30,7 @@ type found struct{ ID, Severity, Message, Fix string }
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
-		if o := h.outside(addr, 3*time.Second); o.Answer == netlab.Served {
+		if o := h.outside(addr, 3*time.Second); o.Result == netlab.Served {
 			h.Errorf("%s from outside: %s, though %s should drop it", addr, o, whose)
 		}
 	}
@@ -76,7 +76,7 @@ func (h *host) works() {
 func (h *host) served() {
 	h.Helper()
 	for _, addr := range nodePorts {
-		if o := h.outside(addr, askPatience); o.Answer != netlab.Served {
+		if o := h.outside(addr, askPatience); o.Result != netlab.Served {
 			h.Errorf("%s from outside: %s", addr, o)
 		}
 	}
