@@ -7,7 +7,7 @@
 // because of the change.
 //
 // The files, in reading order: planner.go (which Services to plan again), options.go, environment.go (this host),
-// claims.go and nodeports.go (the addresses and ports that a Service requests), ownership.go (which Service owns an
+// requests.go and nodeports.go (the addresses and ports that a Service requests), ownership.go (which Service owns an
 // address or port), budget.go (which Services are too large), service.go (the ServicePorts and their frontends),
 // endpoints.go (the pools) and checks.go (endpoints that do not respond).
 package planner
