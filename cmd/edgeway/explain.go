@@ -16,7 +16,7 @@ import (
 func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain source destination[/protocol]",
-		Short: "Show what happens to a new connection, why, and how to fix it",
+		Short: "Show what happens to a new connection, why, and how to fix a problem",
 		Long: `Show what happens to a new connection, why, and how to fix a problem.
 
 The source is an ` +

@@ -15,7 +15,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// answer is the result of a command. Print prints it as human-readable text, and json.Marshal encodes it as JSON.
+// answer holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes the output
+// as JSON.
 type answer interface{ Print(*text.Screen) }
 
 // choice is a flag that accepts only a fixed set of words.
