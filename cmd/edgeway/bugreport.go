@@ -53,7 +53,7 @@ type part struct {
 }
 
 const (
-	// partTime limits the time for reading a part. maxPart limits a program's output.
+	// partTime is the time limit for reading a part. maxPart is the maximum size of a program's output in bytes.
 	partTime = 2 * time.Minute
 	maxPart  = 4 << 20
 )

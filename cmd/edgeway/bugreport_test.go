@@ -105,7 +105,7 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// planted returns a secret in the forms that logs, errors and rules can contain.
+// planted returns a text with a secret in the forms that logs, errors and rules can contain.
 func planted(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// cleanupTime limits the time for the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules for 2,500
+	// cleanupTime is the time limit for the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules for 2,500
 	// Services. On a slow single-board computer, removing the rules for 30,000 Services takes minutes.
 	cleanupTime = 20 * time.Minute
 	// cleanupReport is the time between two progress messages.
@@ -36,12 +36,12 @@ func cleanupCommand(g *globals) *cobra.Command {
 			socket, _ := g.socket() // cleanup works without a valid configuration, too
 			release, err := control.LockOut(socket)
 			if errors.Is(err, control.ErrRunning) {
-				return fmt.Errorf("nothing is removed: %w\nThe daemon would write its rules again, even "+
+				return fmt.Errorf("%w, so the command removed nothing\nThe daemon would write its rules again, even "+
 					"if it does not respond now.\nfix: systemctl stop edgeway  # or kill -KILL with the process "+
 					"ID", err)
 			}
 			if err != nil {
-				return fmt.Errorf("nothing is removed, because a daemon may be running: %w", err)
+				return fmt.Errorf("a daemon may be running, so the command removed nothing: %w", err)
 			}
 			defer release()
 			cfg, err := daemon.LoadConfig(g.config)

@@ -53,7 +53,7 @@ func (g *globals) asking(
 				fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", line)
 			}
 			fmt.Fprintln(cmd.ErrOrStderr(),
-				"WARNING: the daemon runs with the previous configuration; a restart would fail")
+				"WARNING: the daemon is using the previous configuration; a restart would fail")
 		}
 		return err
 	}

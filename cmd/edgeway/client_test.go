@@ -24,8 +24,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// answering starts a server that responds like the daemon on a control socket. answering returns the path of a
-// configuration file that names the socket.
+// answering starts a server that responds like the daemon on a control socket, and returns the path of a configuration
+// file that names the socket.
 func answering(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
 	return answeringWith(t, func() control.Status { return status })

@@ -35,7 +35,7 @@ func configCommand(g *globals) *cobra.Command {
 			Short: "Check the configuration, the kubeconfig and the manifests, and list all errors",
 			Long: "Check the configuration file and its drop-ins, the kubeconfig and the files that it " +
 				"names, the\nweb configuration and all manifests. Everything that the daemon would reject or " +
-				"ignore is an error. Without a kubeconfig,\na port of a Service that has no endpoint is a " +
+				"ignore is an error. Without a kubeconfig,\na Service port without an endpoint is a " +
 				"warning. Each line names the file and line, or the object, and the fix.\n\nAs root, the command " +
 				"checks a configuration in /etc/edgeway as the user edgeway, because the service reads the " +
 				"files with\nthat user's permissions. A backend that this host cannot run is an error for a " +

@@ -28,7 +28,7 @@ func doctorCommand(g *globals) *cobra.Command {
 			"cannot read the kubeconfig and the state.\n\nWith --connect, the command connects from this host to " +
 			"the frontends of Services and to their endpoints, closes the\nconnections immediately, and reports " +
 			"whether the fault is on this host or at an endpoint. With --trace, the kernel also\ntraces the " +
-			"packets of up to three connections that get no answer, and the command names the rule that drops " +
+			"packets of up to three connections that get no response, and the command names the rule that drops " +
 			"them.\n\nThe exit code is 4 if there is a problem, and otherwise 0. Warnings do not affect the exit " +
 			"code.",
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
@@ -42,7 +42,7 @@ func doctorCommand(g *globals) *cobra.Command {
 		"connect to the named Service, or to all Services, and to the endpoints")
 	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also over UDP")
 	cmd.Flags().BoolVar(&try.Trace, "trace", false,
-		"with --connect: trace up to three connections that get no answer, and name the rule that "+
+		"with --connect: trace up to three connections that get no response, and name the rule that "+
 			"drops them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {

@@ -16,7 +16,7 @@ import (
 func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain source destination[/protocol]",
-		Short: "Show what happens to a new connection, why, and how to fix it",
+		Short: "Show what happens to a new connection, why, and how to fix a problem",
 		Long: `Show what happens to a new connection, why, and how to fix a problem.
 
 The source is an ` +
@@ -42,7 +42,8 @@ the endpoints. The command closes these connections immediately.`,
 		Args:    between(2, 2),
 	}
 	out := outputFlag(cmd)
-	exitCode := cmd.Flags().Bool("exit-code", false, "exit with 4 if the connection is not forwarded to an endpoint")
+	exitCode := cmd.Flags().Bool("exit-code", false,
+		"exit with 4 if the kernel does not forward the connection to an endpoint")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,
 		typed string,
 	) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -68,7 +69,7 @@ the endpoints. The command closes these connections immediately.`,
 	return cmd
 }
 
-// unanswered is connect.Unanswered, except in tests.
+// unanswered connects to addresses, and returns a failure if no server responds. Tests replace this function.
 var unanswered = connect.ConnectAny
 
 // maxTried is the maximum number of endpoints that explain connects to.
@@ -97,6 +98,6 @@ func connectAs(ctx context.Context, e *control.Explanation) {
 		namespace, rest, _ := strings.Cut(e.Service, "/")
 		name := rest[:max(0, strings.IndexAny(rest, ":/"))]
 		e.AddFault(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
-			"a connection of this host gets no answer: %s", why))
+			"a connection from this host gets no response: %s", why))
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// answer is the result of a command, which prints it as human-readable text or as JSON.
+// answer holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes the output
+// as JSON.
 type answer interface{ Print(*text.Screen) }
 
 // choice is a flag that accepts only a fixed set of words.
@@ -56,13 +57,13 @@ type output struct {
 // --json, an alias that will be removed in 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
-	out.addTo(cmd, cmd.Flags(), "output", "o", "output form")
+	out.addTo(cmd, cmd.Flags(), "output", "o", "output format")
 	cmd.Flags().BoolVar(&out.json, "json", false, "print JSON")
 	_ = cmd.Flags().MarkHidden("json") // MarkHidden fails only if the flag does not exist
 	return out
 }
 
-// is reports whether the user selected this output format.
+// is reports whether the user selected the given output format.
 func (o *output) is(form string) bool { return o.value == form || form == "json" && o.json }
 
 // maxWidth is the maximum width of the output in columns, except with -o wide.

@@ -37,7 +37,7 @@ func runCommand(g *globals) *cobra.Command {
 			case dry.on:
 				return printPlan(cmd, g, dry)
 			case dry.out.is("json") || cmd.Flags().Changed("wait"):
-				return coded{errors.New("--output, --json and --wait are for --dry-run"), exitUsage}
+				return coded{errors.New("--output, --json and --wait require --dry-run"), exitUsage}
 			}
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{

@@ -24,7 +24,7 @@ STATE is "ok", or the worst of these states:
 
   refused by kernel   the kernel ` +
 			`rejected a port, or its newest version
-  left out            the Service is invalid, too big, or ` +
+  left out            the Service is invalid or too big, or ` +
 			`has no address that this host can serve
   not in kernel       the Service is new, and the kernel ` +
 			`does not have it yet

@@ -64,7 +64,7 @@ const pollReady = 200 * time.Millisecond
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	err = errors.New("no daemon answers")
+	err = errors.New("the daemon does not respond")
 	for ctx.Err() == nil {
 		answer, failure := c.Status(ctx)
 		if ctx.Err() == nil { // otherwise, the request failed because of the limit

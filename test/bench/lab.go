@@ -30,7 +30,7 @@ type lab struct {
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// patience is the timeout of a connection attempt. A dropped packet never gets a response, so patience bounds the
+	// patience is the timeout of a connection attempt. A dropped packet never gets a response, so the timeout limits the
 	// measurement error.
 	patience time.Duration
 }

@@ -19,7 +19,7 @@
 //		Command: []string{"./job", "-test.v"},
 //	})
 //
-// The files exist before the machine boots, so systemd starts a unit in multi-user.target.wants as on any host. When
+// The files exist before the machine boots, so systemd starts the units in multi-user.target.wants. When
 // systemd has reached basic.target, the command starts as root in the directory /vm/job. To wait for other units, a
 // command can run "systemctl is-system-running --wait". The runner copies the files that the command writes to /vm/out
 // into Job.Out. The script scripts/vm runs a job from the command line.

@@ -15,7 +15,7 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// down is the API server's downtime, and back is how long the command counts requests after the restart.
+	// down is the API server's downtime. countTime is how long the command counts requests after the restart.
 	down, back time.Duration
 	json       string
 }
@@ -44,10 +44,10 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.IntVar(&o.hosts, "hosts", 200, "the number of hosts")
 	flags.IntVar(&o.services, "services", 1000, "the number of Services")
-	flags.IntVar(&o.endpoints, "endpoints", 5, "endpoints of each Service")
+	flags.IntVar(&o.endpoints, "endpoints", 5, "the number of endpoints of each Service")
 	flags.IntVar(&o.rate, "rate", 10, "endpoint changes per second")
-	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "the time at rest")
-	flags.DurationVar(&o.busy, "busy", time.Minute, "how long endpoints change")
+	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "how long to measure the hosts at rest")
+	flags.DurationVar(&o.busy, "busy", time.Minute, "how long to change endpoints")
 	flags.DurationVar(&o.down, "down", 10*time.Second, "how long the API server is down")
 	flags.DurationVar(&o.back, "back", time.Minute, "how long to count requests after the restart")
 	flags.StringVar(&o.json, "json", "fleet.json", "the `file` for all results")

@@ -204,7 +204,7 @@ func (m *measuring) restart(ctx context.Context) error {
 	return m.requestsSince(stopped)
 }
 
-// requestsSince records the requests within opts.back of the first request after stopped.
+// requestsSince records the requests in the period opts.countTime, which begins with the first request after stopped.
 func (m *measuring) requestsSince(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

@@ -16,7 +16,7 @@ const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
-	// own is like whole, but the hosts have their own priority level.
+	// own is the name of the program that watches all Services, and whose hosts have their own priority level.
 	own = "all, own level"
 )
 
@@ -49,7 +49,7 @@ const (
 	mostLists    measure = "lists of all in the busiest second"
 	// backHeard is the time from when the API server is ready until all hosts are synced without errors.
 	backHeard measure = "restart: until all hosts are in order"
-	// The next two measures are 99th percentiles of the response times of clients outside the fleet.
+	// ofKubectl and controllerLatency are 99th percentiles of the response times of clients outside the fleet.
 	ofKubectl    measure = "p99 of kubectl"
 	ofController measure = "p99 of another controller"
 )

@@ -147,7 +147,7 @@ func TestDangerousAddress(t *testing.T) {
 }
 
 // Connections must not fail when an interface with all Service addresses is added or removed. kube-proxy, for example,
-// leaves such an interface behind.
+// leaves an interface with Service addresses behind.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),

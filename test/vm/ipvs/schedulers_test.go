@@ -160,8 +160,8 @@ func (s *site) server(svc service, command string) func() error {
 	}
 }
 
-// schedule opens connections one after another, from each of the client's addresses in turn. The connections are still
-// open when schedule calls end.
+// schedule opens connections one after another, from each of the client's addresses in turn. The argument end is
+// called while the connections are open.
 func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
 	r.of = map[netip.Addr][3]int{}
 	var held [3][]net.Conn

@@ -9,7 +9,7 @@ import (
 )
 
 // cpuForStorage is vm.DefaultCPU with cmpxchg16b. Without cmpxchg16b, Linux 7.2 has no BPF socket storage, but the ebpf
-// backend needs it to store a socket's destination.
+// backend needs this storage for a socket's destination.
 const cpuForStorage = "max,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
 // TestEbpf tests the BPF programs on the oldest kernel. The nftables backend's tests cover the nft table.

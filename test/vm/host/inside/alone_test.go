@@ -14,8 +14,7 @@ func TestIPTablesAlone(t *testing.T) {
 	})
 }
 
-// withoutNFTables adds an apt repository that offers nftables. Unless --no-install-recommends is set, apt installs
-// nftables as a recommended package.
+// withoutNFTables tests that apt installs nftables as a recommended package, unless --no-install-recommends is set.
 func withoutNFTables(h *host) {
 	offer(h, "nftables")
 	h.run("dpkg", "--purge", "nftables")

@@ -37,9 +37,10 @@ func ask(addr string) (string, error) {
 // ownAddr6 is an address of the machine that the kernel uses as a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
-// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. Otherwise, the loopback relay may
-// have used the same source port for a connection to the endpoint itself. In this case, Linux 6.1 (but not 6.12) passes
-// the response to the wrong socket ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port clash").
+// dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. With the default source address,
+// the loopback relay may have used the same source port for a connection to the endpoint itself. Linux 6.1 (but not
+// 6.12) then passes the response to the wrong socket ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port
+// clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {

@@ -65,7 +65,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 	return s
 }
 
-// stream serves queries over TCP. A length field precedes each message.
+// stream serves queries over a TCP connection. A length field precedes each message.
 func (s *nameServer) stream(conn net.Conn) {
 	defer conn.Close()
 	for {

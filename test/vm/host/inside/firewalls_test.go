@@ -26,7 +26,7 @@ const (
 type found struct{ ID, Severity, Message, Fix string }
 
 // dropped fails the test unless connections from outside fail, and both the doctor and the status name the owner of the
-// rules that drop packets. dropped returns the doctor's fixes.
+// rules that drop packets. fix contains the doctor's fixes.
 func (h *host) dropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {

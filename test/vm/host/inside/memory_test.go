@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// littleMemory configures Services with 400,000 endpoint-port pairs. A memory limit applies to the whole unit,
-// including its rules in the kernel. The daemon must survive even if it cannot serve all Services, and must serve a
-// small Service that is added later.
+// littleMemory tests a memory limit for the unit, with Services that have 400,000 endpoint-port pairs. The limit also
+// applies to the unit's rules in the kernel. The daemon must survive even if it cannot serve all Services, and must
+// serve a small Service that is added later.
 func littleMemory(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/memory.conf", "[Service]\nMemoryMax=256M\nOOMPolicy=continue\n")

@@ -61,8 +61,8 @@ func upgradeAndBack(h *host) {
 	}
 }
 
-// stateOfLaterVersion changes the format version in the first line of each state file. The daemon must wait for the API
-// server, log the reason once, and keep the files.
+// stateOfLaterVersion tests state files with a later format version. The daemon must wait for the API server, log the
+// reason once, and keep the files.
 func stateOfLaterVersion(h *host) {
 	const dir = "/var/lib/edgeway"
 	h.run("systemctl", "stop", "edgeway")

@@ -136,8 +136,8 @@ func firewallRestart(h *host) {
 	h.answersOutside(nodePort)
 }
 
-// flushed restarts nftables.service. outage is the longest time without Services. restart is the duration of the
-// restart and indicates the machine's speed.
+// flushed restarts nftables.service, which flushes all rules. outage is the longest time without Services. restart is
+// the duration of the restart and indicates the machine's speed.
 func (h *host) flushed() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()

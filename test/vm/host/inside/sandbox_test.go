@@ -87,8 +87,8 @@ func memory(h *host) uint64 {
 	return kib << 10
 }
 
-// restartSteps tests the systemd versions that support RestartSteps=. The scenario "nothing to complain about" tests
-// older versions.
+// restartSteps tests that the unit sets RestartSteps= if systemd is 254 or newer, because earlier versions would warn
+// about the key.
 func restartSteps(h *host) {
 	var version int
 	text := h.run("systemctl", "--version")
@@ -105,7 +105,7 @@ func restartSteps(h *host) {
 }
 
 // fences tests the settings that install.md leaves to the operator. If the settings forbid a port, the journal must
-// name it.
+// name the port.
 func fences(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
