@@ -53,9 +53,9 @@ type part struct {
 }
 
 const (
-	// partTime is the time limit for reading a part. maxPart is the maximum size of a program's output in bytes.
-	partTime = 2 * time.Minute
-	maxPart  = 4 << 20
+	// partTimeout is the time limit for reading a part. maxPart is the maximum size of a program's output in bytes.
+	partTimeout = 2 * time.Minute
+	maxPart     = 4 << 20
 )
 
 func (g *globals) bugReportParts() []part {
@@ -181,7 +181,7 @@ func (g *globals) kubeconfigs() []string {
 // written. If a part cannot be read, fill adds a line to errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
-		limited, cancel := context.WithTimeout(ctx, partTime)
+		limited, cancel := context.WithTimeout(ctx, partTimeout)
 		content, err := p.read(limited)
 		cancel()
 		if ctx.Err() != nil {

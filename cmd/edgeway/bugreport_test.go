@@ -48,8 +48,8 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// programs sets PATH to a directory that contains only these shell scripts.
-func programs(t *testing.T, scripts map[string]string) {
+// setFakePrograms sets PATH to a directory that contains only these shell scripts.
+func setFakePrograms(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
 	for name, script := range scripts {
@@ -61,7 +61,7 @@ func programs(t *testing.T, scripts map[string]string) {
 }
 
 func TestBugReportWithoutDaemon(t *testing.T) {
-	programs(t, map[string]string{
+	setFakePrograms(t, map[string]string{
 		"nft": "echo table ip edgeway", "iptables-save": "echo broken >&2; exit 1", "journalctl": `printf '%s\n' "$*"`,
 		"ip6tables-save": fmt.Sprintf("/usr/bin/yes | /usr/bin/head -c %d", maxPart+1),
 	})
@@ -105,8 +105,8 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// planted returns a text with a secret in the forms that logs, errors and rules can contain.
-func planted(secret string) string {
+// secretForms returns a text with a secret in the forms that logs, errors and rules can contain.
+func secretForms(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))
 	base := base64.StdEncoding.EncodeToString
@@ -145,7 +145,7 @@ func TestBugReportHasNoSecrets(t *testing.T) {
 	}
 	var everywhere strings.Builder
 	for _, secret := range secrets {
-		everywhere.WriteString(planted(secret) + "\n")
+		everywhere.WriteString(secretForms(secret) + "\n")
 	}
 	// No file contains the old token any more, so the redactor must recognize it by the preceding words.
 	fmt.Fprintf(&everywhere, "Bearer %[1]s\n--token=%[1]s\n\"password\": \"%[1]s\"\nhttps://me:%[1]s@192.0.2.1/\n", old)
@@ -171,7 +171,7 @@ users:
 - {name: y, user: {exec: {command: no, env: [{name: A, value: %s}]}}}
 `, proxy, commented, quoted, password, cert, key, env))
 	show := "while IFS= read -r l; do printf '%s\\n' \"$l\"; done <" + filepath.Join(dir, "planted")
-	programs(t, map[string]string{
+	setFakePrograms(t, map[string]string{
 		"nft":            show,
 		"iptables-save":  show + " >&2; exit 1",
 		"ip6tables-save": "printf '%s\\n' '" + tokenFile + "' >&2; exit 1",
@@ -183,7 +183,7 @@ users:
 			Faults: []fault.Fault{{ID: "panic", Message: everywhere.String(), Fix: everywhere.String()}},
 		},
 	}
-	config := filepath.Join(filepath.Dir(answering(t, status)), "edgeway.toml")
+	config := filepath.Join(filepath.Dir(startFakeDaemon(t, status)), "edgeway.toml")
 	text, err := os.ReadFile(config)
 	if err != nil {
 		t.Fatal(err)

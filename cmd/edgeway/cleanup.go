@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// cleanupTime is the time limit for the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules for 2,500
-	// Services. On a slow single-board computer, removing the rules for 30,000 Services takes minutes.
-	cleanupTime = 20 * time.Minute
-	// cleanupReport is the time between two progress messages.
-	cleanupReport = 10 * time.Second
+	// cleanupTimeout is the time limit for the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules for
+	// 2,500 Services. On a slow single-board computer, removing the rules for 30,000 Services takes minutes.
+	cleanupTimeout = 20 * time.Minute
+	// progressInterval is the time between two progress messages.
+	progressInterval = 10 * time.Second
 )
 
 func cleanupCommand(g *globals) *cobra.Command {
@@ -48,7 +48,7 @@ func cleanupCommand(g *globals) *cobra.Command {
 			if err != nil {
 				cfg = config.Default() // cleanup works without a valid configuration, too
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), cleanupTime)
+			ctx, cancel := context.WithTimeout(cmd.Context(), cleanupTimeout)
 			defer cancel()
 			logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			done := make(chan error, 1)
@@ -57,8 +57,8 @@ func cleanupCommand(g *globals) *cobra.Command {
 				select {
 				case err := <-done:
 					return err
-				case <-time.After(cleanupReport):
-					logger.Info("removing rules", "since", time.Since(start).Round(time.Second), "at_most", cleanupTime)
+				case <-time.After(progressInterval):
+					logger.Info("removing rules", "since", time.Since(start).Round(time.Second), "at_most", cleanupTimeout)
 				}
 			}
 		},

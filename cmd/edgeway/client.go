@@ -15,8 +15,8 @@ import (
 	"edgeway/daemon/control"
 )
 
-// answerTime is the time limit for each request, and is long enough for a plan with tens of thousands of Services.
-const answerTime = 30 * time.Second
+// requestTimeout is the time limit for each request, and is long enough for a plan with tens of thousands of Services.
+const requestTimeout = 30 * time.Second
 
 // socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket
 // returns the default path, because a daemon that still uses a previous configuration may be listening there.
@@ -31,23 +31,23 @@ func (g *globals) socket() (path string, invalid error) {
 	return c.Control.Socket, nil
 }
 
-func (g *globals) asking(
+func (g *globals) withClient(
 	question func(context.Context, *cobra.Command, *control.Client, []string) error,
 ) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
-		ctx, cancel := context.WithTimeout(cmd.Context(), answerTime)
+		ctx, cancel := context.WithTimeout(cmd.Context(), requestTimeout)
 		defer cancel()
 		socket, invalid := g.socket()
 		err := question(ctx, cmd, control.NewClient(socket), args)
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
 			// Report both errors: the configuration may be the reason why no daemon is listening on the default socket.
-			return coded{fmt.Errorf("%w\n%w (the default socket, because the configuration is invalid)",
+			return codedError{fmt.Errorf("%w\n%w (the default socket, because the configuration is invalid)",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code
-			return coded{err, exitNotRunning}
+			return codedError{err, exitNotRunning}
 		case errors.Is(err, control.ErrArgument):
-			return coded{err, exitUsage}
+			return codedError{err, exitUsage}
 		case invalid != nil && cmd.Name() != "reload": // reload reports the error itself
 			for line := range strings.SplitSeq(invalid.Error(), "\n") {
 				fmt.Fprintf(cmd.ErrOrStderr(), "WARNING: %s\n", line)

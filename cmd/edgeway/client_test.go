@@ -24,14 +24,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// answering starts a server that responds like the daemon on a control socket, and returns the path of a configuration
-// file that names the socket.
-func answering(t *testing.T, status control.Status) (configName string) {
+// startFakeDaemon starts a server that responds like the daemon on a control socket, and returns the path of a
+// configuration file that names the socket.
+func startFakeDaemon(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
-	return answeringWith(t, func() control.Status { return status })
+	return startFakeDaemonWith(t, func() control.Status { return status })
 }
 
-func answeringWith(t *testing.T, status func() control.Status) (configName string) {
+func startFakeDaemonWith(t *testing.T, status func() control.Status) (configName string) {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
 	route := plan.Route{Pool: plan.ClusterPool}
@@ -91,7 +91,7 @@ func TestCommandsWithoutDaemonExitWith3(t *testing.T) {
 
 func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	for healthy, want := range map[bool]int{true: exitOK, false: exitUnhealthy} {
-		name := answering(t, control.Status{Version: "1.2.3", Report: health.Report{Healthy: healthy, Ready: healthy}})
+		name := startFakeDaemon(t, control.Status{Version: "1.2.3", Report: health.Report{Healthy: healthy, Ready: healthy}})
 		code, stdout, stderr := run(t, "status", "--config", name)
 		if code != want || stderr != "" || !strings.HasPrefix(stdout, "edgeway 1.2.3: ") {
 			t.Errorf("healthy %t: exit %d, err %q, out:\n%s", healthy, code, stderr, stdout)
@@ -120,7 +120,7 @@ func TestStatusWaitFlag(t *testing.T) {
 	} {
 		config := configFile(t, "version = 1\nsource.file.paths = ['m']\ncontrol.socket = '/nowhere/s'")
 		if c.answers != nil {
-			config = answeringWith(t, func() control.Status {
+			config = startFakeDaemonWith(t, func() control.Status {
 				first := c.answers[0]
 				if len(c.answers) > 1 {
 					c.answers = c.answers[1:]
@@ -141,7 +141,7 @@ func TestStatusWaitFlag(t *testing.T) {
 }
 
 func TestServicesPlanAndExplainPrintAnswers(t *testing.T) {
-	name := answering(t, control.Status{})
+	name := startFakeDaemon(t, control.Status{})
 	for _, c := range []struct {
 		command, want string
 		code          int
@@ -191,8 +191,8 @@ func TestCommandsReportInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// completes fails the test unless shell completion offers the Service default/web.
-func completes(t *testing.T, configName string) {
+// verifyCompletion fails the test unless shell completion offers the Service default/web.
+func verifyCompletion(t *testing.T, configName string) {
 	t.Helper()
 	for command, want := range map[string]string{
 		"plan def": "default/web\n:4\n", "plan x": ":4\n", "plan default/web ": ":4\n",
@@ -206,10 +206,12 @@ func completes(t *testing.T, configName string) {
 	}
 }
 
-func TestCompletionFromDaemon(t *testing.T) { completes(t, answering(t, control.Status{})) }
+func TestCompletionFromDaemon(t *testing.T) {
+	verifyCompletion(t, startFakeDaemon(t, control.Status{}))
+}
 
 func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
-	code, _, stderr := run(t, "cleanup", "--config", answering(t, control.Status{}))
+	code, _, stderr := run(t, "cleanup", "--config", startFakeDaemon(t, control.Status{}))
 	if code != exitFailure || !strings.Contains(stderr, "systemctl stop edgeway") {
 		t.Errorf("exit %d, err %q", code, stderr)
 	}

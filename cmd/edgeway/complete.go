@@ -10,7 +10,7 @@ import (
 	"edgeway/daemon/control"
 )
 
-const completionTime = 2 * time.Second
+const completionTimeout = 2 * time.Second
 
 // completeService completes the argument at the index, counted from 0, with the names of the daemon's Services. If the
 // daemon does not respond, completeService offers no names, because an error message would disrupt the command line.
@@ -19,7 +19,7 @@ func (g *globals) completeService(index int) cobra.CompletionFunc {
 		if len(args) != index {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
+		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 		defer cancel()
 		socket, _ := g.socket()
 		list, _ := control.NewClient(socket).Services(ctx, "")

@@ -92,7 +92,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 		fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", prefix, text)
 	}
 	if fault.WorstSeverity(found) >= fault.Problem {
-		return coded{errQuiet, exitUsage}
+		return codedError{errQuiet, exitUsage}
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), "The configuration is valid.")
 	return err
@@ -113,7 +113,7 @@ func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) 
 	child.SysProcAttr = &syscall.SysProcAttr{Credential: id, AmbientCaps: serviceCapabilities()}
 	err = child.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		return true, coded{errQuiet, exit.ExitCode()}
+		return true, codedError{errQuiet, exit.ExitCode()}
 	}
 	return err == nil, err
 }

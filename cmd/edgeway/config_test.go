@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	// The test host's network may have servers at the addresses that the tests use.
-	unanswered = func(context.Context, []netip.AddrPort) string { return "" }
+	connectAny = func(context.Context, []netip.AddrPort) string { return "" }
 	os.Exit(m.Run())
 }
 

@@ -46,7 +46,7 @@ func doctorCommand(g *globals) *cobra.Command {
 			"drops them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
-			return coded{errors.New("a Service, --udp and --trace need --connect"), exitUsage}
+			return codedError{errors.New("a Service, --udp and --trace need --connect"), exitUsage}
 		}
 		h, found := g.examine(cmd.Context())
 		if *connects && h.Plan != nil {
@@ -58,7 +58,7 @@ func doctorCommand(g *globals) *cobra.Command {
 			return err
 		}
 		if report.Severity >= fault.Problem {
-			return coded{errQuiet, exitUnhealthy}
+			return codedError{errQuiet, exitUnhealthy}
 		}
 		return nil
 	}

@@ -35,7 +35,7 @@ func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 			Faults: []fault.Fault{{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl -w a=1"}},
 		},
 	}
-	code, stdout, _ := run(t, "status", "--config", answering(t, status))
+	code, stdout, _ := run(t, "status", "--config", startFakeDaemon(t, status))
 	if code != exitUnhealthy || !strings.HasPrefix(stdout, "edgeway 1.2.3: DEGRADED") || !strings.Contains(stdout, "problem   ip-forward: it is 0\n            fix: sysctl -w a=1\n") {
 		t.Errorf("exit %d, out:\n%s", code, stdout)
 	}

@@ -39,13 +39,13 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return code
 }
 
-type coded struct {
+type codedError struct {
 	error
 	code int
 }
 
 // Unwrap returns the error without its code.
-func (c coded) Unwrap() error { return c.error }
+func (c codedError) Unwrap() error { return c.error }
 
 // errQuiet sets an exit code without a message, because the command has already printed the problem.
 var errQuiet = errors.New("already reported")
@@ -56,7 +56,7 @@ func exitCode(err error, started bool) int {
 	if err == nil {
 		return exitOK
 	}
-	if c, ok := errors.AsType[coded](err); ok {
+	if c, ok := errors.AsType[codedError](err); ok {
 		return c.code
 	}
 	_, invalid := errors.AsType[*config.Error](err)

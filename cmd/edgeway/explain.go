@@ -52,38 +52,38 @@ the endpoints. The command closes these connections immediately.`,
 		}
 		return g.completeService(1)(cmd, args, typed)
 	}
-	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
+	cmd.RunE = g.withClient(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		explanation, err := c.Explain(ctx, args[0], args[1], "")
 		if err != nil {
 			return err
 		}
-		connectAs(ctx, &explanation)
+		tryConnection(ctx, &explanation)
 		if err := g.print(cmd, "Explanation", explanation, out); err != nil {
 			return err
 		}
 		if *exitCode && !explanation.IsForwarded() {
-			return coded{errQuiet, exitUnhealthy}
+			return codedError{errQuiet, exitUnhealthy}
 		}
 		return nil
 	})
 	return cmd
 }
 
-// unanswered connects to addresses, and returns a failure if no server responds. Tests replace this function.
-var unanswered = connect.ConnectAny
+// connectAny connects to addresses, and returns a failure if no server responds. Tests replace this function.
+var connectAny = connect.ConnectAny
 
-// maxTried is the maximum number of endpoints that explain connects to.
-const maxTried = 16
+// maxEndpoints is the maximum number of endpoints that explain connects to.
+const maxEndpoints = 16
 
-// connectAs connects to the destination and, if the client is not this host, also to the endpoints. If no server
-// responds, connectAs changes the verdict to "fail".
-func connectAs(ctx context.Context, e *control.Explanation) {
+// tryConnection connects to the destination and, if the client is not this host, also to the endpoints. If no server
+// responds, tryConnection changes the verdict to "fail".
+func tryConnection(ctx context.Context, e *control.Explanation) {
 	if !e.IsForwarded() || e.Protocol != plan.TCP.String() {
 		return
 	}
 	to := []string{e.Destination}
 	if e.Origin != plan.FromHost.String() {
-		for _, ep := range e.Endpoints[:min(len(e.Endpoints), maxTried)] {
+		for _, ep := range e.Endpoints[:min(len(e.Endpoints), maxEndpoints)] {
 			to = append(to, ep.Address)
 		}
 	}
@@ -93,7 +93,7 @@ func connectAs(ctx context.Context, e *control.Explanation) {
 			all = append(all, at)
 		}
 	}
-	if why := unanswered(ctx, all); why != "" {
+	if why := connectAny(ctx, all); why != "" {
 		// e.Service is "namespace/name:port/protocol", or "namespace/name/protocol" if the port has no name.
 		namespace, rest, _ := strings.Cut(e.Service, "/")
 		name := rest[:max(0, strings.IndexAny(rest, ":/"))]

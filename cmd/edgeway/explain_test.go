@@ -11,9 +11,9 @@ import (
 
 // explain reports a failed connection if no server responds, although the rules forward the connection.
 func TestExplainTriesConnection(t *testing.T) {
-	before := unanswered
-	unanswered = connect.ConnectAny
-	t.Cleanup(func() { unanswered = before })
+	before := connectAny
+	connectAny = connect.ConnectAny
+	t.Cleanup(func() { connectAny = before })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func TestExplainTriesConnection(t *testing.T) {
 			Origin: c.origin, Verdict: "forward", Destination: c.to, Protocol: c.protocol, Service: "default/web:http/TCP",
 			Endpoints: []control.ExplainedEndpoint{{Address: c.endpoint}},
 		}
-		connectAs(t.Context(), &e)
+		tryConnection(t.Context(), &e)
 		if e.Verdict != c.want {
 			t.Errorf("%s: %s, want %s", name, e.Verdict, c.want)
 		}

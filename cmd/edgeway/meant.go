@@ -11,9 +11,9 @@ import (
 	"edgeway/daemon/text"
 )
 
-// meant adds a hint to an error about an unknown word: the most similar known word or, if there is none, the command
+// addHint adds a hint to an error about an unknown word: the most similar known word or, if there is none, the command
 // that lists the known words.
-func meant(fault error, word string, known []string, cmd *cobra.Command) error {
+func addHint(fault error, word string, known []string, cmd *cobra.Command) error {
 	for _, k := range known {
 		if strings.HasPrefix(k, word) {
 			return fmt.Errorf("%w: did you mean %q?", fault, k)
@@ -25,8 +25,8 @@ func meant(fault error, word string, known []string, cmd *cobra.Command) error {
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
 }
 
-// unknownCommand rejects all arguments, because a command that has subcommands accepts no other arguments.
-func unknownCommand(cmd *cobra.Command, args []string) error {
+// rejectArguments rejects all arguments, because a command that has subcommands accepts no other arguments.
+func rejectArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
@@ -36,11 +36,11 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 			known = append(known, c.Name())
 		}
 	}
-	return meant(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), args[0], known, cmd)
+	return addHint(fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath()), args[0], known, cmd)
 }
 
-// unknownFlag adds a hint to an error about an unknown flag, and returns other errors unchanged.
-func unknownFlag(cmd *cobra.Command, fault error) error {
+// addFlagHint adds a hint to an error about an unknown flag, and returns other errors unchanged.
+func addFlagHint(cmd *cobra.Command, fault error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](fault)
 	if !ok {
 		return fault
@@ -51,7 +51,7 @@ func unknownFlag(cmd *cobra.Command, fault error) error {
 	}
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, "--"+f.Name) })
-	return meant(fault, "--"+word, known, cmd)
+	return addHint(fault, "--"+word, known, cmd)
 }
 
 func between(least, most int) cobra.PositionalArgs {

@@ -12,11 +12,11 @@ type mistake struct {
 	name string
 	// new replaces old in the file. If old is empty, new is the whole file.
 	file, old, new string
-	// at is the beginning of the only line that config check prints: the file and, if known, the line, the object and
-	// the field.
-	at string
-	// names is a key, field, object or value that the line must contain, or "" if the test requires none.
-	names string
+	// linePrefix is the beginning of the only line that config check prints: the file and, if known, the line, the
+	// object and the field.
+	linePrefix string
+	// mention is a key, field, object or value that the line must contain, or "" if the test requires none.
+	mention string
 	// warning reports whether the daemon starts despite the mistake.
 	warning bool
 }
@@ -50,8 +50,8 @@ func (m mistake) check(t *testing.T, files map[string]string) {
 	}
 	line := lines[0]
 	_, text, _ := strings.Cut(line, ": ")
-	if text, ok := strings.CutPrefix(text, m.at+":"); !ok || !strings.Contains(text, m.names) {
-		t.Errorf("the line does not begin with %q and name %q:\n%s", m.at, m.names, line)
+	if text, ok := strings.CutPrefix(text, m.linePrefix+":"); !ok || !strings.Contains(text, m.mention) {
+		t.Errorf("the line does not begin with %q and name %q:\n%s", m.linePrefix, m.mention, line)
 	}
 	want := exitUsage
 	if m.warning {

@@ -15,9 +15,9 @@ import (
 	"edgeway/daemon/text"
 )
 
-// answer holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes the output
+// result holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes the output
 // as JSON.
-type answer interface{ Print(*text.Screen) }
+type result interface{ Print(*text.Screen) }
 
 // choice is a flag that accepts only a fixed set of words.
 type choice struct {
@@ -63,8 +63,8 @@ func outputFlag(cmd *cobra.Command, others ...string) *output {
 	return out
 }
 
-// is reports whether the user selected the given output format.
-func (o *output) is(form string) bool { return o.value == form || form == "json" && o.json }
+// hasFormat reports whether the user selected the given output format.
+func (o *output) hasFormat(form string) bool { return o.value == form || form == "json" && o.json }
 
 // maxWidth is the maximum width of the output in columns, except with -o wide.
 const maxWidth = 80
@@ -74,7 +74,7 @@ const maxWidth = 80
 func (g *globals) screen(out *output) *text.Screen {
 	width, color := 0, g.color.value == "always"
 	if f, ok := g.stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		if width, _, _ = term.GetSize(int(f.Fd())); !out.is("wide") {
+		if width, _, _ = term.GetSize(int(f.Fd())); !out.hasFormat("wide") {
 			width = min(width, maxWidth)
 		}
 		color = color || g.color.value == "auto" && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
@@ -87,8 +87,8 @@ func (g *globals) screen(out *output) *text.Screen {
 // apiVersion is the version of the commands' JSON format. Later releases may add fields but never remove them.
 const apiVersion = "edgeway/v1"
 
-func (g *globals) print(cmd *cobra.Command, kind string, a answer, out *output) error {
-	if out.is("json") {
+func (g *globals) print(cmd *cobra.Command, kind string, a result, out *output) error {
+	if out.hasFormat("json") {
 		return printJSON(cmd, kind, a)
 	}
 	s := g.screen(out)

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// onTerminal runs a command on a terminal that is columns wide, and returns the output that the terminal received.
-func onTerminal(t *testing.T, columns uint16, args ...string) string {
+// runOnTerminal runs a command on a terminal that is columns wide, and returns the output that the terminal received.
+func runOnTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
 	if err != nil {
@@ -54,7 +54,7 @@ func TestColourAndWidth(t *testing.T) {
 	status := control.Status{Report: health.Report{Healthy: true, Ready: true, NodeEligible: true, Faults: []fault.Fault{
 		{ID: "clock", Severity: fault.Warning, Message: strings.Repeat("word ", 60)},
 	}}}
-	config := answering(t, status)
+	config := startFakeDaemon(t, status)
 	for _, c := range []struct {
 		columns   uint16
 		flag, env string
@@ -69,7 +69,7 @@ func TestColourAndWidth(t *testing.T) {
 	} {
 		t.Setenv("NO_COLOR", c.env)
 		t.Setenv("TERM", "xterm")
-		out := onTerminal(t, c.columns, "status", "--color", c.flag, "--config", config)
+		out := runOnTerminal(t, c.columns, "status", "--color", c.flag, "--config", config)
 		color := strings.Contains(out, "\x1b[33medgeway : healthy,\x1b[0m with restrictions\n") && strings.Contains(out, "  \x1b[33mwarning\x1b[0m   clock: ")
 		if color != c.color || color != strings.Contains(out, "\x1b") {
 			t.Errorf("%+v: colours %t:\n%q", c, color, out)

@@ -28,7 +28,7 @@ policies Cluster and Local. "problems" lists the objects that Edgeway ` +
 		ValidArgsFunction: g.completeService(0),
 	}
 	outputFlag(cmd)
-	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
+	cmd.RunE = g.withClient(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		plan, err := c.Plan(ctx, strings.Join(args, ""))
 		if err != nil {
 			return err

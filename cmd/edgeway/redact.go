@@ -16,9 +16,9 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecret is the minimum length of the secrets that the redactor searches for, because shorter strings are too
+// minSecretLength is the minimum length of the secrets that the redactor searches for, because shorter strings are too
 // common.
-const minSecret = 4
+const minSecretLength = 4
 
 // secretKey matches the key of a secret, unless the key is the end of a path. quotedValue matches a quoted value. The
 // quotes may be escaped, because a text may quote another text.
@@ -53,9 +53,9 @@ var patterns = []struct {
 // Secrets in a kubeconfig include an exec plugin's environment and the passwords in URLs. secretFile matches the paths
 // of files that hold a secret.
 var (
-	environment = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
-	urlPassword = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
-	secretFile  = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
+	environmentValue = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
+	urlPassword      = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
+	secretFile       = regexp.MustCompile(`\b(?:tokenFile|client-key)["']?:\s*["']?([^\s"',}]+)`)
 )
 
 type redactor struct{ known *strings.Replacer }
@@ -66,7 +66,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	forms := map[string]bool{}
 	for _, path := range kubeconfigs {
 		raw, _ := files.Read(path, files.SmallLimit) // without this file, the redactor still knows the other secrets
-		for _, secret := range append(slices.Clone(assignments), environment, urlPassword) {
+		for _, secret := range append(slices.Clone(assignments), environmentValue, urlPassword) {
 			for _, found := range secret.FindAllStringSubmatch(string(raw), -1) {
 				addForms(forms, found[len(found)-1])
 			}
@@ -97,7 +97,7 @@ func addForms(forms map[string]bool, value string) {
 	decoded, _ := base64.StdEncoding.DecodeString(plain)
 	lines := strings.Split(value+"\n"+string(decoded), "\n")
 	for _, s := range append(lines, plain, unquoted) {
-		if s = strings.TrimSpace(s); len(s) < minSecret || strings.HasPrefix(s, "-----") {
+		if s = strings.TrimSpace(s); len(s) < minSecretLength || strings.HasPrefix(s, "-----") {
 			continue // the key is between the lines that begin with -----
 		}
 		forms[base64.StdEncoding.EncodeToString([]byte(s))] = true

@@ -17,7 +17,7 @@ func reloadCommand(g *globals) *cobra.Command {
 If the new configuration is invalid, the previous one stays in force, and the exit code is not 0. "systemctl reload edgeway"
 runs this command.`,
 		Args: cobra.NoArgs,
-		RunE: g.asking(func(ctx context.Context, _ *cobra.Command, c *control.Client, _ []string) error {
+		RunE: g.withClient(func(ctx context.Context, _ *cobra.Command, c *control.Client, _ []string) error {
 			return c.Reload(ctx)
 		}),
 	}

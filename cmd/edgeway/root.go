@@ -28,7 +28,7 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	// A custom version template would need text/template, which looks up methods by name. The linker would then keep
 	// every method of every package, which adds 5 MB to the binary and 3 MB to the resident memory.
 	root.Version = build().String()
-	root.SetFlagErrorFunc(unknownFlag)
+	root.SetFlagErrorFunc(addFlagHint)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
 	g.color.addTo(root, root.PersistentFlags(), "color", "", "when verdicts have colours")
 	root.AddCommand(
@@ -55,7 +55,7 @@ func group(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use:   use,
 		Short: short,
-		Args:  unknownCommand,
+		Args:  rejectArguments,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 }

@@ -36,8 +36,8 @@ func runCommand(g *globals) *cobra.Command {
 			switch {
 			case dry.on:
 				return printPlan(cmd, g, dry)
-			case dry.out.is("json") || cmd.Flags().Changed("wait"):
-				return coded{errors.New("--output, --json and --wait require --dry-run"), exitUsage}
+			case dry.out.hasFormat("json") || cmd.Flags().Changed("wait"):
+				return codedError{errors.New("--output, --json and --wait require --dry-run"), exitUsage}
 			}
 			b := build()
 			return daemon.Run(cmd.Context(), daemon.Options{
@@ -66,7 +66,7 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 	if err != nil {
 		return err
 	}
-	if dry.out.is("json") {
+	if dry.out.hasFormat("json") {
 		err = printJSON(cmd, "Plan", control.NewPlan(plan, false, problems))
 	} else {
 		err = g.print(cmd, "ServiceList", control.NewPlanTable(plan, problems), dry.out)
@@ -75,7 +75,7 @@ func printPlan(cmd *cobra.Command, g *globals, dry dryRun) error {
 		return err
 	}
 	if len(problems) > 0 {
-		return coded{errQuiet, exitFailure}
+		return codedError{errQuiet, exitFailure}
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func TestSchemas(t *testing.T) {
 		"Status": control.Status{}, "ServiceList": control.ServiceTable{}, "Plan": control.Plan{},
 		"Explanation": control.Explanation{}, "DoctorReport": doctor.Report{}, "Version": buildInfo{},
 	} {
-		reflector := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, Mapper: texts}
+		reflector := jsonschema.Reflector{Anonymous: true, AllowAdditionalProperties: true, Mapper: overrideSchema}
 		schema := reflector.Reflect(answer)
 		schema.Title = "edgeway " + kind
 		top := schema.Definitions[strings.TrimPrefix(schema.Ref, "#/$defs/")]
@@ -56,8 +56,9 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// texts overrides the schemas of types that JSON encodes as text, and the schema of Pools, where unused pools are null.
-func texts(t reflect.Type) *jsonschema.Schema {
+// overrideSchema overrides the schemas of types that JSON encodes as text, and the schema of Pools, where unused pools
+// are null.
+func overrideSchema(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())
 		pool := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Ref: "#/$defs/Endpoint"}}

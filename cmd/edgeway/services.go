@@ -44,7 +44,7 @@ The reason follows the state. For a single Service, the command ` +
 	}
 	out := outputFlag(cmd, "wide", "name")
 	problems := cmd.Flags().Bool("problems", false, "list only the Services whose state is not ok")
-	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
+	cmd.RunE = g.withClient(func(ctx context.Context, cmd *cobra.Command, c *control.Client, args []string) error {
 		only := strings.Join(args, "")
 		list, err := c.Services(ctx, only)
 		if err != nil {
@@ -53,14 +53,14 @@ The reason follows the state. For a single Service, the command ` +
 		if *problems {
 			list = list.Problems()
 		}
-		if out.is("name") {
+		if out.hasFormat("name") {
 			for i := range list.Items {
 				fmt.Fprintln(cmd.OutOrStdout(), list.Items[i].FullName())
 			}
 			return nil
 		}
 		return g.print(cmd, "ServiceList", control.ServiceTable{
-			ServiceList: list, Wide: out.is("wide"), EmptyText: none(only, *problems),
+			ServiceList: list, Wide: out.hasFormat("wide"), EmptyText: none(only, *problems),
 		}, out)
 	})
 	return cmd

@@ -34,7 +34,7 @@ in time, the exit code is 4.`,
 	cmd.Flags().BoolVarP(&out.verbose, "verbose", "v", false, "show details for developers: syncs, devices, counters")
 	wait := cmd.Flags().Duration("wait", 0, "wait until the daemon is ready, for this `duration` at most")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "30s"
-	cmd.RunE = g.asking(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
+	cmd.RunE = g.withClient(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 		ask := c.Status
 		if *wait > 0 {
 			ctx = cmd.Context() // cmd.Context has no time limit
@@ -48,15 +48,15 @@ in time, the exit code is 4.`,
 			return err
 		}
 		if !status.Healthy || status.Health == health.StateDegraded || !status.Ready && status.NodeEligible {
-			return coded{errQuiet, exitUnhealthy}
+			return codedError{errQuiet, exitUnhealthy}
 		}
 		return nil
 	})
 	return cmd
 }
 
-// pollReady is the time between two requests from awaitReady.
-const pollReady = 200 * time.Millisecond
+// readyPollInterval is the time between two requests from awaitReady.
+const readyPollInterval = 200 * time.Millisecond
 
 // awaitReady polls the daemon until it is ready or the limit has passed. awaitReady returns the last status, or an
 // error if the last request failed. If the Node is leaving the cluster, the daemon never becomes ready, so awaitReady
@@ -75,12 +75,12 @@ func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (st
 			return status, err
 		}
 		select {
-		case <-time.After(pollReady):
+		case <-time.After(readyPollInterval):
 		case <-ctx.Done():
 		}
 	}
 	if err != nil {
-		err = coded{fmt.Errorf("the daemon was not ready within %s: %w", limit, err), exitUnhealthy}
+		err = codedError{fmt.Errorf("the daemon was not ready within %s: %w", limit, err), exitUnhealthy}
 	}
 	return status, err
 }

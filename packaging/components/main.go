@@ -88,30 +88,30 @@ type property struct {
 func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
 	out := bom{Format: "CycloneDX", Spec: "1.5", Version: 1}
 	out.Metadata.Timestamp = at.Format(time.RFC3339)
-	out.Metadata.Component = module("application", info.Main.Path, version)
+	out.Metadata.Component = moduleComponent("application", info.Main.Path, version)
 	for _, s := range info.Settings {
 		if s.Key == "GOOS" || s.Key == "GOARCH" {
 			out.Metadata.Component.Properties = append(out.Metadata.Component.Properties,
 				property{"go:" + s.Key, s.Value})
 		}
 	}
-	out.Components = append(out.Components, module("library", "std", strings.TrimPrefix(info.GoVersion, "go")))
-	for _, m := range modules(info) {
-		c := module("library", m.Path, m.Version)
+	out.Components = append(out.Components, moduleComponent("library", "std", strings.TrimPrefix(info.GoVersion, "go")))
+	for _, m := range linkedModules(info) {
+		c := moduleComponent("library", m.Path, m.Version)
 		c.Properties = []property{{"go:sum", m.Sum}}
 		out.Components = append(out.Components, c)
 	}
 	return out
 }
 
-// module returns the component of a Go module. A package URL (purl) encodes a plus in the version as %2B.
-func module(kind, path, version string) component {
+// moduleComponent returns the component of a Go module. A package URL (purl) encodes a plus in the version as %2B.
+func moduleComponent(kind, path, version string) component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// modules returns the modules that are linked into the program, sorted by path as in the linker's list.
-func modules(info *debug.BuildInfo) []*debug.Module {
+// linkedModules returns the modules that are linked into the program, sorted by path as in the linker's list.
+func linkedModules(info *debug.BuildInfo) []*debug.Module {
 	var out []*debug.Module
 	for _, m := range info.Deps {
 		if m.Replace != nil {
@@ -135,7 +135,7 @@ func notices(info *debug.BuildInfo) ([]byte, error) {
 	var out bytes.Buffer
 	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same license text.
 	_ = notice(&out, "Go "+info.GoVersion, strings.TrimSpace(root))
-	for _, m := range modules(info) {
+	for _, m := range linkedModules(info) {
 		found, err := output("go", "mod", "download", "-json", m.Path+"@"+m.Version)
 		if err != nil {
 			return nil, err

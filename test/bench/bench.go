@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// endpoints is the number of endpoints of each Service. Endpoints that the benchmark adds later have higher
-	// numbers.
-	endpoints = 5
-	// fewServices is the number of Services on a small edge host.
-	fewServices = 3
+	// endpointsPerService is the number of endpoints of each Service. Endpoints that the benchmark adds later have
+	// higher numbers.
+	endpointsPerService = 5
+	// smallHostServices is the number of Services on a small edge host.
+	smallHostServices = 3
 )
 
 type bench struct {
@@ -114,9 +114,9 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// all performs all measurements with each number of Services, in ascending order, on the same API server.
-func (b *bench) all(ctx context.Context) error {
-	if err := b.grow(ctx, fewServices); err != nil {
+// measureAll performs all measurements with each number of Services, in ascending order, on the same API server.
+func (b *bench) measureAll(ctx context.Context) error {
+	if err := b.grow(ctx, smallHostServices); err != nil {
 		return err
 	}
 	for _, p := range b.programs() {
@@ -145,7 +145,7 @@ func (b *bench) grow(ctx context.Context, size int) error {
 		}
 	}
 	began := time.Now()
-	err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: size - b.size, Endpoints: endpoints})
+	err := b.cluster.Load(ctx, cluster.Load{First: b.size, Services: size - b.size, Endpoints: endpointsPerService})
 	if err != nil {
 		return err
 	}
@@ -154,8 +154,9 @@ func (b *bench) grow(ctx context.Context, size int) error {
 	return nil
 }
 
-// inTurns returns a function that measures the programs in turn. Each round reverses the order of the previous round.
-func (b *bench) inTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
+// measureInTurns returns a function that measures the programs in turn. Each round reverses the order of the previous
+// round.
+func (b *bench) measureInTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }
 
@@ -164,7 +165,7 @@ func (b *bench) turns(
 ) error {
 	for range rounds {
 		for _, p := range programs {
-			if err := b.turn(ctx, p); err != nil {
+			if err := b.switchTo(ctx, p); err != nil {
 				return err
 			}
 			if err := measure(ctx, p); err != nil {
@@ -173,11 +174,11 @@ func (b *bench) turns(
 		}
 		slices.Reverse(programs)
 	}
-	return b.turn(ctx, nil)
+	return b.switchTo(ctx, nil)
 }
 
-// turn freezes all programs except p, and waits until p has processed the changes that it missed while frozen.
-func (b *bench) turn(ctx context.Context, p *program) error {
+// switchTo freezes all programs except p, and waits until p has processed the changes that it missed while frozen.
+func (b *bench) switchTo(ctx context.Context, p *program) error {
 	for _, other := range b.programs() {
 		if err := other.cg.Freeze(other != p); err != nil {
 			return err
@@ -186,11 +187,11 @@ func (b *bench) turn(ctx context.Context, p *program) error {
 	if p == nil {
 		return nil
 	}
-	return p.cg.Settle(ctx, time.Second)
+	return p.cg.WaitIdle(ctx, time.Second)
 }
 
-// measured records the duration that do returns, and the CPU time that the program uses until it is idle again.
-func (b *bench) measured(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
+// recordRun records the duration that do returns, and the CPU time that the program uses until it is idle again.
+func (b *bench) recordRun(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {
 		return err
@@ -199,7 +200,7 @@ func (b *bench) measured(ctx context.Context, p *program, what measure, do func(
 	if err != nil {
 		return err
 	}
-	if err := p.cg.Settle(ctx, 2*time.Second); err != nil {
+	if err := p.cg.WaitIdle(ctx, 2*time.Second); err != nil {
 		return err
 	}
 	after, err := p.cg.CPU()

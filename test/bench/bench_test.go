@@ -141,10 +141,10 @@ func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	if err := p.cg.Freeze(true); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.cg.Settle(t.Context(), 500*time.Millisecond); err != nil {
+	if err := p.cg.WaitIdle(t.Context(), 500*time.Millisecond); err != nil {
 		t.Error(err)
 	}
-	if bytes, err := p.resident(); err != nil || bytes <= 0 {
+	if bytes, err := p.residentBytes(); err != nil || bytes <= 0 {
 		t.Errorf("resident memory %v, error %v", bytes, err)
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// change measures how long a host takes to use one replaced endpoint. The measurement ends when a connection reaches
-// the new endpoint.
-func (b *bench) change(ctx context.Context, p *program) error {
+// measureChange measures how long a host takes to use one replaced endpoint. The measurement ends when a connection
+// reaches the new endpoint.
+func (b *bench) measureChange(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// burst measures how long a host takes to use one replaced endpoint in each of many Services.
-func (b *bench) burst(ctx context.Context, p *program) error {
+// measureBurst measures how long a host takes to use one replaced endpoint in each of many Services.
+func (b *bench) measureBurst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
 
@@ -33,22 +33,23 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 		slice, g := b.nextChange(i)
 		changed, goals = append(changed, slice), append(goals, g)
 	}
-	return b.measured(ctx, p, what, func() (time.Duration, error) {
-		return p.after(ctx, goals, func() error { return b.cluster.UpdateSlices(ctx, changed) })
+	return b.recordRun(ctx, p, what, func() (time.Duration, error) {
+		return p.measureUntil(ctx, goals, func() error { return b.cluster.UpdateSlices(ctx, changed) })
 	})
 }
 
-// newService measures the addition of a Service and its EndpointSlice, and then deletes both. The measurement starts
-// when the EndpointSlice is written, because the API server takes longer to write a Service if many Services exist.
-func (b *bench) newService(ctx context.Context, p *program) error {
+// measureNewService measures the addition of a Service and its EndpointSlice, and then deletes both. The measurement
+// starts when the EndpointSlice is written, because the API server takes longer to write a Service if many Services
+// exist.
+func (b *bench) measureNewService(ctx context.Context, p *program) error {
 	b.changed++
 	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks old connections to it
-	err := b.measured(ctx, p, newService, func() (time.Duration, error) {
+	err := b.recordRun(ctx, p, newService, func() (time.Duration, error) {
 		if err := b.cluster.AddService(ctx, i); err != nil {
 			return 0, err
 		}
-		return p.after(ctx, []goal{serviceGoal(i)}, func() error {
-			return b.cluster.AddSlice(ctx, cluster.Slice(i, endpoints))
+		return p.measureUntil(ctx, []goal{serviceGoal(i)}, func() error {
+			return b.cluster.AddSlice(ctx, cluster.Slice(i, endpointsPerService))
 		})
 	})
 	if err != nil {
@@ -61,16 +62,16 @@ func (b *bench) newService(ctx context.Context, p *program) error {
 // requires this endpoint.
 func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	b.changed++
-	slice := cluster.Slice(i, endpoints)
+	slice := cluster.Slice(i, endpointsPerService)
 	endpoint := cluster.EndpointAddr(i, 8+b.changed%8)
-	slice.Endpoints[b.changed%endpoints].Addresses[0] = endpoint.String()
+	slice.Endpoints[b.changed%endpointsPerService].Addresses[0] = endpoint.String()
 	g := serviceGoal(i)
 	g.endpoint = endpoint
 	return slice, g
 }
 
-// after calls write and returns the time until the host has reached all goals.
-func (p *program) after(ctx context.Context, goals []goal, write func() error) (time.Duration, error) {
+// measureUntil calls write and returns the time until the host has reached all goals.
+func (p *program) measureUntil(ctx context.Context, goals []goal, write func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	began := time.Now()
@@ -89,12 +90,12 @@ func (p *program) after(ctx context.Context, goals []goal, write func() error) (
 	return end.Sub(began), err
 }
 
-// connections measures new connections to Services. The programs take turns in short blocks, so other load affects all
-// programs equally. Each block reverses the order of the previous block, because the previous program determines the
-// contents of the CPU caches.
-func (b *bench) connections(ctx context.Context) error {
+// measureConnections measures new connections to Services. The programs take turns in short blocks, so other load
+// affects all programs equally. Each block reverses the order of the previous block, because the previous program
+// determines the contents of the CPU caches.
+func (b *bench) measureConnections(ctx context.Context) error {
 	const blocks, block = 40, 250
-	if err := b.forgetFlows(); err != nil {
+	if err := b.deleteFlows(); err != nil {
 		return err
 	}
 	order := b.programs()

@@ -100,9 +100,9 @@ type goal struct {
 
 func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.ClusterIP(i), 80)} }
 
-// attempts is the maximum number of connections in one attempt to reach a goal. Each connection reaches one of five
-// endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
-const attempts = 8
+// connectionsPerAttempt is the maximum number of connections in one attempt to reach a goal. Each connection reaches
+// one of five endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
+const connectionsPerAttempt = 8
 
 // reach attempts the goals in order, and returns the time when it reached the last goal.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
@@ -112,7 +112,7 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 		for ctx.Err() == nil {
 			try := time.Now()
 			for last = nil; reached < len(goals) && last == nil; {
-				if last = goals[reached].try(h.patience); last == nil {
+				if last = goals[reached].try(h.connectTimeout); last == nil {
 					reached++
 					began, try = time.Now(), time.Now()
 				}
@@ -134,7 +134,7 @@ func pause(all, try time.Duration) time.Duration {
 }
 
 func (g goal) try(patience time.Duration) error {
-	for range attempts {
+	for range connectionsPerAttempt {
 		got, err := connect(g.to, patience)
 		if err != nil {
 			return err

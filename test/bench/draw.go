@@ -19,7 +19,7 @@ func (r results) sizes() []int {
 
 // draw returns an SVG picture with a panel for each measure that has results for at least two numbers of Services.
 func (r results) draw(opts options) string {
-	sizes := slices.DeleteFunc(r.sizes(), func(n int) bool { return n <= fewServices })
+	sizes := slices.DeleteFunc(r.sizes(), func(n int) bool { return n <= smallHostServices })
 	type named struct{ program, name string }
 	programs := []named{{oursName, oursName}, {peerName, opts.peer()}, {floorName, floorName}}
 	programs = slices.DeleteFunc(programs, func(p named) bool { return !r.has(p.program) })

@@ -19,8 +19,8 @@ const (
 	floorCommand = "be-the-floor"
 )
 
-// maybeFloor runs package floor and exits if the first argument of this process is floorCommand.
-func maybeFloor() {
+// runFloorProcess runs package floor and exits if the first argument of this process is floorCommand.
+func runFloorProcess() {
 	if len(os.Args) != 3 || os.Args[1] != floorCommand {
 		return
 	}
@@ -43,8 +43,8 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// besideFloor returns a function that runs a measurement while floor also takes turns with the other programs.
-func (b *bench) besideFloor(measure func(context.Context) error) func(context.Context) error {
+// withFloor returns a function that runs a measurement while floor also takes turns with the other programs.
+func (b *bench) withFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure
 	}
@@ -52,7 +52,7 @@ func (b *bench) besideFloor(measure func(context.Context) error) func(context.Co
 		if _, err := b.floor.start(); err != nil {
 			return err
 		}
-		if err := b.turn(ctx, b.floor); err != nil {
+		if err := b.switchTo(ctx, b.floor); err != nil {
 			return err
 		}
 		ready, cancel := context.WithTimeout(ctx, time.Minute)

@@ -30,9 +30,9 @@ type lab struct {
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// patience is the timeout of a connection attempt. A dropped packet never gets a response, so the timeout limits the
-	// measurement error.
-	patience time.Duration
+	// connectTimeout is the timeout of a connection attempt. A dropped packet never gets a response, so the timeout
+	// limits the measurement error.
+	connectTimeout time.Duration
 }
 
 func (l *lab) core() string { return l.prefix + "core" }
@@ -61,7 +61,7 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	gateway := netip.AddrFrom4([4]byte{172, 20, byte(n), 1})
 	h := &host{
 		netns: l.prefix + name, link: fmt.Sprintf("host%d", n),
-		gateway: gateway, addr: gateway.Next(), patience: l.patience,
+		gateway: gateway, addr: gateway.Next(), connectTimeout: l.patience,
 	}
 	l.hosts = append(l.hosts, h)
 	return h, l.makeHost(ctx, h)
@@ -144,9 +144,9 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// forgetFlows deletes all tracked connections. An entry from an attempt without rules would prevent the translation of
+// deleteFlows deletes all tracked connections. An entry from an attempt without rules would prevent the translation of
 // a new connection from the same port for two minutes. The entries of closed connections also use memory.
-func (b *bench) forgetFlows() error {
+func (b *bench) deleteFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.RunInNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 		if err != nil {

@@ -25,7 +25,7 @@ type options struct {
 }
 
 func main() {
-	maybeFloor()
+	runFloorProcess()
 	kit.Main("bench", func(ctx context.Context, args []string) error {
 		opts, err := parse(args)
 		if err != nil {
@@ -65,8 +65,8 @@ func parse(args []string) (options, error) {
 	}
 	for s := range strings.SplitSeq(*sizes, ",") {
 		n, err := strconv.Atoi(s)
-		if err != nil || n <= fewServices || len(o.sizes) > 0 && n <= o.sizes[len(o.sizes)-1] {
-			return o, fmt.Errorf("sizes %q: want ascending numbers above %d", *sizes, fewServices)
+		if err != nil || n <= smallHostServices || len(o.sizes) > 0 && n <= o.sizes[len(o.sizes)-1] {
+			return o, fmt.Errorf("sizes %q: want ascending numbers above %d", *sizes, smallHostServices)
 		}
 		o.sizes = append(o.sizes, n)
 	}
@@ -94,7 +94,7 @@ func run(ctx context.Context, opts options, out io.Writer) error {
 		return err
 	}
 	defer b.close()
-	err = b.all(ctx)
+	err = b.measureAll(ctx)
 	b.results.print(out, opts)
 	return errors.Join(err, b.results.Save(opts.json), b.results.savePlot(opts))
 }

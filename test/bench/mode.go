@@ -60,31 +60,31 @@ type step struct {
 // steps returns the steps in order. Each step keeps the rules and the running programs that the next step needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
-		return b.inTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.start(ctx, p, what) })
+		return b.measureInTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.measureStart(ctx, p, what) })
 	}
 	all := []step{{"first sync", start(firstSync)}}
 	if b.opts.mode.name == ipvsName {
-		all = append(all, step{"virtual servers", b.inTurns(1, b.hasServers)})
+		all = append(all, step{"virtual servers", b.measureInTurns(1, b.requireServers)})
 	}
 	if b.opts.mode.whole {
 		all = append(all, step{"restart", start(restart)})
 	}
 	all = append(all,
-		step{"change", b.besideFloor(b.inTurns(b.opts.changes, b.change))},
-		step{"new Service", b.besideFloor(b.inTurns(b.opts.changes, b.newService))})
+		step{"change", b.withFloor(b.measureInTurns(b.opts.changes, b.measureChange))},
+		step{"new Service", b.withFloor(b.measureInTurns(b.opts.changes, b.measureNewService))})
 	if b.opts.mode.whole {
-		all = append(all, step{"burst", b.besideFloor(b.inTurns(b.opts.changes, b.burst))})
+		all = append(all, step{"burst", b.withFloor(b.measureInTurns(b.opts.changes, b.measureBurst))})
 	}
-	all = append(all, step{"memory", b.inTurns(1, b.residentMemory)}, step{"connections", b.connections})
+	all = append(all, step{"memory", b.measureInTurns(1, b.residentMemory)}, step{"connections", b.measureConnections})
 	if b.opts.mode.whole {
-		all = append(all, step{"start without the API server", b.coldStarts})
+		all = append(all, step{"start without the API server", b.measureColdStarts})
 	}
 	return all
 }
 
-// hasServers returns an error unless the program uses IPVS for every Service. On a host without IPVS, Edgeway would
+// requireServers returns an error unless the program uses IPVS for every Service. On a host without IPVS, Edgeway would
 // silently serve the Services with its fallback.
-func (b *bench) hasServers(_ context.Context, p *program) error {
+func (b *bench) requireServers(_ context.Context, p *program) error {
 	// On Linux 6.1, /proc/net/ip_vs omits some virtual servers if another network namespace also has virtual servers.
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()
 	if err != nil {

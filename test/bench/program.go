@@ -85,8 +85,8 @@ func (p *program) close() {
 	p.cg.Close()
 }
 
-// resident returns the program's resident memory in bytes, excluding child processes.
-func (p *program) resident() (float64, error) {
+// residentBytes returns the program's resident memory in bytes, excluding child processes.
+func (p *program) residentBytes() (float64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, fmt.Errorf("memory of %s: %w", p.name, err)

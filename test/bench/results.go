@@ -57,18 +57,18 @@ func (r results) ratio(m measure, services int, other string) (float64, bool) {
 		kit.Key{Measure: m, Services: services, Program: other})
 }
 
-// part formats a ratio. A ratio below 0.5 becomes a fraction such as 1/20.0.
-func part(ratio float64) string {
+// formatRatio formats a ratio. A ratio below 0.5 becomes a fraction such as 1/20.0.
+func formatRatio(ratio float64) string {
 	if ratio > 0 && ratio < 0.5 {
-		return "1/" + kit.Short(1/ratio)
+		return "1/" + kit.FormatShort(1/ratio)
 	}
-	return kit.Short(ratio)
+	return kit.FormatShort(ratio)
 }
 
 func (r results) print(w io.Writer, opts options) {
 	sizes := r.sizes()
 	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints for each Service; bursts of %d.\n\n",
-		opts.mode.name, oursName, opts.peer(), floorName, endpoints, burstSize)
+		opts.mode.name, oursName, opts.peer(), floorName, endpointsPerService, burstSize)
 	fmt.Fprint(w, "| Services |")
 	for _, s := range sizes {
 		fmt.Fprintf(w, " %d |", s)
@@ -98,9 +98,9 @@ func (r results) cell(m measure, services int) string {
 			parts = append(parts, "–")
 			continue
 		}
-		text := kit.Short(median / divisor)
+		text := kit.FormatShort(median / divisor)
 		if ratio, ok := r.ratio(m, services, program); ok && i > 0 {
-			text += fmt.Sprintf(" (%s)", part(ratio))
+			text += fmt.Sprintf(" (%s)", formatRatio(ratio))
 		}
 		parts, last = append(parts, text), i+1
 	}

@@ -17,24 +17,24 @@ import (
 
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
-// shown is a run in RESULTS.md. file is the base name of the run's files in the results directory, mode is the run's
-// mode, and table is the beginning of the run's table.
-type shown struct {
+// publishedRun is a run in RESULTS.md. file is the base name of the run's files in the results directory, mode is the
+// run's mode, and table is the beginning of the run's table.
+type publishedRun struct {
 	file, mode, table string
-	// plain reports whether the run has no plot, because each panel would have only one point.
-	plain bool
+	// noPlot reports whether the run has no plot, because each panel would have only one point.
+	noPlot bool
 }
 
-var shownRuns = []shown{
+var shownRuns = []publishedRun{
 	{file: "nftables", mode: "nftables", table: "mode nftables"},
 	{file: "iptables-legacy", mode: "iptables-legacy", table: "mode iptables-legacy"},
 	{file: "iptables-nft", mode: "iptables-nft", table: "mode iptables-nft"},
 	{file: "ipvs", mode: "ipvs", table: "mode ipvs"},
 	{file: "floor", mode: "nftables", table: "beside the floor"},
-	{file: "large", mode: "nftables", table: "from an API server", plain: true},
+	{file: "large", mode: "nftables", table: "from an API server", noPlot: true},
 }
 
-func (s shown) load(t *testing.T) (results, options) {
+func (s publishedRun) load(t *testing.T) (results, options) {
 	t.Helper()
 	m, err := findMode(s.mode)
 	if err != nil {
@@ -49,7 +49,7 @@ func (s shown) load(t *testing.T) (results, options) {
 
 func TestPlotsMatchFigures(t *testing.T) {
 	for _, run := range shownRuns {
-		if run.plain {
+		if run.noPlot {
 			continue
 		}
 		path := filepath.Join("results", run.file+".svg")

@@ -10,11 +10,11 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// start measures a start of one kind:
+// measureStart measures a start of one kind:
 //   - firstSync: on a host without rules, until connections to a sample of all Services work;
 //   - restart: on a host that has all its rules, until the program reports a sync;
 //   - coldStart: like firstSync, but without the API server, from the state that Edgeway saved.
-func (b *bench) start(ctx context.Context, p *program, what measure) error {
+func (b *bench) measureStart(ctx context.Context, p *program, what measure) error {
 	if err := p.stop(); err != nil {
 		return err
 	}
@@ -28,7 +28,7 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 			return fmt.Errorf("state of %s: %w", p.name, err)
 		}
 	}
-	return b.measured(ctx, p, what, func() (time.Duration, error) {
+	return b.recordRun(ctx, p, what, func() (time.Duration, error) {
 		began, err := p.start()
 		if err != nil {
 			return 0, err
@@ -46,21 +46,21 @@ func (b *bench) start(ctx context.Context, p *program, what measure) error {
 	})
 }
 
-// coldStarts measures how Edgeway and an earlier version of Edgeway start without the API server. kube-proxy saves no
-// state, so coldStarts does not measure it.
-func (b *bench) coldStarts(ctx context.Context) error {
+// measureColdStarts measures how Edgeway and an earlier version of Edgeway start without the API server. kube-proxy
+// saves no state, so measureColdStarts does not measure it.
+func (b *bench) measureColdStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
 		programs = append(programs, b.peer)
 	}
 	for _, p := range programs {
-		if err := b.turn(ctx, p); err != nil { // the program must first save its state
+		if err := b.switchTo(ctx, p); err != nil { // the program must first save its state
 			return err
 		}
 	}
 	b.cluster.StopAPIServer()
 	err := b.turns(ctx, b.opts.rounds, programs, func(ctx context.Context, p *program) error {
-		return b.start(ctx, p, coldStart)
+		return b.measureStart(ctx, p, coldStart)
 	})
 	if err != nil {
 		return err
@@ -97,10 +97,10 @@ func (b *bench) idleMemory(ctx context.Context, p *program) error {
 
 func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	// Edgeway returns memory to the kernel a few seconds after a full sync.
-	if err := p.cg.Settle(ctx, 5*time.Second); err != nil {
+	if err := p.cg.WaitIdle(ctx, 5*time.Second); err != nil {
 		return err
 	}
-	bytes, err := p.resident()
+	bytes, err := p.residentBytes()
 	if err != nil {
 		return err
 	}

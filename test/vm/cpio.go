@@ -96,8 +96,8 @@ func (a *archive) symlink(name, to string) error {
 	return a.add(entry{name: name, mode: typeLink | 0o777, size: int64(len(to)), content: strings.NewReader(to)})
 }
 
-// dir adds a directory and its parents, unless the archive already contains them.
-func (a *archive) dir(name string) error {
+// addDir adds a directory and its parents, unless the archive already contains them.
+func (a *archive) addDir(name string) error {
 	if a.dirs[name] {
 		return nil
 	}
@@ -108,10 +108,12 @@ func (a *archive) dir(name string) error {
 	return a.add(entry{name: name, mode: typeDir | 0o755})
 }
 
-func (a *archive) parents(name string) error { return a.dir(strings.TrimSuffix(path.Dir(name), ".")) }
+func (a *archive) parents(name string) error {
+	return a.addDir(strings.TrimSuffix(path.Dir(name), "."))
+}
 
-// tree adds a file or directory of this host. In the archive, root owns all files.
-func (a *archive) tree(name, source string) error {
+// addTree adds a file or directory of this host. In the archive, root owns all files.
+func (a *archive) addTree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -132,7 +134,7 @@ func (a *archive) tree(name, source string) error {
 		}
 		switch {
 		case info.IsDir():
-			return a.dir(inside)
+			return a.addDir(inside)
 		case info.Mode()&fs.ModeSymlink != 0:
 			to, err := os.Readlink(file)
 			if err != nil {
@@ -158,8 +160,8 @@ func (a *archive) file(name, source string, info fs.FileInfo) error {
 	return a.add(entry{name: name, mode: typeFile | uint32(info.Mode().Perm()), size: info.Size(), content: f})
 }
 
-// tarEntry adds a tar file's entry. Hard links become symbolic links.
-func (a *archive) tarEntry(h *tar.Header, content io.Reader) error {
+// addTarEntry adds a tar file's entry. Hard links become symbolic links.
+func (a *archive) addTarEntry(h *tar.Header, content io.Reader) error {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	if name == "" {
 		return nil

@@ -196,7 +196,7 @@ func convert(r io.Reader, dir string) error {
 			err = save(t, filepath.Join(dir, kernelFile))
 		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine needs only the kernel
 		default:
-			err = a.tarEntry(h, t)
+			err = a.addTarEntry(h, t)
 		}
 		if err != nil {
 			return err

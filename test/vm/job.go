@@ -94,7 +94,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 		a.text("vm/run", runScript, 0o755),
 		a.text("vm/command", j.script(), 0o644),
 		a.text("vm/time", fmt.Sprintln(now.Unix()), 0o644),
-		a.dir("vm/job"), a.dir("vm/out"),
+		a.addDir("vm/job"), a.addDir("vm/out"),
 	); err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 		}
 	}
 	for _, there := range slices.Sorted(maps.Keys(j.Files)) {
-		if err := a.tree(inside(there), j.Files[there]); err != nil {
+		if err := a.addTree(inside(there), j.Files[there]); err != nil {
 			return fmt.Errorf("file %s of the job: %w", there, err)
 		}
 	}

@@ -30,12 +30,12 @@ func findMirror(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("this host's apt sources: %w", err)
 	}
-	return mirrorOf(string(out)), nil
+	return firstDebianArchive(string(out)), nil
 }
 
-// mirrorOf returns the first Debian archive in a list of apt's targets. mirrorOf skips the archive for security
-// updates, because that archive lacks other suites.
-func mirrorOf(targets string) string {
+// firstDebianArchive returns the first Debian archive in a list of apt's targets. firstDebianArchive skips the archive
+// for security updates, because that archive lacks other suites.
+func firstDebianArchive(targets string) string {
 	for _, line := range strings.Split(targets, "\n") {
 		f := strings.Split(line, "|")
 		if len(f) == 4 && f[0] == "Debian" && f[1] == "main" && !strings.Contains(f[2], "security") {

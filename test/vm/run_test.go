@@ -22,8 +22,8 @@ for arg; do
 done
 `
 
-// withFakeQEMU puts the fake QEMU first in PATH. The fake QEMU adds a line to the file boots each time it starts.
-func withFakeQEMU(t *testing.T, does string) (img image, boots string) {
+// installFakeQEMU puts the fake QEMU first in PATH. The fake QEMU adds a line to the file boots each time it starts.
+func installFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()
 	for file, text := range map[string]string{"qemu-system-x86_64": fakeQEMU + does, "root": ""} {
@@ -42,7 +42,7 @@ func TestAJobChoosesItsProcessors(t *testing.T) {
 		{}: "-cpu " + DefaultCPU + " -smp 1 ", {CPU: "max,la57=off", SMP: 2}: "-cpu max,la57=off -smp 2 ",
 		{Counted: true}: "-icount shift=2,sleep=off ", {Counted: true, MIPS: 1000}: "-icount shift=0,sleep=off ",
 	} {
-		img, arguments := withFakeQEMU(t, `echo "$@" >"$BOOTS"; echo started >>$EVENTS; echo exit 0 >>$EVENTS`)
+		img, arguments := installFakeQEMU(t, `echo "$@" >"$BOOTS"; echo started >>$EVENTS; echo exit 0 >>$EVENTS`)
 		job.setDefaults()
 		if _, err := job.run(t.Context(), img); err != nil {
 			t.Fatal(err)
@@ -70,7 +70,7 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 		{"the exit code is cut off", `echo started >>$EVENTS; printf "exit 1" >>$EVENTS`, 1, 0, "in the midst of the job"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			img, boots := withFakeQEMU(t, c.does)
+			img, boots := installFakeQEMU(t, c.does)
 			var out, notes strings.Builder
 			j := Job{Command: []string{"true"}, Timeout: 2 * time.Second, Output: &out, Notes: &notes}
 			exit, err := j.run(t.Context(), img)

@@ -18,7 +18,7 @@ func TestMirrorIsThatOfTheHost(t *testing.T) {
 		{"another distribution", "Ubuntu|main|noble|http://mirror.example/ubuntu/\n", ""},
 		{"nothing", "", ""},
 	} {
-		if got := mirrorOf(c.targets); got != c.want {
+		if got := firstDebianArchive(c.targets); got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
 		}
 	}

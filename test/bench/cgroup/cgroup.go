@@ -135,8 +135,8 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// Settle waits until the group has used less than 2 % of a CPU for the given duration.
-func (c *Group) Settle(ctx context.Context, quiet time.Duration) error {
+// WaitIdle waits until the group has used less than 2 % of a CPU for the given duration.
+func (c *Group) WaitIdle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()
 	if err != nil {

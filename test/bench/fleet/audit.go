@@ -29,8 +29,8 @@ type request struct {
 	host string
 	// list reports whether the request lists all objects, with or without a watch.
 	list bool
-	// refused is the HTTP status of a rejected request, or 0.
-	refused int
+	// rejectionStatus is the HTTP status of a rejected request, or 0.
+	rejectionStatus int
 }
 
 type auditEvent struct {
@@ -87,7 +87,7 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 	case e.Stage == "RequestReceived":
 		return r, true, nil
 	case e.Stage == "ResponseComplete" && e.ResponseStatus.Code >= 400:
-		r.refused = e.ResponseStatus.Code
+		r.rejectionStatus = e.ResponseStatus.Code
 		return r, true, nil
 	}
 	return r, false, nil
@@ -107,7 +107,7 @@ func count(all []request, from time.Time, length time.Duration) counts {
 		if after < 0 || after >= length {
 			continue
 		}
-		if r.refused > 0 {
+		if r.rejectionStatus > 0 {
 			c.refused++
 			continue
 		}

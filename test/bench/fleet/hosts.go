@@ -33,8 +33,8 @@ const ramp = 10 * time.Second
 // the file.
 const hostsUser = 65534
 
-// maybeHosts runs the hosts and exits if the first argument of this process is hostsCommand.
-func maybeHosts() {
+// runHostsProcess runs the hosts and exits if the first argument of this process is hostsCommand.
+func runHostsProcess() {
 	if len(os.Args) != 5 || os.Args[1] != hostsCommand {
 		return
 	}

@@ -17,11 +17,11 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// access is the path of the manifest that fleet.md tells administrators to apply. The hosts' service accounts are in
-// namespace.
+// accessManifest is the path of the manifest that fleet.md tells administrators to apply. The hosts' service accounts
+// are in namespace.
 const (
-	access    = "etc/edgeway/fleet-access.yaml"
-	namespace = "edgeway"
+	accessManifest = "etc/edgeway/fleet-access.yaml"
+	namespace      = "edgeway"
 )
 
 func kubeconfigFile(dir string, host int) string {
@@ -31,10 +31,10 @@ func kubeconfigFile(dir string, host int) string {
 // makeIdentities creates a service account and a kubeconfig for each host, and grants the necessary rights to the
 // service accounts.
 func (l *lab) makeIdentities(ctx context.Context) error {
-	if err := os.Mkdir(l.hosts(), 0o711); err != nil {
+	if err := os.Mkdir(l.kubeconfigDir(), 0o711); err != nil {
 		return err
 	}
-	if err := l.kubectl(ctx, "apply", "-f", access); err != nil {
+	if err := l.kubectl(ctx, "apply", "-f", accessManifest); err != nil {
 		return err
 	}
 	for host := range l.opts.hosts {
@@ -42,7 +42,7 @@ func (l *lab) makeIdentities(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := l.writeKubeconfig(kubeconfigFile(l.hosts(), host), token); err != nil {
+		if err := l.writeKubeconfig(kubeconfigFile(l.kubeconfigDir(), host), token); err != nil {
 			return err
 		}
 	}
@@ -50,7 +50,7 @@ func (l *lab) makeIdentities(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	l.controller = token
+	l.controllerToken = token
 	if err := l.kubectl(ctx, "create", "clusterrolebinding", "controller", "--clusterrole=edgeway", "--serviceaccount=default:controller"); err != nil {
 		return err
 	}
@@ -82,11 +82,11 @@ func (l *lab) writeKubeconfig(path, token string) error {
 	return errors.Join(clientcmd.WriteToFile(*config, path), os.Chown(path, hostsUser, 0))
 }
 
-// setLevel assigns the hosts' requests to a separate priority level of the API server if own is true, and otherwise to
-// the level for all service accounts.
-func (l *lab) setLevel(ctx context.Context, own bool) error {
+// setPriorityLevel assigns the hosts' requests to a separate priority level of the API server if own is true, and
+// otherwise to the level for all service accounts.
+func (l *lab) setPriorityLevel(ctx context.Context, own bool) error {
 	if own {
-		return l.kubectl(ctx, "apply", "-f", access)
+		return l.kubectl(ctx, "apply", "-f", accessManifest)
 	}
 	return l.kubectl(ctx, "delete", "--ignore-not-found", "flowschemas.flowcontrol.apiserver.k8s.io/edgeway",
 		"prioritylevelconfigurations.flowcontrol.apiserver.k8s.io/edgeway")

@@ -26,16 +26,16 @@ type lab struct {
 	cluster *cluster.Cluster
 	group   *cgroup.Group
 	written int
-	// controller is the token that a controller outside the fleet uses.
-	controller string
+	// controllerToken is the token that a controller outside the fleet uses.
+	controllerToken string
 }
 
 func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// hosts returns the directory that contains a kubeconfig for each host. The hosts' user can read the directory.
-func (l *lab) hosts() string { return filepath.Join(l.dir, "hosts") }
+// kubeconfigDir returns the directory that contains a kubeconfig for each host. The hosts' user can read the directory.
+func (l *lab) kubeconfigDir() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
 	dir, err := os.MkdirTemp("", "edgeway-fleet-")
@@ -109,7 +109,7 @@ func (l *lab) start(selector string) (*fleet, error) {
 		return nil, fmt.Errorf("own program: %w", err)
 	}
 	f := &fleet{cmd: exec.Command("ip", "netns", "exec", l.edge(),
-		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.hosts(), selector)}
+		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.kubeconfigDir(), selector)}
 	f.cmd.Stderr = os.Stderr
 	lines, err := f.cmd.StdoutPipe()
 	if err != nil {

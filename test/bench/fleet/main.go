@@ -15,13 +15,13 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// down is the API server's downtime. countTime is how long the command counts requests after the restart.
-	down, back time.Duration
-	json       string
+	// downtime is the API server's downtime. countTime is how long the command counts requests after the restart.
+	downtime, countTime time.Duration
+	json                string
 }
 
 func main() {
-	maybeHosts()
+	runHostsProcess()
 	kit.Main("fleet", func(ctx context.Context, args []string) error {
 		opts, err := parse(args)
 		if err != nil {
@@ -48,14 +48,14 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.rate, "rate", 10, "endpoint changes per second")
 	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "how long to measure the hosts at rest")
 	flags.DurationVar(&o.busy, "busy", time.Minute, "how long to change endpoints")
-	flags.DurationVar(&o.down, "down", 10*time.Second, "how long the API server is down")
-	flags.DurationVar(&o.back, "back", time.Minute, "how long to count requests after the restart")
+	flags.DurationVar(&o.downtime, "down", 10*time.Second, "how long the API server is down")
+	flags.DurationVar(&o.countTime, "back", time.Minute, "how long to count requests after the restart")
 	flags.StringVar(&o.json, "json", "fleet.json", "the `file` for all results")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if o.hosts < 1 || o.services < tenths || o.endpoints < 1 || o.rate < 1 || o.down < 0 || min(o.rest, o.busy, o.back) < time.Second {
-		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least a second for every time", tenths)
+	if o.hosts < 1 || o.services < labelValueCount || o.endpoints < 1 || o.rate < 1 || o.downtime < 0 || min(o.rest, o.busy, o.countTime) < time.Second {
+		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least a second for every time", labelValueCount)
 	}
 	return o, nil
 }

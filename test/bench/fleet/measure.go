@@ -12,8 +12,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// tenths is the number of values of the label that selects a tenth of the Services.
-const tenths = 10
+// labelValueCount is the number of values of the label that selects a tenth of the Services.
+const labelValueCount = 10
 
 func measureAll(ctx context.Context, opts options, r results) error {
 	l, err := newLab(ctx, opts)
@@ -32,9 +32,9 @@ func measureAll(ctx context.Context, opts options, r results) error {
 }
 
 func (l *lab) measure(ctx context.Context, program string, r results) error {
-	m := &measuring{lab: l, program: program, results: r}
+	m := &measurement{lab: l, program: program, results: r}
 	if program != nobody {
-		if err := l.setLevel(ctx, program == own); err != nil {
+		if err := l.setPriorityLevel(ctx, program == ownLevel); err != nil {
 			return err
 		}
 		r.add(hostsMeasure, program, float64(l.opts.hosts))
@@ -43,23 +43,23 @@ func (l *lab) measure(ctx context.Context, program string, r results) error {
 		}
 		defer func() { _ = m.fleet.stop() }() // the measurement is already over
 	}
-	if err := m.over(ctx, atRest, func() error { return kit.Sleep(ctx, l.opts.rest) }); err != nil {
+	if err := m.recordDuring(ctx, atRest, func() error { return kit.Sleep(ctx, l.opts.rest) }); err != nil {
 		return err
 	}
-	if err := m.over(ctx, changing, func() error { return l.change(ctx) }); err != nil {
+	if err := m.recordDuring(ctx, changing, func() error { return l.changeEndpoints(ctx) }); err != nil {
 		return err
 	}
-	return m.restart(ctx)
+	return m.measureRestart(ctx)
 }
 
-type measuring struct {
+type measurement struct {
 	*lab
 	program string
 	fleet   *fleet // nil if no hosts are running
 	results results
 }
 
-func (m *measuring) hosts() float64 {
+func (m *measurement) hosts() float64 {
 	if m.fleet == nil {
 		return 0
 	}
@@ -67,14 +67,14 @@ func (m *measuring) hosts() float64 {
 }
 
 // add divides the total for all hosts by the number of hosts, and records the result.
-func (m *measuring) add(what measure, ofAll float64) {
+func (m *measurement) add(what measure, ofAll float64) {
 	if n := m.hosts(); n > 0 {
 		m.results.add(what, m.program, ofAll/n)
 	}
 }
 
 // begin starts the hosts and waits until each host has received all Services and watches for changes.
-func (m *measuring) begin(ctx context.Context) error {
+func (m *measurement) begin(ctx context.Context) error {
 	selector := ""
 	if m.program == tenth {
 		selector = cluster.LabelTenth + "=0"
@@ -98,13 +98,13 @@ func (m *measuring) begin(ctx context.Context) error {
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// over records the hosts' resources and requests while do is running.
-func (m *measuring) over(ctx context.Context, when phase, do func() error) error {
+// recordDuring records the hosts' resources and requests while do is running.
+func (m *measurement) recordDuring(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
 		return err
 	}
-	others, err := m.watchOthers(ctx)
+	others, err := m.measureOthers(ctx)
 	if err != nil {
 		return err
 	}
@@ -130,14 +130,14 @@ func (m *measuring) over(ctx context.Context, when phase, do func() error) error
 	return nil
 }
 
-func (m *measuring) addOthers(when phase, o *others) {
+func (m *measurement) addOthers(when phase, o *otherClients) {
 	for what, p99 := range o.end() {
 		m.results.add(when.of(what), m.program, p99)
 	}
 }
 
-// change replaces endpoints of random Services at a constant rate.
-func (l *lab) change(ctx context.Context) error {
+// changeEndpoints replaces endpoints of random Services at a constant rate.
+func (l *lab) changeEndpoints(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*l.opts.busy)
 	defer cancel()
 	pace := time.NewTicker(time.Second / time.Duration(l.opts.rate))
@@ -159,22 +159,22 @@ func (l *lab) change(ctx context.Context) error {
 	return nil
 }
 
-// restart measures how the hosts reconnect after the API server was down.
-func (m *measuring) restart(ctx context.Context) error {
+// measureRestart measures how the hosts reconnect after the API server was down.
+func (m *measurement) measureRestart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
 		return err
 	}
 	stopped := time.Now()
 	m.cluster.StopAPIServer()
-	if err := kit.Sleep(ctx, m.opts.down); err != nil {
+	if err := kit.Sleep(ctx, m.opts.downtime); err != nil {
 		return err
 	}
 	if err := m.cluster.StartAPIServer(ctx); err != nil {
 		return err
 	}
 	ready := time.Now()
-	others, err := m.watchOthers(ctx)
+	others, err := m.measureOthers(ctx)
 	if err != nil {
 		return err
 	}
@@ -182,15 +182,15 @@ func (m *measuring) restart(ctx context.Context) error {
 		err = m.fleet.await(ctx, "all hosts have reached the API server", func(s state) bool {
 			return s.Faulty == 0 && s.Synced == m.opts.hosts && s.Contact.After(stopped)
 		})
-		m.results.add(backHeard, m.program, time.Since(ready).Seconds())
+		m.results.add(recoveryTime, m.program, time.Since(ready).Seconds())
 	} else {
-		err = kit.Sleep(ctx, m.opts.back/3)
+		err = kit.Sleep(ctx, m.opts.countTime/3)
 	}
 	m.addOthers(back, others)
 	if err != nil {
 		return err
 	}
-	if err := kit.Sleep(ctx, time.Until(ready.Add(m.opts.back))); err != nil {
+	if err := kit.Sleep(ctx, time.Until(ready.Add(m.opts.countTime))); err != nil {
 		return err
 	}
 	after, err := m.usage()
@@ -201,11 +201,11 @@ func (m *measuring) restart(ctx context.Context) error {
 	m.results.add(back.of(serverMemory), m.program, after.memory)
 	m.add(back.of(bytesEach), after.bytes-before.bytes)
 	m.add(back.of(hostCPU), after.hosts-before.hosts)
-	return m.requestsSince(stopped)
+	return m.recordRequests(stopped)
 }
 
-// requestsSince records the requests in the period opts.countTime, which begins with the first request after stopped.
-func (m *measuring) requestsSince(stopped time.Time) error {
+// recordRequests records the requests in the period opts.countTime, which begins with the first request after stopped.
+func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {
 		return err
@@ -214,7 +214,7 @@ func (m *measuring) requestsSince(stopped time.Time) error {
 	if first < 0 {
 		return nil
 	}
-	c := count(all, all[first].at, m.opts.back)
+	c := count(all, all[first].at, m.opts.countTime)
 	m.add(back.of(requestsEach), float64(c.all))
 	m.add(back.of(listsEach), float64(c.lists))
 	m.results.add(back.of(refused), m.program, float64(c.refused))

@@ -15,23 +15,23 @@ import (
 
 const pause = 100 * time.Millisecond
 
-// others runs two light clients outside the fleet: a user with kubectl, and a controller with a service account.
-type others struct {
+// otherClients runs two light clients outside the fleet: a user with kubectl, and a controller with a service account.
+type otherClients struct {
 	stop func()
 	done sync.WaitGroup
 	mu   sync.Mutex
 	took map[measure][]float64 // response times in seconds
 }
 
-// watchOthers measures the response times of the clients outside the fleet until the caller calls end. A client retries
-// a failed request, and the response time includes the retries.
-func (l *lab) watchOthers(ctx context.Context) (*others, error) {
+// measureOthers measures the response times of the clients outside the fleet until the caller calls end. A client
+// retries a failed request, and the response time includes the retries.
+func (l *lab) measureOthers(ctx context.Context) (*otherClients, error) {
 	user := l.cluster.Config(cluster.Edgeway)
 	controller := rest.CopyConfig(user)
-	controller.BearerToken = l.controller
+	controller.BearerToken = l.controllerToken
 	ctx, stop := context.WithCancel(ctx)
-	o := &others{stop: stop, took: map[measure][]float64{}}
-	for name, config := range map[measure]*rest.Config{ofKubectl: user, ofController: controller} {
+	o := &otherClients{stop: stop, took: map[measure][]float64{}}
+	for name, config := range map[measure]*rest.Config{kubectlLatency: user, controllerLatency: controller} {
 		client, err := rest.HTTPClientFor(config)
 		if err != nil {
 			stop()
@@ -42,7 +42,7 @@ func (l *lab) watchOthers(ctx context.Context) (*others, error) {
 	return o, nil
 }
 
-func (o *others) measure(ctx context.Context, name measure, client *http.Client, server string) {
+func (o *otherClients) measure(ctx context.Context, name measure, client *http.Client, server string) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		for !listsOne(ctx, client, server) && ctx.Err() == nil {
@@ -69,7 +69,7 @@ func listsOne(ctx context.Context, client *http.Client, server string) bool {
 }
 
 // end stops the clients and returns the 99th percentiles of their response times.
-func (o *others) end() map[measure]float64 {
+func (o *otherClients) end() map[measure]float64 {
 	o.stop()
 	o.done.Wait()
 	p99 := map[measure]float64{}

@@ -16,11 +16,11 @@ const (
 	nobody = "nobody"
 	whole  = "all Services"
 	tenth  = "a tenth"
-	// own is the name of the program that watches all Services, and whose hosts have their own priority level.
-	own = "all, own level"
+	// ownLevel is the name of the program that watches all Services, and whose hosts have their own priority level.
+	ownLevel = "all, own level"
 )
 
-func programs() []string { return []string{nobody, whole, tenth, own} }
+func programs() []string { return []string{nobody, whole, tenth, ownLevel} }
 
 type phase string
 
@@ -47,11 +47,11 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// backHeard is the time from when the API server is ready until all hosts are synced without errors.
-	backHeard measure = "restart: until all hosts are in order"
-	// ofKubectl and controllerLatency are 99th percentiles of the response times of clients outside the fleet.
-	ofKubectl    measure = "p99 of kubectl"
-	ofController measure = "p99 of another controller"
+	// recoveryTime is the time from when the API server is ready until all hosts are synced without errors.
+	recoveryTime measure = "restart: until all hosts are in order"
+	// kubectlLatency and controllerLatency are 99th percentiles of the response times of clients outside the fleet.
+	kubectlLatency    measure = "p99 of kubectl"
+	controllerLatency measure = "p99 of another controller"
 )
 
 type row struct {
@@ -66,13 +66,13 @@ func rows() []row {
 		all = append(all,
 			row{p.of(requestRate), 1.0 / 60, "1/min"}, row{p.of(byteRate), 1, "B/s"}, row{p.of(hostCPU), 1e-3, "ms/s"},
 			row{p.of(serverCPU), 1e-3, "ms/s"}, row{p.of(serverMemory), 1 << 20, "MiB"},
-			row{p.of(ofKubectl), 1e-3, "ms"}, row{p.of(ofController), 1e-3, "ms"})
+			row{p.of(kubectlLatency), 1e-3, "ms"}, row{p.of(controllerLatency), 1e-3, "ms"})
 	}
 	return append(all,
 		row{back.of(requestsEach), 1, ""}, row{back.of(listsEach), 1, ""}, row{back.of(mostRequests), 1, ""},
-		row{back.of(mostLists), 1, ""}, row{back.of(refused), 1, ""}, row{backHeard, 1, "s"}, row{back.of(bytesEach), 1 << 10, "KiB"},
+		row{back.of(mostLists), 1, ""}, row{back.of(refused), 1, ""}, row{recoveryTime, 1, "s"}, row{back.of(bytesEach), 1 << 10, "KiB"},
 		row{back.of(hostCPU), 1e-3, "ms"}, row{back.of(serverCPU), 1, "s"}, row{back.of(serverMemory), 1 << 20, "MiB"},
-		row{back.of(ofKubectl), 1e-3, "ms"}, row{back.of(ofController), 1e-3, "ms"})
+		row{back.of(kubectlLatency), 1e-3, "ms"}, row{back.of(controllerLatency), 1e-3, "ms"})
 }
 
 type results struct{ kit.Figures }
@@ -107,5 +107,5 @@ func (r results) cell(row row, program string) string {
 	if !ok {
 		return ""
 	}
-	return kit.Short(value / row.divisor)
+	return kit.FormatShort(value / row.divisor)
 }

@@ -43,8 +43,8 @@ const ruleset = `table ip floor {
 type proxy struct {
 	slices discoveryv1client.EndpointSliceInterface
 	table  *table
-	// known maps the name of each EndpointSlice to its elements in the kernel.
-	known map[string][]element
+	// elements maps the name of each EndpointSlice to its elements in the kernel.
+	elements map[string][]element
 }
 
 // Run configures this network namespace for all Services, and then applies each change until ctx is done. All Services
@@ -59,7 +59,7 @@ func Run(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	p := &proxy{slices: client.EndpointSlices(metav1.NamespaceAll), known: map[string][]element{}}
+	p := &proxy{slices: client.EndpointSlices(metav1.NamespaceAll), elements: map[string][]element{}}
 	if p.table, err = openTable(); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	endpoints := 1
 	for i := range list.Items {
 		elements := elementsOf(&list.Items[i])
-		p.known[list.Items[i].Name] = elements
+		p.elements[list.Items[i].Name] = elements
 		all, endpoints = append(all, elements...), max(endpoints, len(elements))
 	}
 	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
@@ -119,10 +119,10 @@ func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 		if e.Type != watch.Deleted {
 			next = elementsOf(slice)
 		}
-		if err := p.table.commit(differences(p.known[slice.Name], next)); err != nil {
+		if err := p.table.commit(differences(p.elements[slice.Name], next)); err != nil {
 			return version, err
 		}
-		p.known[slice.Name] = next
+		p.elements[slice.Name] = next
 	}
 	return version, ctx.Err()
 }

@@ -39,7 +39,7 @@ func TestCommit(t *testing.T) {
 	defer table.close()
 
 	var many []element
-	for i := range perBatch {
+	for i := range maxElements {
 		many = append(many, elements(i, 0, 1, 2)...)
 	}
 	before, now := elements(7, 0, 1, 2), elements(7, 0, 9, 2)
@@ -48,7 +48,7 @@ func TestCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := table.commit(elements(perBatch, 0), elements(7, 5)); err == nil {
+	if err := table.commit(elements(maxElements, 0), elements(7, 5)); err == nil {
 		t.Error("a transaction that removes what is not there is taken")
 	}
 	got := nft("list", "map", "ip", "floor", "endpoints")

@@ -41,9 +41,9 @@ func openTable() (*table, error) {
 
 func (t *table) close() { _ = t.conn.CloseLasting() }
 
-// perBatch is the maximum number of elements in a transaction. All elements are in one netlink attribute, which can
+// maxElements is the maximum number of elements in a transaction. All elements are in one netlink attribute, which can
 // hold at most 64 KiB.
-const perBatch = 1000
+const maxElements = 1000
 
 // commit removes the elements in gone and adds the elements in come. Only the initial list needs more than one
 // transaction.
@@ -53,7 +53,7 @@ func (t *table) commit(gone, come []element) error {
 			return fmt.Errorf("elements: %w", err)
 		}
 	}
-	for some := range slices.Chunk(come, perBatch) {
+	for some := range slices.Chunk(come, maxElements) {
 		values := keys(some)
 		for i := range values {
 			values[i].Val = some[i].data[:]

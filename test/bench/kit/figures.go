@@ -92,8 +92,8 @@ func (f Figures) Save(path string) error {
 	return nil
 }
 
-// Short formats a number with about three digits.
-func Short(v float64) string {
+// FormatShort formats a number with about three digits.
+func FormatShort(v float64) string {
 	switch {
 	case v >= 100:
 		return fmt.Sprintf("%.0f", v)

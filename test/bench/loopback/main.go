@@ -101,7 +101,7 @@ func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
 		fmt.Fprintf(w, "| %s |", s.name)
 		for _, r := range l.relays {
 			median, _ := figures.Median(kit.Key{Measure: s.name, Program: r.name})
-			fmt.Fprintf(w, " %s |", kit.Short(median))
+			fmt.Fprintf(w, " %s |", kit.FormatShort(median))
 		}
 		for _, r := range peers {
 			ours := kit.Key{Measure: s.name, Program: "edgeway"}

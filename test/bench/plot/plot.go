@@ -72,19 +72,19 @@ func (p Panel) draw(b *strings.Builder) {
 	if len(xs) == 0 {
 		return
 	}
-	across, up := logarithmic(xs), logarithmic(ys)
+	across, up := newLogScale(xs), newLogScale(ys)
 	at := func(pt Point) (x, y float64) {
-		return plotLeft + plotWide*across.part(pt.X), plotUpper + plotHigh*(1-up.part(pt.Y))
+		return plotLeft + plotWide*across.position(pt.X), plotUpper + plotHigh*(1-up.position(pt.Y))
 	}
 	for _, tick := range up.ticks {
 		_, y := at(Point{1, tick})
 		fmt.Fprintf(b, `<path d="M%d %.1fh%d" stroke="#ddd"/>`+"\n", plotLeft, y, plotWide)
-		text(b, Point{plotLeft - 6, y + 4}, "end", number(tick), "")
+		text(b, Point{plotLeft - 6, y + 4}, "end", formatNumber(tick), "")
 	}
 	for _, tick := range across.ticks {
 		x, _ := at(Point{tick, 1})
 		fmt.Fprintf(b, `<path d="M%.1f %dv%d" stroke="#ddd"/>`+"\n", x, plotUpper, plotHigh)
-		text(b, Point{x, plotUpper + plotHigh + 16}, "middle", number(tick), "")
+		text(b, Point{x, plotUpper + plotHigh + 16}, "middle", formatNumber(tick), "")
 	}
 	for i, l := range p.Lines {
 		color := colors[i%len(colors)]
@@ -93,7 +93,7 @@ func (p Panel) draw(b *strings.Builder) {
 			x, y := at(point)
 			fmt.Fprintf(&path, "%c%.1f %.1f", "ML"[min(j, 1)], x, y)
 			fmt.Fprintf(b, `<circle cx="%.1f" cy="%.1f" r="3" fill="%s"><title>%s, %s: %s</title></circle>`+"\n",
-				x, y, color, html.EscapeString(l.Name), number(point.X), number(point.Y))
+				x, y, color, html.EscapeString(l.Name), formatNumber(point.X), formatNumber(point.Y))
 		}
 		fmt.Fprintf(b, `<path d="%s" fill="none" stroke="%s" stroke-width="2"/>`+"\n", path.String(), color)
 	}
@@ -101,12 +101,12 @@ func (p Panel) draw(b *strings.Builder) {
 
 type scale struct {
 	ticks []float64
-	// part returns the position of a value on the axis, from 0 to 1.
-	part func(float64) float64
+	// position returns the position of a value on the axis, from 0 to 1.
+	position func(float64) float64
 }
 
-// logarithmic returns an axis that contains all values and starts and ends at a power of ten.
-func logarithmic(values []float64) scale {
+// newLogScale returns an axis that contains all values and starts and ends at a power of ten.
+func newLogScale(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {
 		exact := math.Log10(v)
@@ -115,15 +115,15 @@ func logarithmic(values []float64) scale {
 	if from == to {
 		to++
 	}
-	s := scale{part: func(v float64) float64 { return (math.Log10(v) - float64(from)) / float64(to-from) }}
+	s := scale{position: func(v float64) float64 { return (math.Log10(v) - float64(from)) / float64(to-from) }}
 	for e := from; e <= to; e++ {
 		s.ticks = append(s.ticks, math.Pow10(e))
 	}
 	return s
 }
 
-// number formats v with at most four digits. From 10,000 upwards, the unit is thousands, as in 10k.
-func number(v float64) string {
+// formatNumber formats v with at most four digits. From 10,000 upwards, the unit is thousands, as in 10k.
+func formatNumber(v float64) string {
 	unit := ""
 	if v >= 10_000 {
 		v, unit = v/1000, "k"

@@ -20,8 +20,8 @@ or the job was killed.
 
 `
 
-// failed is the exit code of cmd if no machine could run the job, or if the job was killed.
-const failed = 125
+// exitFailure is the exit code of cmd if no machine could run the job, or if the job was killed.
+const exitFailure = 125
 
 func main() { os.Exit(run()) }
 
@@ -40,12 +40,12 @@ func run() int {
 	flag.Parse()
 	if flag.NArg() < 2 {
 		flag.Usage()
-		return failed
+		return exitFailure
 	}
 	suite, err := vm.ParseSuite(*kernel)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vm:", err)
-		return failed
+		return exitFailure
 	}
 	j.Suite, j.Output = suite, os.Stdout
 	j.Files, j.Command = map[string]string{".": flag.Arg(0)}, flag.Args()[1:]
@@ -54,7 +54,7 @@ func run() int {
 	exit, err := vm.Run(ctx, j)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "vm:", err)
-		return failed
+		return exitFailure
 	}
 	return exit
 }

@@ -40,7 +40,7 @@ func newMachines(t *testing.T) machines {
 	first, second := buildPackage(t, "1.0.0"), buildPackage(t, "1.1.0")
 	return machines{
 		life:     vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}},
-		boot:     booted(t, inside, first, lastKnown(t), "testdata/site.toml"),
+		boot:     booted(t, inside, first, saveLastKnown(t), "testdata/site.toml"),
 		upgraded: upgradedHost(t, inside, first),
 	}
 }

@@ -10,9 +10,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// publish is a shell script that creates two releases from this tree in the directory $1. The first release announces
-// the key that signs the second release.
-const publish = `
+// publishScript is a shell script that creates two releases from this tree in the directory $1. The first release
+// announces the key that signs the second release.
+const publishScript = `
 mkdir -p "$1/tree" && cd ../../..
 git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"
 cd "$1/tree"
@@ -29,7 +29,7 @@ func TestNightlyRelease(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", publish, "publish", dir)
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", publishScript, "publish", dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("releases: %v\n%s", err, out)
 	}

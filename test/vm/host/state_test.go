@@ -28,8 +28,8 @@ var apiAddr = netip.MustParseAddr("198.51.100.7")
 // state is the daemon's state on a host, and the kubeconfig.
 type state struct{ dir, kubeconfig string }
 
-// lastKnown runs the daemon on another host until it has saved its state. A real API server provides one Service.
-func lastKnown(t *testing.T) state {
+// saveLastKnown runs the daemon on another host until it has saved its state. A real API server provides one Service.
+func saveLastKnown(t *testing.T) state {
 	t.Helper()
 	lab := netlab.New(t, netlab.Options{})
 	api := lab.Host("api", apiAddr)

@@ -15,8 +15,8 @@ type held struct {
 	what string
 }
 
-// hold opens a connection from each kind of client to each kind of address.
-func (s *site) hold() (all []held) {
+// openAll opens a connection from each kind of client to each kind of address.
+func (s *site) openAll() (all []held) {
 	s.Helper()
 	for what, f := range map[string]netlab.Flow{
 		"ClusterIP":              {From: s.client.Addrs[0], To: at(shop.clusterIP, 80)},
@@ -53,8 +53,8 @@ func TestSwitch(t *testing.T) {
 	s.configure("ipvs", "")
 	s.write(shop)
 	s.start()
-	s.within(patience, s.serves("iptables-nft", "fallback"))
-	s.within(patience, s.open)
+	s.within(changeTimeout, s.expectBackend("iptables-nft", "fallback"))
+	s.within(changeTimeout, s.verifyShop)
 	out, _ := s.edgeway("status")
 	if !strings.Contains(out, "Edgeway uses the backend iptables-nft, because this host") || !strings.Contains(out, "the kernel's module ip_vs is not loaded") {
 		t.Errorf("status does not say what serves, and why:\n%s", out)
@@ -62,17 +62,17 @@ func TestSwitch(t *testing.T) {
 	if loaded() {
 		t.Error("asking loaded the module")
 	}
-	open := s.hold()
+	open := s.openAll()
 	clients := startLoad(
-		answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP),
-		answers(s.node, at(shop.clusterIP, 80), plan.TCP), answers(s.visitor, at(shop.clusterIP, 80), plan.TCP),
-		answers(s.client, at(shop.clusterIP, 53), plan.UDP),
+		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.client, at(nodeAddr, shop.nodePort), plan.TCP),
+		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.visitor, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.client, at(shop.clusterIP, 53), plan.UDP),
 	)
 	defer clients.end()
 	check := func(to string, took time.Duration, most int) {
 		t.Helper()
 		time.Sleep(time.Second) // give connections without a response time to fail
-		count, failures := clients.soFar()
+		count, failures := clients.newResults()
 		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {
 			t.Errorf("to %s: %d connections of %d failed, want %d at most: %q", to, len(failures), count, most, failures[:min(len(failures), 5)])
@@ -82,7 +82,7 @@ func TestSwitch(t *testing.T) {
 				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
 			}
 		}
-		open = append(open, s.hold()...) // connections through each backend must survive all later switches
+		open = append(open, s.openAll()...) // connections through each backend must survive all later switches
 	}
 	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
 	// milliseconds later. In the opposite order, connections to other ports of the addresses would reach programs on
@@ -90,18 +90,18 @@ func TestSwitch(t *testing.T) {
 	// this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
-	s.within(patience, s.reload)
-	check("ipvs, as its module is there", s.within(patience, s.serves("ipvs")), between)
+	s.within(changeTimeout, s.reload)
+	check("ipvs, as its module is there", s.within(changeTimeout, s.expectBackend("ipvs")), between)
 	before := "ipvs"
 	for _, to := range []string{"nftables", "ipvs", "iptables-nft", "ipvs", "iptables-legacy", "ipvs"} {
 		s.configure(to, "")
-		s.within(patience, s.reload)
+		s.within(changeTimeout, s.reload)
 		most := 0
 		if to == "ipvs" && strings.HasPrefix(before, "iptables") {
 			most = between
 		}
-		check(to, s.within(patience, s.serves(to)), most)
-		s.only(to)
+		check(to, s.within(changeTimeout, s.expectBackend(to)), most)
+		s.verifyOnlyBackend(to)
 		before = to
 	}
 }
@@ -114,8 +114,8 @@ func (s *site) reload() error {
 	return nil
 }
 
-// only fails the test if the kernel holds another backend's state.
-func (s *site) only(backend string) {
+// verifyOnlyBackend fails the test if the kernel holds another backend's state.
+func (s *site) verifyOnlyBackend(backend string) {
 	s.Helper()
 	traces := map[string]bool{
 		"ipvs":            strings.Contains(s.onNode("nft", "list", "tables"), "edgeway-ipvs") || s.onNode("ipvsadm", "--save", "--numeric") != "",

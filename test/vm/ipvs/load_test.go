@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// load is a set of clients. Each client sends its next request when the previous request is done.
-type load struct {
+// clientSet is a set of clients. Each client sends its next request when the previous request is done.
+type clientSet struct {
 	stop chan struct{}
 	done sync.WaitGroup
 
@@ -15,15 +15,15 @@ type load struct {
 	failures []string
 }
 
-func startLoad(clients ...func() error) *load {
-	l := &load{stop: make(chan struct{})}
+func startLoad(clients ...func() error) *clientSet {
+	l := &clientSet{stop: make(chan struct{})}
 	for _, client := range clients {
 		l.done.Go(func() { l.repeat(client) })
 	}
 	return l
 }
 
-func (l *load) repeat(client func() error) {
+func (l *clientSet) repeat(client func() error) {
 	for {
 		select {
 		case <-l.stop:
@@ -40,8 +40,8 @@ func (l *load) repeat(client func() error) {
 	}
 }
 
-// soFar returns the number of requests since its previous call, and the errors of failed requests.
-func (l *load) soFar() (count int, failures []string) {
+// newResults returns the number of requests since its previous call, and the errors of failed requests.
+func (l *clientSet) newResults() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	count, failures = l.count, l.failures
@@ -49,7 +49,7 @@ func (l *load) soFar() (count int, failures []string) {
 	return count, failures
 }
 
-func (l *load) end() {
+func (l *clientSet) end() {
 	close(l.stop)
 	l.done.Wait()
 }

@@ -31,9 +31,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is the time limit for changes in tests that do not measure speed. The limit is long, because the machine is
-// emulated and the host may be busy.
-const patience = 5 * time.Minute
+// changeTimeout is the time limit for changes in tests that do not measure speed. The limit is long, because the
+// machine is emulated and the host may be busy.
+const changeTimeout = 5 * time.Minute
 
 // site is a node with the daemon, a client outside the node, and pods that respond with their names.
 type site struct {
@@ -144,7 +144,7 @@ func (s *site) start() {
 	s.cmd = s.node.Command(context.Background(), program, "run", "--config", s.file("edgeway.toml"))
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.must(s.cmd.Start())
-	s.within(patience, func() error {
+	s.within(changeTimeout, func() error {
 		_, err := s.status()
 		return err
 	})
@@ -205,8 +205,8 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// serves returns an error unless a backend is in force and the status reports exactly the expected faults.
-func (s *site) serves(backend string, faults ...string) func() error {
+// expectBackend returns an error unless a backend is in force and the status reports exactly the expected faults.
+func (s *site) expectBackend(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
 		if err != nil {
@@ -242,8 +242,8 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// answers returns an error unless a connection succeeds.
-func answers(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
+// expectResponse returns an error unless a connection succeeds.
+func expectResponse(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {
 		if got := from.Connect(flow); got.Result != netlab.Served {

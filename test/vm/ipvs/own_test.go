@@ -16,11 +16,11 @@ const nodeAddr = "192.0.2.10"
 // shop is a Service that must work in spite of every fault in these tests.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
-// open returns an error unless all clients get a response from the shop.
-func (s *site) open() error {
+// verifyShop returns an error unless all clients get a response from the shop.
+func (s *site) verifyShop() error {
 	return errors.Join(
-		answers(s.client, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
-		answers(s.node, at(shop.clusterIP, 80), plan.TCP)(), answers(s.client, at(shop.clusterIP, 53), plan.UDP)(),
+		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)(), expectResponse(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
+		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP)(), expectResponse(s.client, at(shop.clusterIP, 53), plan.UDP)(),
 	)
 }
 
@@ -33,7 +33,7 @@ func running(t *testing.T, more ...service) *site {
 		s.write(svc)
 	}
 	s.start()
-	s.within(patience, s.open)
+	s.within(changeTimeout, s.verifyShop)
 	return s
 }
 
@@ -60,7 +60,7 @@ func TestForeignServer(t *testing.T) {
 	s.write(shop)
 	s.write(taken)
 	s.start()
-	s.within(patience, s.open)
+	s.within(changeTimeout, s.verifyShop)
 	named := func() error {
 		st, err := s.status()
 		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q quarantined) bool {
@@ -70,8 +70,8 @@ func TestForeignServer(t *testing.T) {
 		}
 		return err
 	}
-	s.within(patience, named)
-	s.must(answers(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other program does not use this port
+	s.within(changeTimeout, named)
+	s.must(expectResponse(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other program does not use this port
 	untouched := func() {
 		t.Helper()
 		for _, line := range foreign {
@@ -85,7 +85,7 @@ func TestForeignServer(t *testing.T) {
 	foreign = slices.DeleteFunc(foreign, func(line string) bool { return strings.Contains(line, "10.96.0.20") })
 	taken.pods = []int{1} // the daemon retries a Service that has changed
 	s.write(taken)
-	s.within(patience, answers(s.client, at(taken.clusterIP, 80), plan.TCP))
+	s.within(changeTimeout, expectResponse(s.client, at(taken.clusterIP, 80), plan.TCP))
 	s.end()
 	if out, code := s.edgeway("cleanup"); code != 0 {
 		t.Errorf("cleanup: %s", out)
@@ -112,14 +112,14 @@ func TestDangerousAddress(t *testing.T) {
 	}
 	s.write(shop)
 	s.start()
-	s.within(patience, s.open)
+	s.within(changeTimeout, s.verifyShop)
 	says := map[string]string{
 		"gateway":     gateway + " is a default gateway of this host",
 		"neighbour":   neighbour + " is the address of a neighbour of this host",
 		"api-server":  apiServer + " is the API server's address",
 		"host-itself": nodeAddr + " is an address of this host",
 	}
-	s.within(patience, func() error {
+	s.within(changeTimeout, func() error {
 		st, err := s.status()
 		var all []string
 		for _, q := range st.Quarantined {
@@ -143,15 +143,15 @@ func TestDangerousAddress(t *testing.T) {
 			t.Errorf("%s: there is a virtual server: %s", name, s.servers()[i])
 		}
 	}
-	s.must(s.open())
+	s.must(s.verifyShop())
 }
 
 // Connections must not fail when an interface with all Service addresses is added or removed. kube-proxy, for example,
 // leaves an interface with Service addresses behind.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
-	clients := startLoad(answers(s.client, at(shop.clusterIP, 80), plan.TCP), answers(s.node, at(shop.clusterIP, 80), plan.TCP),
-		answers(s.client, at(nodeAddr, 30081), plan.TCP), answers(s.client, at("10.96.0.11", 53), plan.UDP))
+	clients := startLoad(expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.client, at(nodeAddr, 30081), plan.TCP), expectResponse(s.client, at("10.96.0.11", 53), plan.UDP))
 	for _, step := range [][]string{
 		{"link", "add", "kube-ipvs0", "type", "dummy"},
 		{"address", "add", shop.clusterIP + "/32", "dev", "kube-ipvs0"},
@@ -164,11 +164,11 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 	} {
 		s.onNode("ip", step...)
 		time.Sleep(1500 * time.Millisecond)
-		count, failures := clients.soFar()
+		count, failures := clients.newResults()
 		if len(failures) > 0 || count < 20 {
 			t.Errorf("ip %s: %d connections of %d failed: %q", strings.Join(step, " "), len(failures), count, failures[:min(len(failures), 3)])
 		}
-		s.must(s.serves("ipvs")())
+		s.must(s.expectBackend("ipvs")())
 		if st, err := s.status(); err != nil || len(st.Problems.First)+len(st.Quarantined) > 0 {
 			t.Errorf("ip %s: problems %v, %q, %v", strings.Join(step, " "), st.Problems.First, st.Quarantined, err)
 		}
@@ -185,8 +185,8 @@ func TestServersCleared(t *testing.T) {
 		// The sleep spreads the removals over a second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
-		longest = max(longest, s.within(patience, answers(s.client, at(shop.clusterIP, 80), plan.TCP)))
-		s.within(patience, func() error {
+		longest = max(longest, s.within(changeTimeout, expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)))
+		s.within(changeTimeout, func() error {
 			if have := s.servers(); !slices.Equal(have, want) {
 				return fmt.Errorf("virtual servers %q, want %q", have, want)
 			}

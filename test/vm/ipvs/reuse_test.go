@@ -38,9 +38,9 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// once opens a connection, requests the server's name and resets the connection, which lets the next connection use the
-// same port immediately. IPVS does not process the reset, and keeps its entry for the connection.
-func once(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
+// connectOnce opens a connection, requests the server's name and resets the connection, which lets the next connection
+// use the same port immediately. IPVS does not process the reset, and keeps its entry for the connection.
+func connectOnce(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())
 		if err != nil {
@@ -66,7 +66,7 @@ func TestRemovedEndpoint(t *testing.T) {
 		t.Helper()
 		// IPVS sends new connections from a known source port to the same endpoint, so each round uses different ports.
 		from := netip.AddrPortFrom(s.client.Addrs[0], uint16(20000+round*ports+n%ports))
-		server, err := once(s.client, from, to[n%2])
+		server, err := connectOnce(s.client, from, to[n%2])
 		if err != nil {
 			t.Fatalf("connection %d, from port %d: %v", n, from.Port(), err)
 		}
@@ -76,7 +76,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	for round := range rounds {
 		svc := shop
 		s.write(svc)
-		s.within(patience, s.endpoints(3))
+		s.within(changeTimeout, s.expectEndpoints(3))
 		met := map[string]bool{}
 		for n := range ports {
 			met[ask(round, n)] = true
@@ -90,7 +90,7 @@ func TestRemovedEndpoint(t *testing.T) {
 		}
 		svc.pods = append([]int{}, []int{(gone + 1) % 3, (gone + 2) % 3}...)
 		s.write(svc)
-		s.within(patience, s.endpoints(2))
+		s.within(changeTimeout, s.expectEndpoints(2))
 		for n := range each {
 			if total++; ask(round, n) == s.pods[gone].Name {
 				wrong++
@@ -103,8 +103,8 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// endpoints returns an error unless the virtual server for the shop's TCP port has the given number of endpoints.
-func (s *site) endpoints(want int) func() error {
+// expectEndpoints returns an error unless the virtual server for the shop's TCP port has the given number of endpoints.
+func (s *site) expectEndpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")
 		if have != want {

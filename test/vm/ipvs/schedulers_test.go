@@ -11,24 +11,24 @@ import (
 	"time"
 )
 
-// scheduling counts the connections to a Service by pod number.
-type scheduling struct {
-	// got counts all connections, and open counts the connections that are open at the end of a run.
-	got, open [3]int
-	// of maps each source address to the number of connections to each pod.
-	of map[netip.Addr][3]int
+// distribution counts the connections to a Service by pod number.
+type distribution struct {
+	// total counts all connections, and open counts the connections that are open at the end of a run.
+	total, open [3]int
+	// bySource maps each source address to the number of connections to each pod.
+	bySource map[netip.Addr][3]int
 }
 
-// scheduled is a test case: a scheduler, the pods' weights, and a check of the distribution.
-type scheduled struct {
-	name     string
-	weights  [3]int
-	promises func(scheduling) string // returns "" if the distribution is as documented
+// schedulerCase is a test case: a scheduler, the pods' weights, and a check of the distribution.
+type schedulerCase struct {
+	name    string
+	weights [3]int
+	verify  func(distribution) string // returns "" if the distribution is as documented
 }
 
-// even requires the counts to be proportional to the weights, with a tolerance of few connections.
-func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) func(scheduling) string {
-	return func(s scheduling) string {
+// requireProportional requires the counts to be proportional to the weights, with a tolerance of few connections.
+func requireProportional(what string, parts func(distribution) [3]int, weights [3]int, few int) func(distribution) string {
+	return func(s distribution) string {
 		have := parts(s)
 		total, sum := have[0]+have[1]+have[2], weights[0]+weights[1]+weights[2]
 		for i, n := range have {
@@ -40,16 +40,16 @@ func even(what string, parts func(scheduling) [3]int, weights [3]int, few int) f
 	}
 }
 
-func got(s scheduling) [3]int  { return s.got }
-func open(s scheduling) [3]int { return s.open }
+func got(s distribution) [3]int  { return s.total }
+func open(s distribution) [3]int { return s.open }
 
-// hashed requires all connections from a source address to reach the same endpoint, but not all source addresses to
-// share one endpoint.
-func hashed(s scheduling) string {
-	if slices.Max(s.got[:]) == s.got[0]+s.got[1]+s.got[2] {
+// requireHashing requires all connections from a source address to reach the same endpoint, but not all source
+// addresses to share one endpoint.
+func requireHashing(s distribution) string {
+	if slices.Max(s.total[:]) == s.total[0]+s.total[1]+s.total[2] {
 		return "all go to one endpoint"
 	}
-	for a, n := range s.of {
+	for a, n := range s.bySource {
 		if slices.Max(n[:]) != n[0]+n[1]+n[2] {
 			return fmt.Sprintf("%s goes to several: %v", a, n)
 		}
@@ -57,8 +57,8 @@ func hashed(s scheduling) string {
 	return ""
 }
 
-func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(scheduling) string {
-	return func(s scheduling) string {
+func exactly(what string, parts func(distribution) [3]int, want [3]int) func(distribution) string {
+	return func(s distribution) string {
 		if have := parts(s); have != want {
 			return fmt.Sprintf("%s are %v, want %v", what, have, want)
 		}
@@ -66,49 +66,49 @@ func exactly(what string, parts func(scheduling) [3]int, want [3]int) func(sched
 	}
 }
 
-// mostly requires one endpoint to receive at least the given percentage of the connections.
-func mostly(percent int) func(scheduling) string {
-	return func(s scheduling) string {
-		if slices.Max(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
-			return fmt.Sprintf("none of %v has %d %%", s.got, percent)
+// requireOne requires one endpoint to receive at least the given percentage of the connections.
+func requireOne(percent int) func(distribution) string {
+	return func(s distribution) string {
+		if slices.Max(s.total[:])*100 < percent*(s.total[0]+s.total[1]+s.total[2]) {
+			return fmt.Sprintf("none of %v has %d %%", s.total, percent)
 		}
 		return ""
 	}
 }
 
-// each requires every endpoint to receive at least the given percentage of the connections.
-func each(percent int) func(scheduling) string {
-	return func(s scheduling) string {
-		if slices.Min(s.got[:])*100 < percent*(s.got[0]+s.got[1]+s.got[2]) {
-			return fmt.Sprintf("not each of %v has %d %%", s.got, percent)
+// requireEach requires every endpoint to receive at least the given percentage of the connections.
+func requireEach(percent int) func(distribution) string {
+	return func(s distribution) string {
+		if slices.Min(s.total[:])*100 < percent*(s.total[0]+s.total[1]+s.total[2]) {
+			return fmt.Sprintf("not each of %v has %d %%", s.total, percent)
 		}
 		return ""
 	}
 }
 
-// connections is the number of connections for each scheduler. Two out of three connections stay open. After half of
-// the connections, the test closes all connections to pod-0.
-const connections = 600
+// connectionCount is the number of connections for each scheduler. Two out of three connections stay open. After half
+// of the connections, the test closes all connections to pod-0.
+const connectionCount = 600
 
-func schedulers() []scheduled {
+func schedulers() []schedulerCase {
 	equal, falling, bounds := [3]int{1, 1, 1}, [3]int{3, 2, 1}, [3]int{120, 100, 80}
-	return []scheduled{
-		{"rr", falling, even("connections", got, equal, 1)},
-		{"wrr", falling, even("connections", got, falling, 3)},
-		{"lc", falling, even("open connections", open, equal, 3)},
-		{"wlc", falling, even("open connections", open, falling, 3)},
-		{"sed", falling, even("open connections", open, falling, 3)},
-		{"nq", falling, even("open connections", open, falling, 3)},
-		{"lblc", falling, mostly(50)},
-		{"lblcr", falling, even("open connections", open, falling, 5)},
-		{"dh", falling, mostly(100)},
-		{"sh", equal, hashed},
-		{"mh", equal, hashed},
-		{"fo", falling, exactly("connections", got, [3]int{connections, 0, 0})},
+	return []schedulerCase{
+		{"rr", falling, requireProportional("connections", got, equal, 1)},
+		{"wrr", falling, requireProportional("connections", got, falling, 3)},
+		{"lc", falling, requireProportional("open connections", open, equal, 3)},
+		{"wlc", falling, requireProportional("open connections", open, falling, 3)},
+		{"sed", falling, requireProportional("open connections", open, falling, 3)},
+		{"nq", falling, requireProportional("open connections", open, falling, 3)},
+		{"lblc", falling, requireOne(50)},
+		{"lblcr", falling, requireProportional("open connections", open, falling, 5)},
+		{"dh", falling, requireOne(100)},
+		{"sh", equal, requireHashing},
+		{"mh", equal, requireHashing},
+		{"fo", falling, exactly("connections", got, [3]int{connectionCount, 0, 0})},
 		// ovf chooses the endpoint with the highest weight until its open connections exceed the weight, and then
 		// chooses the next endpoint.
 		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
-		{"twos", equal, each(10)},
+		{"twos", equal, requireEach(10)},
 	}
 }
 
@@ -127,18 +127,18 @@ func TestSchedulers(t *testing.T) {
 			"edgeway.io/ipvs-weights":   fmt.Sprintf("node-0=%d, node-1=%d, 10.244.1.13=%d", c.weights[0], c.weights[1], c.weights[2]),
 		}}
 		s.write(svc)
-		s.within(patience, s.server(svc, fmt.Sprintf("-A -t %s:10080 -s %s", svc.clusterIP, c.name)))
-		r, err := s.schedule(at(svc.clusterIP, 80), func(r scheduling) {
+		s.within(changeTimeout, s.expectServer(svc, fmt.Sprintf("-A -t %s:10080 -s %s", svc.clusterIP, c.name)))
+		r, err := s.openConnections(at(svc.clusterIP, 80), func(r distribution) {
 			if c.name == "wlc" {
-				s.explains(svc, r)
+				s.verifyExplanation(svc, r)
 			}
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", c.name, c.weights[0], c.weights[1], c.weights[2],
-			r.got[0], r.got[1], r.got[2], r.open[0], r.open[1], r.open[2])
-		if why := c.promises(r); why != "" {
+			r.total[0], r.total[1], r.total[2], r.open[0], r.open[1], r.open[2])
+		if why := c.verify(r); why != "" {
 			t.Errorf("%s: %s", c.name, why)
 		}
 	}
@@ -149,8 +149,8 @@ func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// server returns an error unless the kernel has the virtual server with all pods.
-func (s *site) server(svc service, command string) func() error {
+// expectServer returns an error unless the kernel has the virtual server with all pods.
+func (s *site) expectServer(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
 		if !slices.Contains(have, command) || strings.Count(strings.Join(have, "\n"), "-a -t "+svc.clusterIP+":10080 ") != len(svc.pods) {
@@ -160,10 +160,10 @@ func (s *site) server(svc service, command string) func() error {
 	}
 }
 
-// schedule opens connections one after another, from each of the client's addresses in turn. The argument end is
+// openConnections opens connections one after another, from each of the client's addresses in turn. The argument end is
 // called while the connections are open.
-func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, err error) {
-	r.of = map[netip.Addr][3]int{}
+func (s *site) openConnections(to netip.AddrPort, end func(distribution)) (r distribution, err error) {
+	r.bySource = map[netip.Addr][3]int{}
 	var held [3][]net.Conn
 	defer func() {
 		for _, list := range held {
@@ -172,16 +172,16 @@ func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, 
 			}
 		}
 	}()
-	for n := range connections {
+	for n := range connectionCount {
 		from := s.client.Addrs[n%len(s.client.Addrs)]
 		conn, pod, err := s.connect(from, to)
 		if err != nil {
 			return r, fmt.Errorf("connection %d: %w", n, err)
 		}
-		r.got[pod]++
-		of := r.of[from]
+		r.total[pod]++
+		of := r.bySource[from]
 		of[pod]++
-		r.of[from] = of
+		r.bySource[from] = of
 		if n%3 == 0 {
 			if err := finish(conn); err != nil {
 				return r, err
@@ -189,7 +189,7 @@ func (s *site) schedule(to netip.AddrPort, end func(scheduling)) (r scheduling, 
 		} else {
 			held[pod] = append(held[pod], conn)
 		}
-		if n == connections/2-1 {
+		if n == connectionCount/2-1 {
 			for _, c := range held[0] {
 				if err := finish(c); err != nil {
 					return r, err
@@ -234,8 +234,9 @@ func finish(conn net.Conn) error {
 	return err
 }
 
-// explains fails the test unless the explain and plan commands report the scheduler, the weights and the connections.
-func (s *site) explains(svc service, r scheduling) {
+// verifyExplanation fails the test unless the explain and plan commands report the scheduler, the weights and the
+// connections.
+func (s *site) verifyExplanation(svc service, r distribution) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")
 	for _, words := range []string{"wlc, of the virtual server " + svc.clusterIP + ":10080", "weight 3,", fmt.Sprintf("%d active and", r.open[1])} {

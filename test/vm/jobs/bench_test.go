@@ -17,7 +17,7 @@ import (
 // server. The machine's clock counts instructions, so other work on the host has no effect.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)
-	programs := controlplane(t)
+	programs := controlPlaneDir(t)
 	files := map[string]string{
 		"bench":   vmtest.Build(t, "edgeway/test/bench"),
 		"edgeway": vmtest.Build(t, "edgeway/cmd/edgeway"),
@@ -52,8 +52,8 @@ func TestNightlyIPVSBench(t *testing.T) {
 	}
 }
 
-// controlplane returns the directory with the API server, etcd and kube-proxy, and builds missing programs.
-func controlplane(t *testing.T) string {
+// controlPlaneDir returns the directory with the API server, etcd and kube-proxy, and builds missing programs.
+func controlPlaneDir(t *testing.T) string {
 	t.Helper()
 	// The directory that other tests use may lack kube-proxy.
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {

@@ -7,16 +7,16 @@ import (
 
 func TestIPTablesAlone(t *testing.T) {
 	play(t, []scenario{
-		{name: "apt can do without nftables", run: withoutNFTables, vital: true},
-		{name: "iptables serves instead of the default backend", run: fallsBack},
-		{name: "without a fallback the default backend says what is missing", run: saysWhatIsMissing},
-		{name: "backend iptables", run: servesWithIPTables},
+		{name: "apt can do without nftables", run: testWithoutNFTables, vital: true},
+		{name: "iptables serves instead of the default backend", run: testFallback},
+		{name: "without a fallback the default backend says what is missing", run: testMissingProgram},
+		{name: "backend iptables", run: verifyIPTablesServices},
 	})
 }
 
-// withoutNFTables tests that apt installs nftables as a recommended package, unless --no-install-recommends is set.
-func withoutNFTables(h *host) {
-	offer(h, "nftables")
+// testWithoutNFTables tests that apt installs nftables as a recommended package, unless --no-install-recommends is set.
+func testWithoutNFTables(h *host) {
+	offerPackage(h, "nftables")
 	h.run("dpkg", "--purge", "nftables")
 	if out, code := h.try("sh", "-c", "command -v nft"); code == 0 {
 		h.Fatalf("%s is still there", out)
@@ -37,9 +37,9 @@ func withoutNFTables(h *host) {
 	h.run("apt-get", "check")
 }
 
-// offer adds an apt repository that offers an installed package. The repository contains only the package's
+// offerPackage adds an apt repository that offers an installed package. The repository contains only the package's
 // description, which is enough for a simulated installation.
-func offer(h *host, name string) {
+func offerPackage(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""
 	for line := range strings.Lines(h.run("dpkg-query", "-s", name)) {
@@ -54,17 +54,17 @@ func offer(h *host, name string) {
 
 const missing = "install the package nftables"
 
-func fallsBack(h *host) {
+func testFallback(h *host) {
 	h.write(siteFile, siteConfig)
 	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 	h.run("systemctl", "start", "edgeway")
-	h.answers(clusterIP, clusterIP6)
+	h.verifyFromHost(clusterIP, clusterIP6)
 	h.eventually("the backend iptables-nft, because this host", "edgeway", "status")
 	h.contains(h.run("edgeway", "status"), missing)
 	h.run("systemctl", "stop", "edgeway")
 }
 
-func saysWhatIsMissing(h *host) {
+func testMissingProgram(h *host) {
 	h.write(backendFile, "[proxy]\nfallback = \"none\"\n")
 	for command, want := range map[string]int{"probe": 1, "doctor": 4, "run": 1} {
 		out, code := h.try("edgeway", command)
@@ -81,23 +81,23 @@ func saysWhatIsMissing(h *host) {
 	h.becomes("edgeway", "activating")
 }
 
-func servesWithIPTables(h *host) {
+func verifyIPTablesServices(h *host) {
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
 	h.run("systemctl", "restart", "edgeway")
-	h.answers(clusterIP, clusterIP6, loopback, loopback6)
-	h.answersOutside(nodePort)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.verifyFromOutside(nodePort)
 	h.eventually(": healthy\n", "edgeway", "status")
 	h.contains(h.run("edgeway", "status"), "backend    iptables-nft: in sync")
 	if out, code := h.try("edgeway", "doctor"); code != 0 {
 		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
 	}
 	h.run("iptables", "-t", "nat", "-F")
-	h.within(patience, func() error {
-		_, err := ask(clusterIP)
+	h.within(eventTimeout, func() error {
+		_, err := requestName(clusterIP)
 		return err
 	})
 	h.run("systemctl", "restart", "edgeway")
-	h.answers(clusterIP, clusterIP6, loopback)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback)
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "_PID="+h.show("edgeway", "MainPID")); out != "" {
 		h.Errorf("warnings: %s", out)
 	}

@@ -10,20 +10,20 @@ import (
 
 func servicesFromLastKnown(h *host) {
 	h.becomes("edgeway", "active")
-	h.answers(clusterIP, clusterIP6, loopback, loopback6)
-	h.answersOutside(nodePort)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.verifyFromOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
 	// The unit needs-services starts after edgeway-ready.target and has found the rules.
 	h.becomes("needs-services", "active")
-	h.tellsAge()
+	h.verifyStateAge()
 }
 
-// tellsAge fails the test unless the unit's status text and `edgeway status` report the state's age and the unreachable
-// API server.
-func (h *host) tellsAge() {
+// verifyStateAge fails the test unless the unit's status text and `edgeway status` report the state's age and the
+// unreachable API server.
+func (h *host) verifyStateAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)
-	h.within(patience, func() error {
+	h.within(eventTimeout, func() error {
 		if status := h.show("edgeway", "StatusText"); !says.MatchString(status) {
 			return fmt.Errorf("STATUS: %s", status)
 		}
@@ -34,9 +34,9 @@ func (h *host) tellsAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// kubeconfigAsCredential restricts the kubeconfig to root and passes the file to the unit as a credential, as
+// useKubeconfigCredential restricts the kubeconfig to root and passes the file to the unit as a credential, as
 // cluster.md describes.
-func kubeconfigAsCredential(h *host) {
+func useKubeconfigCredential(h *host) {
 	raw, err := os.ReadFile("/etc/edgeway/kubeconfig")
 	if err != nil {
 		h.Fatal(err)
@@ -54,10 +54,10 @@ func kubeconfigAsCredential(h *host) {
 	h.write(siteFile, strings.Replace(string(site), "/etc/edgeway/kubeconfig", "/run/credentials/edgeway.service/kubeconfig", 1))
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
-	h.answers(clusterIP, loopback)
-	h.tellsAge() // the daemon uses a state only if it came from the server in the kubeconfig
+	h.verifyFromHost(clusterIP, loopback)
+	h.verifyStateAge() // the daemon uses a state only if it came from the server in the kubeconfig
 	h.run("systemctl", "reload", "edgeway")
-	h.tellsAge()
+	h.verifyStateAge()
 }
 
 // startWithoutState starts the daemon on a host without a saved state while the API server is unreachable. The daemon

@@ -24,14 +24,14 @@ const (
 	askPatience = 2 * time.Minute
 )
 
-// ask connects to addr from the machine itself and returns the name of the endpoint that responds.
-func ask(addr string) (string, error) {
+// requestName connects to addr from the machine itself and returns the name of the endpoint that responds.
+func requestName(addr string) (string, error) {
 	conn, err := dial(addr, askPatience)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	return askOn(conn, askPatience)
+	return requestNameOn(conn, askPatience)
 }
 
 // ownAddr6 is an address of the machine that the kernel uses as a source address only on request.
@@ -49,7 +49,7 @@ func dial(addr string, wait time.Duration) (net.Conn, error) {
 	return d.Dial("tcp", addr)
 }
 
-func askOn(conn net.Conn, wait time.Duration) (string, error) {
+func requestNameOn(conn net.Conn, wait time.Duration) (string, error) {
 	_ = conn.SetDeadline(time.Now().Add(wait))
 	if _, err := conn.Write([]byte("?\n")); err != nil {
 		return "", err
@@ -62,17 +62,17 @@ func askOn(conn net.Conn, wait time.Duration) (string, error) {
 	return name, nil
 }
 
-// answers fails the test unless the machine itself reaches each address on the first attempt.
-func (h *host) answers(addrs ...string) {
+// verifyFromHost fails the test unless the machine itself reaches each address on the first attempt.
+func (h *host) verifyFromHost(addrs ...string) {
 	h.Helper()
 	for _, addr := range addrs {
-		if _, err := ask(addr); err != nil {
+		if _, err := requestName(addr); err != nil {
 			h.Errorf("%s: %v", addr, err)
 		}
 	}
 }
 
-func (h *host) answersOutside(addr string) {
+func (h *host) verifyFromOutside(addr string) {
 	h.Helper()
 	to := netip.MustParseAddrPort(addr)
 	o := h.client.Connect(netlab.Flow{Protocol: plan.TCP, From: h.client.Addr(to.Addr()), To: to, Wait: askPatience})
@@ -81,9 +81,9 @@ func (h *host) answersOutside(addr string) {
 	}
 }
 
-// traffic is a client that repeatedly connects to one address. The client leaves most of the CPU time to other
+// trafficClient is a client that repeatedly connects to one address. The client leaves most of the CPU time to other
 // programs, because the machine has only one slow CPU.
-type traffic struct {
+type trafficClient struct {
 	addr  string
 	wait  time.Duration // the timeout of a connection attempt and of a response
 	stop  chan struct{}
@@ -98,15 +98,15 @@ type traffic struct {
 	faults                       []string
 }
 
-func (h *host) traffic(addr string, pause time.Duration) *traffic {
-	return h.impatientTraffic(addr, pause, askPatience)
+func (h *host) startTraffic(addr string, pause time.Duration) *trafficClient {
+	return h.startImpatientTraffic(addr, pause, askPatience)
 }
 
-// impatientTraffic starts a client that abandons a connection after the time wait. If the rules disappear, an open
+// startImpatientTraffic starts a client that abandons a connection after the time wait. If the rules disappear, an open
 // connection loses its translation, and its endpoint receives a reset. The client notices the loss only when TCP
 // retransmits.
-func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic {
-	c := &traffic{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
+func (h *host) startImpatientTraffic(addr string, pause, wait time.Duration) *trafficClient {
+	c := &trafficClient{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {
 		var down time.Time
 		var took time.Duration
@@ -136,10 +136,10 @@ func (h *host) impatientTraffic(addr string, pause, wait time.Duration) *traffic
 	return c
 }
 
-func (c *traffic) once(start time.Time) error {
+func (c *trafficClient) once(start time.Time) error {
 	conn, err := dial(c.addr, c.wait)
 	if err == nil {
-		_, err = askOn(conn, c.wait)
+		_, err = requestNameOn(conn, c.wait)
 		conn.Close()
 		if err != nil {
 			c.cut++
@@ -162,9 +162,9 @@ func (c *traffic) once(start time.Time) error {
 	return nil
 }
 
-func (h *host) flows(clients ...*traffic) {
+func (h *host) flows(clients ...*trafficClient) {
 	h.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(eventTimeout)
 	for _, c := range clients {
 		select {
 		case <-c.first:
@@ -174,7 +174,7 @@ func (h *host) flows(clients ...*traffic) {
 	}
 }
 
-func (h *host) end(c *traffic) {
+func (h *host) end(c *trafficClient) {
 	h.Helper()
 	close(c.stop)
 	c.done.Wait()
@@ -185,8 +185,8 @@ func (h *host) end(c *traffic) {
 	}
 }
 
-// undisturbed stops a client and fails the test if any of the client's connections failed.
-func (h *host) undisturbed(c *traffic) {
+// endWithoutFailures stops a client and fails the test if any of the client's connections failed.
+func (h *host) endWithoutFailures(c *trafficClient) {
 	h.Helper()
 	h.end(c)
 	if n := c.refused + c.cut + c.failed; n > 0 {

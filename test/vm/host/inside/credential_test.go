@@ -33,19 +33,19 @@ func replaceToken(h *host, expired time.Time) {
 	}
 }
 
-func (h *host) usesToken(expired time.Time) {
+func (h *host) verifyToken(expired time.Time) {
 	h.Helper()
 	h.eventually("The token expired at "+expired.UTC().Format(time.RFC3339), "edgeway", "status")
 }
 
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// replacedCredential tests the statements about LoadCredential= in cluster.md. During a restart, systemd copies the
+// testLoadCredential tests the statements about LoadCredential= in cluster.md. During a restart, systemd copies the
 // kubeconfig. Since version 260, systemd can also copy the kubeconfig during a reload.
-func replacedCredential(h *host) {
+func testLoadCredential(h *host) {
 	replaceToken(h, day(2001))
 	h.run("systemctl", "restart", "edgeway")
-	h.usesToken(day(2001))
+	h.verifyToken(day(2001))
 
 	var version int
 	if _, err := fmt.Sscanf(h.run("systemctl", "--version"), "systemd %d", &version); err != nil {
@@ -58,12 +58,12 @@ func replacedCredential(h *host) {
 	h.run("systemctl", "daemon-reload")
 	replaceToken(h, day(2002))
 	h.run("systemctl", "reload", "edgeway")
-	h.usesToken(day(2002))
+	h.verifyToken(day(2002))
 }
 
-// replacedRootsKubeconfig tests the units in cluster.md. With the units in cluster.md, systemd copies the kubeconfig
+// testKubeconfigUnits tests the units in cluster.md. With the units in cluster.md, systemd copies the kubeconfig
 // whenever it changes, without a restart or a reload.
-func replacedRootsKubeconfig(h *host) {
+func testKubeconfigUnits(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
 	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")
 	h.write("/etc/systemd/system/edgeway-kubeconfig.service", `[Unit]
@@ -88,7 +88,7 @@ WantedBy=edgeway.service
 	h.run("systemctl", "reload", "edgeway")
 	before := h.show("edgeway", "MainPID")
 	replaceToken(h, day(2003))
-	h.usesToken(day(2003))
+	h.verifyToken(day(2003))
 	if pid := h.show("edgeway", "MainPID"); pid != before {
 		h.Errorf("process %s became %s", before, pid)
 	}

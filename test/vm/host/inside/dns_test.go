@@ -48,7 +48,7 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 			if err != nil {
 				return
 			}
-			if out, err := s.answer(buf[:n]); err == nil {
+			if out, err := s.resolve(buf[:n]); err == nil {
 				_, _ = datagrams.WriteTo(out, from)
 			}
 		}
@@ -59,14 +59,14 @@ func serveNames(t *testing.T, on *netlab.Host, at netip.AddrPort, name string, a
 			if err != nil {
 				return
 			}
-			go s.stream(conn)
+			go s.serveTCP(conn)
 		}
 	}()
 	return s
 }
 
-// stream serves queries over a TCP connection. A length field precedes each message.
-func (s *nameServer) stream(conn net.Conn) {
+// serveTCP serves queries over a TCP connection. A length field precedes each message.
+func (s *nameServer) serveTCP(conn net.Conn) {
 	defer conn.Close()
 	for {
 		var size uint16
@@ -77,7 +77,7 @@ func (s *nameServer) stream(conn net.Conn) {
 		if _, err := io.ReadFull(conn, question); err != nil {
 			return
 		}
-		out, err := s.answer(question)
+		out, err := s.resolve(question)
 		if err != nil {
 			return
 		}
@@ -87,8 +87,8 @@ func (s *nameServer) stream(conn net.Conn) {
 	}
 }
 
-// answer returns the response to a query: the address of the server's only name, or NXDOMAIN.
-func (s *nameServer) answer(message []byte) ([]byte, error) {
+// resolve returns the response to a query: the address of the server's only name, or NXDOMAIN.
+func (s *nameServer) resolve(message []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// pins is the directory that edgeway-bpf.service pins its BPF objects in.
-const pins = "/run/edgeway_bpf/v2"
+// pinDir is the directory that edgeway-bpf.service pins its BPF objects in.
+const pinDir = "/run/edgeway_bpf/v2"
 
 const (
 	tcFile   = "/etc/edgeway/conf.d/tc.toml"
 	tcFolder = "/etc/systemd/system/edgeway-bpf.service.d"
 )
 
-// ebpf tests the ebpf backend, which needs a drop-in. The drop-in adds a unit that loads the programs before the daemon
-// starts.
-func ebpf(h *host) {
+// testEbpf tests the ebpf backend, which needs a drop-in. The drop-in adds a unit that loads the programs before the
+// daemon starts.
+func testEbpf(h *host) {
 	h.run("mkdir", "-p", fencesDir)
 	h.run("ln", "-s", "/usr/share/edgeway/ebpf.conf", fencesDir)
 	h.Cleanup(func() {
@@ -25,30 +25,30 @@ func ebpf(h *host) {
 		h.try("systemctl", "daemon-reload")
 		h.try("systemctl", "restart", "edgeway")
 		h.try("systemctl", "stop", "run-edgeway_bpf.mount")
-		h.remove(filepath.Dir(pins))
+		h.remove(filepath.Dir(pinDir))
 	})
 	h.run("systemctl", "daemon-reload")
-	h.switches("ebpf", func() { h.run("systemctl", "restart", "edgeway") })
+	h.switchBackend("ebpf", func() { h.run("systemctl", "restart", "edgeway") })
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
 	h.exposed(1.7) // the bpf system call adds 0.2 to the score
-	h.taken()
-	h.unnoticed(func() { h.run("systemctl", "restart", "edgeway") })
-	h.taken()
-	h.tcProgram()
-	h.repaired("ebpf", func() { h.run("nft", "flush", "ruleset") })
-	h.switches("nftables", func() { h.run("systemctl", "reload", "edgeway") })
+	h.verifyRedirection()
+	h.verifyUnnoticed(func() { h.run("systemctl", "restart", "edgeway") })
+	h.verifyRedirection()
+	h.toggleTCProgram()
+	h.verifyRepair("ebpf", func() { h.run("nft", "flush", "ruleset") })
+	h.switchBackend("nftables", func() { h.run("systemctl", "reload", "edgeway") })
 	h.run("systemctl", "start", "edgeway-bpf") // the switch unloaded the programs, and a reload does not start units
-	h.switches("ebpf", func() { h.run("systemctl", "reload", "edgeway") })
-	h.taken()
+	h.switchBackend("ebpf", func() { h.run("systemctl", "reload", "edgeway") })
+	h.verifyRedirection()
 	h.cleansUp()
-	if left, _ := filepath.Glob(pins + "/*"); len(left) > 0 {
+	if left, _ := filepath.Glob(pinDir + "/*"); len(left) > 0 {
 		h.Errorf("after edgeway cleanup there are %q", left)
 	}
 }
 
-// tcProgram turns the tc program on and off. While the loader lacks the necessary capability, `edgeway status` names
-// the drop-in that adds it.
-func (h *host) tcProgram() {
+// toggleTCProgram turns the tc program on and off. While the loader lacks the necessary capability, `edgeway status`
+// names the drop-in that adds it.
+func (h *host) toggleTCProgram() {
 	h.Helper()
 	h.Cleanup(func() {
 		h.remove(tcFile)
@@ -57,35 +57,35 @@ func (h *host) tcProgram() {
 	h.write(tcFile, "[ebpf]\ntc = true\n")
 	h.run("systemctl", "restart", "edgeway")
 	h.eventually("ebpf-tc.conf", "edgeway", "status")
-	h.answers(clusterIP, clusterIP6)
+	h.verifyFromHost(clusterIP, clusterIP6)
 	h.run("mkdir", "-p", tcFolder)
 	h.run("ln", "-s", "/usr/share/edgeway/ebpf-tc.conf", tcFolder)
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
-	h.taken()
-	h.answersOutside(nodePort)
+	h.verifyRedirection()
+	h.verifyFromOutside(nodePort)
 	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
-	if _, err := os.Stat(pins + "/pod_ranges"); err != nil {
+	if _, err := os.Stat(pinDir + "/pod_ranges"); err != nil {
 		h.Error(err)
 	}
 	h.remove(tcFile)
-	h.unnoticed(func() { h.run("systemctl", "reload", "edgeway") })
-	h.within(patience, func() error {
-		if _, err := os.Stat(pins + "/pod_ranges"); err == nil {
+	h.verifyUnnoticed(func() { h.run("systemctl", "reload", "edgeway") })
+	h.within(eventTimeout, func() error {
+		if _, err := os.Stat(pinDir + "/pod_ranges"); err == nil {
 			return errors.New("the maps of the tc program are still pinned")
 		}
 		return nil
 	})
-	h.taken()
+	h.verifyRedirection()
 }
 
-// taken fails the test unless the BPF programs redirect connections from this host.
-func (h *host) taken() {
+// verifyRedirection fails the test unless the BPF programs redirect connections from this host.
+func (h *host) verifyRedirection() {
 	h.Helper()
-	if _, err := os.Stat(pins); err != nil {
+	if _, err := os.Stat(pinDir); err != nil {
 		h.Error(err)
 	}
-	h.answers(clusterIP, clusterIP6)
+	h.verifyFromHost(clusterIP, clusterIP6)
 	h.contains(h.run("edgeway", "explain", "host", "default/web"), "by socket")
 	status := h.run("edgeway", "status", "--verbose")
 	h.contains(status, "of the connections to Services")

@@ -18,19 +18,19 @@ var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// lookAgain changes a route to trigger the daemon's check of the host, which would otherwise run up to a minute
+	// triggerCheck changes a route to trigger the daemon's check of the host, which would otherwise run up to a minute
 	// later.
-	lookAgain = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
+	triggerCheck = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
 type found struct{ ID, Severity, Message, Fix string }
 
-// dropped fails the test unless connections from outside fail, and both the doctor and the status name the owner of the
-// rules that drop packets. fix contains the doctor's fixes.
-func (h *host) dropped(whose string) (fix []string) {
+// verifyDropped fails the test unless connections from outside fail, and both the doctor and the status name the owner
+// of the rules that drop packets. fix contains the doctor's fixes.
+func (h *host) verifyDropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
-		if o := h.outside(addr, 3*time.Second); o.Result == netlab.Served {
+		if o := h.connectFromOutside(addr, 3*time.Second); o.Result == netlab.Served {
 			h.Errorf("%s from outside: %s, though %s should drop it", addr, o, whose)
 		}
 	}
@@ -51,8 +51,8 @@ func (h *host) dropped(whose string) (fix []string) {
 	if fix == nil {
 		h.Errorf("edgeway doctor finds no firewall:\n%s", out)
 	}
-	h.within(patience, func() error {
-		h.run("sh", "-c", lookAgain)
+	h.within(eventTimeout, func() error {
+		h.run("sh", "-c", triggerCheck)
 		out, code := h.try("edgeway", "status")
 		if code != 4 || !strings.Contains(out, ": DEGRADED") || !strings.Contains(out, "problem   firewall") || !strings.Contains(out, whose) {
 			return fmt.Errorf("exit code %d, want 4, for %s:\n%s", code, whose, out)
@@ -62,27 +62,28 @@ func (h *host) dropped(whose string) (fix []string) {
 	return fix
 }
 
-// works fails the test unless all connections succeed and the doctor finds no firewall rule that drops connections.
-func (h *host) works() {
+// verifyWorking fails the test unless all connections succeed and the doctor finds no firewall rule that drops
+// connections.
+func (h *host) verifyWorking() {
 	h.Helper()
-	h.served()
+	h.verifyServed()
 	if out, code := h.try("edgeway", "doctor"); code != 0 || !strings.Contains(out, "no rule of another program drops connections to Services") {
 		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
 	}
 }
 
-// served fails the test unless all connections succeed and the status is healthy. The doctor may still warn about
+// verifyServed fails the test unless all connections succeed and the status is healthy. The doctor may still warn about
 // forwarded connections to a ClusterIP, because clients seldom have a route to a ClusterIP.
-func (h *host) served() {
+func (h *host) verifyServed() {
 	h.Helper()
 	for _, addr := range nodePorts {
-		if o := h.outside(addr, askPatience); o.Result != netlab.Served {
+		if o := h.connectFromOutside(addr, askPatience); o.Result != netlab.Served {
 			h.Errorf("%s from outside: %s", addr, o)
 		}
 	}
-	h.answers(webIP, webIP6)
-	h.within(patience, func() error {
-		h.run("sh", "-c", lookAgain)
+	h.verifyFromHost(webIP, webIP6)
+	h.within(eventTimeout, func() error {
+		h.run("sh", "-c", triggerCheck)
 		if out, code := h.try("edgeway", "status"); code != 0 || !strings.Contains(out, ": healthy\n") {
 			return fmt.Errorf("edgeway status: exit code %d:\n%s", code, out)
 		}
@@ -90,26 +91,26 @@ func (h *host) served() {
 	})
 }
 
-// outside connects to addr from the host's own network.
-func (h *host) outside(addr string, wait time.Duration) netlab.Outcome {
+// connectFromOutside connects to addr from the host's own network.
+func (h *host) connectFromOutside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// withIPTables tests the iptables backend, which needs no recipe because its rules precede the rules of other programs.
-func (h *host) withIPTables() {
+// testIPTables tests the iptables backend, which needs no recipe because its rules precede the rules of other programs.
+func (h *host) testIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")
 	h.run("systemctl", "reload", "edgeway")
 	h.onlyRulesOf("iptables-nft")
-	h.served()
+	h.verifyServed()
 	h.remove(backendFile)
 	h.run("systemctl", "reload", "edgeway")
 	h.onlyRulesOf("nftables")
 }
 
-// withoutRules registers a cleanup that restores the backend and removes all other programs' rules.
-func (h *host) withoutRules() {
+// registerCleanup registers a cleanup that restores the backend and removes all other programs' rules.
+func (h *host) registerCleanup() {
 	h.Cleanup(func() {
 		h.remove(backendFile)
 		h.try("systemctl", "reload", "edgeway")
@@ -117,17 +118,17 @@ func (h *host) withoutRules() {
 	})
 }
 
-func besideUFW(h *host) {
-	h.withoutRules()
+func testUFW(h *host) {
+	h.registerCleanup()
 	h.Cleanup(func() { h.try("ufw", "disable") })
 	h.run("ufw", "--force", "enable")
 	h.contains(h.run("ufw", "status", "verbose"), "deny (routed)")
-	h.dropped("ufw's policy drop of chain FORWARD")
-	h.withIPTables()
+	h.verifyDropped("ufw's policy drop of chain FORWARD")
+	h.testIPTables()
 	h.follow("firewalls.md", "ufw")
-	h.works()
+	h.verifyWorking()
 	h.run("ufw", "reload")
-	h.works()
+	h.verifyWorking()
 }
 
 const dockerUnit = `[Service]
@@ -150,9 +151,9 @@ ExecStart=/bin/sh -ec 'for i in iptables ip6tables; do \
 done'
 `
 
-func besideDocker(h *host) {
+func testDocker(h *host) {
 	const user = "-S DOCKER-USER"
-	h.withoutRules()
+	h.registerCleanup()
 	h.Cleanup(func() {
 		h.try("systemctl", "stop", "docker")
 		h.remove("/etc/systemd/system/docker.service")
@@ -162,38 +163,38 @@ func besideDocker(h *host) {
 	h.write("/etc/systemd/system/docker.service", dockerUnit)
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "start", "docker")
-	for _, command := range h.dropped("Docker's policy drop of chain FORWARD") {
+	for _, command := range h.verifyDropped("Docker's policy drop of chain FORWARD") {
 		h.run("sh", "-c", command)
 	}
-	h.works()
+	h.verifyWorking()
 	h.run("sh", "-c", noRules) // a boot also clears the rules
 	h.run("systemctl", "restart", "docker")
-	h.dropped("Docker's policy drop of chain FORWARD")
-	h.withIPTables()
+	h.verifyDropped("Docker's policy drop of chain FORWARD")
+	h.testIPTables()
 
 	h.follow("firewalls.md", "Docker")
-	h.works()
+	h.verifyWorking()
 	h.run("systemctl", "restart", "docker")
-	h.works()
+	h.verifyWorking()
 	if out := h.run("sh", "-c", "iptables "+user+"; ip6tables "+user); strings.Count(out, "-j ACCEPT") != 2 {
 		h.Errorf("one rule for each family, not more after a restart:\n%s", out)
 	}
 	h.run("sh", "-c", noRules)
 	h.run("systemctl", "restart", "docker")
-	h.works()
+	h.verifyWorking()
 }
 
-// besideFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts is
+// testFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts is
 // set, a setting that firewalld 2.3.0 introduced.
-func besideFirewalld(h *host) {
+func testFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })
 	h.run("systemctl", "start", "firewalld")
 	h.contains(h.run("firewall-cmd", "--get-default-zone"), "public")
 	h.contains(h.run("nft", "list", "chain", "inet", "firewalld", "filter_FORWARD"), "reject")
-	h.works()
+	h.verifyWorking()
 	h.run("firewall-cmd", "--reload")
-	h.works()
+	h.verifyWorking()
 
 	const config = "/etc/firewalld/firewalld.conf"
 	if out := h.run("cat", config); !strings.Contains(out, "StrictForwardPorts=no") {
@@ -202,18 +203,18 @@ func besideFirewalld(h *host) {
 	}
 	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
 	h.run("firewall-cmd", "--reload")
-	fix := h.dropped("firewalld's rule ")
-	if _, err := ask(webIP); err == nil || len(fix) != 1 {
+	fix := h.verifyDropped("firewalld's rule ")
+	if _, err := requestName(webIP); err == nil || len(fix) != 1 {
 		h.Errorf("the host's own connections: %v; want an error, and one command for all that is dropped: %q", err, fix)
 	}
 	h.run("sh", "-c", fix[0])
-	h.works()
+	h.verifyWorking()
 	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
 	h.run("firewall-cmd", "--reload")
 	h.follow("firewalls.md", "firewalld")
-	h.works()
+	h.verifyWorking()
 	h.run("firewall-cmd", "--reload")
-	h.works()
+	h.verifyWorking()
 	h.run("systemctl", "restart", "firewalld")
-	h.works()
+	h.verifyWorking()
 }

@@ -50,8 +50,8 @@ type host struct {
 	*network
 }
 
-// patience is the time limit for events without a documented limit. The limit is long, because the machine is slow.
-const patience = 10 * time.Minute
+// eventTimeout is the time limit for events without a documented limit. The limit is long, because the machine is slow.
+const eventTimeout = 10 * time.Minute
 
 // run runs a program that must succeed, and returns the program's output.
 func (h *host) run(name string, args ...string) string {
@@ -85,7 +85,7 @@ func (h *host) show(unit, property string) string {
 
 func (h *host) becomes(unit, want string) {
 	h.Helper()
-	h.within(patience, func() error {
+	h.within(eventTimeout, func() error {
 		if state := h.show(unit, "ActiveState"); state != want {
 			return fmt.Errorf("%s is %s, want %s", unit, state, want)
 		}
@@ -130,7 +130,7 @@ func (h *host) within(limit time.Duration, check func() error) time.Duration {
 
 func (h *host) eventually(text, name string, args ...string) {
 	h.Helper()
-	h.within(patience, func() error {
+	h.within(eventTimeout, func() error {
 		out, _ := h.try(name, args...)
 		if !strings.Contains(out, text) {
 			return fmt.Errorf("%s %s does not say %q:\n%s", name, strings.Join(args, " "), text, out)

@@ -87,8 +87,8 @@ func enableAndStart(h *host) {
 	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 	h.run("edgeway", "config", "check")
 	h.run("systemctl", "enable", "--now", "edgeway")
-	h.answers(clusterIP, clusterIP6, loopback, loopback6)
-	h.answersOutside(nodePort)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.verifyFromOutside(nodePort)
 	if out := h.run("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "active\nactive" {
 		h.Errorf("is-active of service and target: %q", out)
 	}
@@ -167,8 +167,8 @@ func stopLeavesServices(h *host) {
 	if out, _ := h.try("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "inactive\ninactive" {
 		h.Errorf("is-active of service and target: %q", out)
 	}
-	h.answers(clusterIP, clusterIP6)
-	h.answersOutside(nodePort)
+	h.verifyFromHost(clusterIP, clusterIP6)
+	h.verifyFromOutside(nodePort)
 	open.stillServed(h)
 	h.run("systemctl", "start", "edgeway")
 }
@@ -177,11 +177,11 @@ func startReturnsWhenServicesWork(h *host) {
 	for range 3 {
 		h.run("systemctl", "stop", "edgeway")
 		h.run("edgeway", "cleanup")
-		if _, err := ask(clusterIP); err == nil {
+		if _, err := requestName(clusterIP); err == nil {
 			h.Fatal("the ClusterIP answers although there are no rules: this test says nothing")
 		}
 		h.run("systemctl", "start", "edgeway")
-		h.answers(clusterIP)
+		h.verifyFromHost(clusterIP)
 	}
 }
 

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// journal tests that a fault's journal entry has searchable fields, and a message ID that the journal's catalog
+// testJournal tests that a fault's journal entry has searchable fields, and a message ID that the journal's catalog
 // explains.
-func journal(h *host) {
+func testJournal(h *host) {
 	const file = "/etc/edgeway/manifests/faulty.yaml"
 	h.write(file, strings.Replace(Manifest("faulty", "10.96.0.40", "fd00:96::40", 30086),
 		"  ports:", "  externalIPs: [127.0.0.1]\n  ports:", 1))
 	h.Cleanup(func() { h.remove(file) })
-	h.within(patience, func() error {
+	h.within(eventTimeout, func() error {
 		out, _ := h.try("journalctl", "-u", "edgeway", "-o", "cat", "SERVICE=default/faulty")
 		if !strings.Contains(out, "127.0.0.1") {
 			return fmt.Errorf("nothing with SERVICE=default/faulty: %s", out)

@@ -38,30 +38,30 @@ func TestPackage(t *testing.T) {
 		{name: "stop leaves the Services", run: stopLeavesServices},
 		{name: "start returns when Services work", run: startReturnsWhenServicesWork},
 		{name: "exposure of the unit", run: exposure},
-		{name: "sandbox", run: sandbox},
+		{name: "sandbox", run: testSandbox},
 		{name: "members of the group may ask", run: groupMayAsk},
-		{name: "program out of memory", run: programOutOfMemory},
-		{name: "steps of restarts", run: restartSteps},
+		{name: "program out of memory", run: testOutOfMemory},
+		{name: "steps of restarts", run: testRestartSteps},
 		{name: "restarts", run: restarts},
 		{name: "kill -9", run: killed},
-		{name: "stopped process", run: watchdog},
-		{name: "a big Service and little memory", run: littleMemory},
-		{name: "restart of the firewall", run: firewallRestart},
+		{name: "stopped process", run: testWatchdog},
+		{name: "a big Service and little memory", run: testMemoryLimit},
+		{name: "restart of the firewall", run: restartFirewall},
 		{name: "reload of a bad file", run: reloadBadFile},
 		{name: "reload of a good file", run: reloadGoodFile},
-		{name: "backend iptables-nft", run: iptablesNFT},
-		{name: "backend iptables-legacy, with the drop-in", run: iptablesLegacy},
-		{name: "rules of iptables-legacy that may not be read", run: iptablesWithoutRights},
-		{name: "backend ebpf, with the drop-in", run: ebpf},
-		{name: "journal", run: journal},
-		{name: "port that another program has", run: portTaken},
-		{name: "fences of the operator", run: fences},
+		{name: "backend iptables-nft", run: testIPTablesNFT},
+		{name: "backend iptables-legacy, with the drop-in", run: testIPTablesLegacy},
+		{name: "rules of iptables-legacy that may not be read", run: testMissingRights},
+		{name: "backend ebpf, with the drop-in", run: testEbpf},
+		{name: "journal", run: testJournal},
+		{name: "port that another program has", run: testPortInUse},
+		{name: "fences of the operator", run: testOperatorSettings},
 		{name: "socket unit, client before the daemon", run: socketBeforeDaemon},
 		{name: "socket unit, client starts the daemon", run: socketStartsDaemon},
 		{name: "socket unit of a port that is no NodePort", run: socketOfNoNodePort},
 		{name: "upgrade", run: upgrade},
 		{name: "remove keeps configuration and state", run: removeKeeps},
-		{name: "purge leaves nothing but the user", run: func(h *host) { purgeLeavesNothing(h, before) }},
+		{name: "purge leaves nothing but the user", run: func(h *host) { purgePackage(h, before) }},
 	})
 }
 
@@ -70,10 +70,10 @@ func TestPackage(t *testing.T) {
 func TestBoot(t *testing.T) {
 	play(t, []scenario{
 		{name: "Services from the last-known state", run: servicesFromLastKnown},
-		{name: "kubeconfig as a credential", run: kubeconfigAsCredential},
-		{name: "replaced kubeconfig that is a credential", run: replacedCredential},
-		{name: "replaced kubeconfig that only root can read", run: replacedRootsKubeconfig},
-		{name: "state of a later version", run: stateOfLaterVersion},
+		{name: "kubeconfig as a credential", run: useKubeconfigCredential},
+		{name: "replaced kubeconfig that is a credential", run: testLoadCredential},
+		{name: "replaced kubeconfig that only root can read", run: testKubeconfigUnits},
+		{name: "state of a later version", run: testLaterStateVersion},
 		{name: "start without state waits", run: startWithoutState},
 	})
 }
@@ -81,7 +81,7 @@ func TestBoot(t *testing.T) {
 func TestRelease(t *testing.T) {
 	play(t, []scenario{
 		{name: "install from the repository", run: installFromRepository, vital: true},
-		{name: "repository that was changed", run: changedRepository},
+		{name: "repository that was changed", run: testModifiedIndex},
 		{name: "upgrade and back", run: upgradeAndBack},
 	})
 }

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// littleMemory tests a memory limit for the unit, with Services that have 400,000 endpoint-port pairs. The limit also
-// applies to the unit's rules in the kernel. The daemon must survive even if it cannot serve all Services, and must
-// serve a small Service that is added later.
-func littleMemory(h *host) {
+// testMemoryLimit tests a memory limit for the unit, with Services that have 400,000 endpoint-port pairs. The limit
+// also applies to the unit's rules in the kernel. The daemon must survive even if it cannot serve all Services, and
+// must serve a small Service that is added later.
+func testMemoryLimit(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/memory.conf", "[Service]\nMemoryMax=256M\nOOMPolicy=continue\n")
 	h.run("systemctl", "daemon-reload")
@@ -24,7 +24,7 @@ func littleMemory(h *host) {
 		h.remove(dropIns)
 		h.try("systemctl", "daemon-reload")
 		h.try("systemctl", "restart", "edgeway")
-		h.answers(clusterIP, clusterIP6, loopback, loopback6)
+		h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
 	})
 	before := h.show("edgeway", "MainPID")
 	for i := range 10 {
@@ -32,7 +32,7 @@ func littleMemory(h *host) {
 	}
 	h.write(manifests+"late.yaml", Manifest("late", "10.96.0.30", "fd00:96::30", 30082))
 	took := h.within(10*time.Minute, func() error {
-		_, err := ask("10.96.0.30:80")
+		_, err := requestName("10.96.0.30:80")
 		return err
 	})
 	h.Logf("a Service beside them works after %.1f s", took.Seconds())
@@ -42,7 +42,7 @@ func littleMemory(h *host) {
 		}
 		return nil
 	})
-	h.answers(clusterIP, clusterIP6, loopback)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback)
 	h.Logf("peak memory of the unit: %s\n%s", h.show("edgeway", "MemoryPeak"), h.run("edgeway", "status"))
 	if pid := h.show("edgeway", "MainPID"); pid != before {
 		h.Errorf("process %s became %s:\n%s", before, pid, h.run("journalctl", "-u", "edgeway", "-o", "cat", "-n", "30"))

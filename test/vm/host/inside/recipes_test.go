@@ -11,9 +11,9 @@ func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
 		{name: "systemd-resolved", run: besideResolved},
-		{name: "Docker", run: besideDocker},
-		{name: "firewalld", run: besideFirewalld},
-		{name: "ufw", run: besideUFW},
+		{name: "Docker", run: testDocker},
+		{name: "firewalld", run: testFirewalld},
+		{name: "ufw", run: testUFW},
 	})
 }
 
@@ -52,7 +52,7 @@ func hostWithServices(h *host) {
 	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.20", "fd00:96::20", 30080))
 	h.write("/etc/edgeway/manifests/dns.yaml", nameService)
 	h.run("systemctl", "enable", "--now", "edgeway")
-	h.works()
+	h.verifyWorking()
 }
 
 // follow runs the commands that a guide lists below the line that begins with the program's name.

@@ -19,25 +19,25 @@ func reloadBadFile(h *host) {
 	if pid := h.show("edgeway", "MainPID"); pid != before || h.show("edgeway", "ActiveState") != "active" {
 		h.Errorf("process %s became %s, %s", before, pid, h.show("edgeway", "ActiveState"))
 	}
-	h.answers(clusterIP, loopback, loopback6)
+	h.verifyFromHost(clusterIP, loopback, loopback6)
 	open.stillServed(h)
 }
 
 func reloadGoodFile(h *host) {
 	open := h.hold(clusterIP, loopback, loopback6)
 	before := h.show("edgeway", "MainPID")
-	cluster, loop := h.traffic(clusterIP, 0), h.traffic(loopback, 0)
+	cluster, loop := h.startTraffic(clusterIP, 0), h.startTraffic(loopback, 0)
 	h.write("/etc/edgeway/more/shop.yaml", Manifest("shop", "10.96.0.20", "fd00:96::20", 30081))
 	h.write(siteFile, strings.Replace(siteConfig, `"]`, `", "/etc/edgeway/more"]`, 1))
 	h.run("systemctl", "reload", "edgeway")
 	for _, addr := range []string{"10.96.0.20:80", "127.0.0.1:30081", "[::1]:30081"} {
-		h.within(patience, func() error {
-			_, err := ask(addr)
+		h.within(eventTimeout, func() error {
+			_, err := requestName(addr)
 			return err
 		})
 	}
-	h.undisturbed(cluster)
-	h.undisturbed(loop)
+	h.endWithoutFailures(cluster)
+	h.endWithoutFailures(loop)
 	open.stillServed(h)
 	if pid := h.show("edgeway", "MainPID"); pid != before {
 		h.Errorf("process %s became %s", before, pid)

@@ -21,12 +21,12 @@ type inventory struct {
 	rules, users string
 }
 
-// ours matches the lines in inventory.users for the package's user and groups.
-var ours = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
+// ownUsers matches the lines in inventory.users for the package's user and groups.
+var ownUsers = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
-// others lists directories that change independently of Edgeway: the records of systemd, dpkg and apt, the logs, and
-// the job's files.
-var others = []string{
+// unrelatedDirs lists directories that change independently of Edgeway: the records of systemd, dpkg and apt, the logs,
+// and the job's files.
+var unrelatedDirs = []string{
 	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",
 }
@@ -35,7 +35,7 @@ func takeInventory(t *testing.T) inventory {
 	t.Helper()
 	inv := inventory{files: map[string]bool{}}
 	err := filepath.WalkDir("/", func(path string, d fs.DirEntry, err error) error {
-		if slices.Contains(others, path) {
+		if slices.Contains(unrelatedDirs, path) {
 			return fs.SkipDir
 		}
 		if err == nil {
@@ -82,12 +82,12 @@ func removeKeeps(h *host) {
 	}
 	h.apt("edgeway_1.1.0-1_amd64.deb")
 	h.run("systemctl", "enable", "--now", "edgeway", "edgeway-nodeport@30080.socket")
-	h.answers(clusterIP)
+	h.verifyFromHost(clusterIP)
 }
 
-// purgeLeavesNothing purges the package while the daemon is running. The package's user remains, because otherwise a
+// purgePackage purges the package while the daemon is running. The package's user remains, because otherwise a
 // new user could get the same ID and own the old user's files.
-func purgeLeavesNothing(h *host, before inventory) {
+func purgePackage(h *host, before inventory) {
 	h.run("systemctl", "is-active", "edgeway")
 	_ = os.Remove("/etc/systemd/system/edgeway.service.d") // other scenarios created drop-ins in this directory
 	h.run("apt-get", "purge", "-q", "-y", "edgeway")
@@ -100,7 +100,7 @@ func purgeLeavesNothing(h *host, before inventory) {
 	if after.rules != before.rules {
 		h.Errorf("rules before:\n%s\nand after:\n%s", before.rules, after.rules)
 	}
-	if users := ours.ReplaceAllString(after.users, ""); users != before.users || users == after.users {
+	if users := ownUsers.ReplaceAllString(after.users, ""); users != before.users || users == after.users {
 		h.Errorf("users before:\n%s\nand after:\n%s", before.users, after.users)
 	}
 	if units := h.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "edgeway*"); strings.TrimSpace(units) != "" {

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// unnoticed calls disturb, which stops or restarts the daemon, and verifies that clients do not notice:
+// verifyUnnoticed calls disturb, which stops or restarts the daemon, and verifies that clients do not notice:
 //   - All new connections to a ClusterIP succeed, because the kernel handles them without the daemon.
 //   - No new connection to a NodePort on loopback is refused, because systemd keeps the listener open.
 //   - An established connection to a ClusterIP survives.
-func (h *host) unnoticed(disturb func()) {
+func (h *host) verifyUnnoticed(disturb func()) {
 	h.Helper()
 	held := h.hold(clusterIP, clusterIP6)
-	cluster := h.traffic(clusterIP, 20*time.Millisecond)
-	loop4, loop6 := h.traffic(loopback, 20*time.Millisecond), h.traffic(loopback6, 20*time.Millisecond)
+	cluster := h.startTraffic(clusterIP, 20*time.Millisecond)
+	loop4, loop6 := h.startTraffic(loopback, 20*time.Millisecond), h.startTraffic(loopback6, 20*time.Millisecond)
 	h.flows(cluster, loop4, loop6)
 	disturb()
-	h.answers(loopback, loopback6)
-	h.undisturbed(cluster)
-	for _, c := range []*traffic{loop4, loop6} {
+	h.verifyFromHost(loopback, loopback6)
+	h.endWithoutFailures(cluster)
+	for _, c := range []*trafficClient{loop4, loop6} {
 		h.end(c)
 		// A relayed connection breaks when the daemon exits.
 		if c.refused+c.failed > 0 {
@@ -51,7 +51,7 @@ func (h *host) hold(addrs ...string) (open held) {
 func (open held) stillServed(h *host) {
 	h.Helper()
 	for _, conn := range open {
-		if _, err := askOn(conn, askPatience); err != nil {
+		if _, err := requestNameOn(conn, askPatience); err != nil {
 			h.Errorf("connection to %s that was open: %v", conn.RemoteAddr(), err)
 		}
 	}
@@ -59,7 +59,7 @@ func (open held) stillServed(h *host) {
 
 func restarts(h *host) {
 	const times = 5
-	h.unnoticed(func() {
+	h.verifyUnnoticed(func() {
 		start := time.Now()
 		for range times {
 			h.run("systemctl", "restart", "edgeway")
@@ -70,16 +70,16 @@ func restarts(h *host) {
 
 func killed(h *host) {
 	before := h.show("edgeway", "MainPID")
-	h.unnoticed(func() {
+	h.verifyUnnoticed(func() {
 		h.run("systemctl", "kill", "-s", "KILL", "edgeway")
-		h.restarted(before)
+		h.waitForRestart(before)
 	})
 }
 
-// restarted waits until a new process is ready. The argument before is the old process's PID.
-func (h *host) restarted(before string) {
+// waitForRestart waits until a new process is ready. The argument before is the old process's PID.
+func (h *host) waitForRestart(before string) {
 	h.Helper()
-	took := h.within(2*patience, func() error {
+	took := h.within(2*eventTimeout, func() error {
 		pid, state := h.show("edgeway", "MainPID"), h.show("edgeway", "ActiveState")
 		if pid == before || state != "active" {
 			return fmt.Errorf("edgeway is %s with process %s, before %s", state, pid, before)
@@ -91,15 +91,15 @@ func (h *host) restarted(before string) {
 
 func upgrade(h *host) {
 	before := h.show("edgeway", "MainPID")
-	h.unnoticed(func() {
+	h.verifyUnnoticed(func() {
 		h.apt("edgeway_1.1.0-1_amd64.deb")
-		h.restarted(before)
+		h.waitForRestart(before)
 	})
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
 }
 
-// watchdog suspends the daemon's process and fails the test unless systemd starts a new process.
-func watchdog(h *host) {
+// testWatchdog suspends the daemon's process and fails the test unless systemd starts a new process.
+func testWatchdog(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/watchdog.conf", "[Service]\nWatchdogSec=20s\nTimeoutAbortSec=10s\n")
 	h.run("systemctl", "daemon-reload")
@@ -109,49 +109,49 @@ func watchdog(h *host) {
 		h.try("systemctl", "daemon-reload")
 	})
 	before := h.show("edgeway", "MainPID")
-	h.unnoticed(func() {
+	h.verifyUnnoticed(func() {
 		h.run("systemctl", "kill", "-s", "STOP", "edgeway")
-		h.restarted(before)
+		h.waitForRestart(before)
 	})
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// firewallRestart restarts nftables.service, which flushes all rules on most hosts. A restart flushes the rules twice.
-func firewallRestart(h *host) {
+// restartFirewall restarts nftables.service, which flushes all rules on most hosts. A restart flushes the rules twice.
+func restartFirewall(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
-	outage, restart := h.flushed()
+	outage, restart := h.flushRules()
 	limit := max(time.Second, 2*restart)
 	if outage > limit {
 		// The machine is emulated and may have waited for a CPU, so the test makes a second attempt. The test first
 		// waits for a minute, because the daemon slows down its repairs while another program keeps changing the rules.
 		time.Sleep(61 * time.Second)
-		outage, restart = h.flushed()
+		outage, restart = h.flushRules()
 		limit = max(time.Second, 2*restart)
 	}
 	if outage > limit {
 		h.Errorf("no Services for %d ms, want at most %d ms", outage.Milliseconds(), limit.Milliseconds())
 	}
-	h.answers(clusterIP, clusterIP6, loopback)
-	h.answersOutside(nodePort)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback)
+	h.verifyFromOutside(nodePort)
 }
 
-// flushed restarts nftables.service, which flushes all rules. outage is the longest time without Services. restart is
-// the duration of the restart and indicates the machine's speed.
-func (h *host) flushed() (outage, restart time.Duration) {
+// flushRules restarts nftables.service, which flushes all rules. outage is the longest time without Services. restart
+// is the duration of the restart and indicates the machine's speed.
+func (h *host) flushRules() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
 	// TCP retransmits a lost packet only after a second, so the client opens another connection instead.
-	c := h.impatientTraffic(clusterIP, 5*time.Millisecond, 200*time.Millisecond)
+	c := h.startImpatientTraffic(clusterIP, 5*time.Millisecond, 200*time.Millisecond)
 	start := time.Now()
 	h.run("systemctl", "restart", "nftables")
 	restart = time.Since(start)
 	h.Logf("systemctl restart nftables took %d ms", restart.Milliseconds())
-	h.within(patience, func() error {
+	h.within(eventTimeout, func() error {
 		if h.repairs() == repairs {
 			return errors.New("no repair is noted")
 		}
-		_, err := ask(clusterIP)
+		_, err := requestName(clusterIP)
 		return err
 	})
 	h.end(c)

@@ -11,8 +11,8 @@ import (
 
 const fencesDir = "/etc/systemd/system/edgeway.service.d"
 
-// sandbox tests the restrictions that the score of "systemd-analyze security" does not cover.
-func sandbox(h *host) {
+// testSandbox tests the restrictions that the score of "systemd-analyze security" does not cover.
+func testSandbox(h *host) {
 	pid := h.show("edgeway", "MainPID")
 	h.run("cp", "/usr/bin/true", "/var/lib/edgeway/program")
 	defer h.remove("/var/lib/edgeway/program")
@@ -22,10 +22,10 @@ func sandbox(h *host) {
 		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
 	}
 	h.run("nsenter", append(within, "nft", "--version")...)
-	if out := h.run("nsenter", append(within, "sh", "-c", programsOfItsOwn)...); out != "" {
+	if out := h.run("nsenter", append(within, "sh", "-c", findExecutableDirs)...); out != "" {
 		h.Errorf("the daemon can execute what it has written: %s", out)
 	}
-	if out := h.run("setpriv", append(user, "sh", "-c", programsOfItsOwn)...); !slices.Contains(strings.Fields(out), "/var/lib/edgeway") {
+	if out := h.run("setpriv", append(user, "sh", "-c", findExecutableDirs)...); !slices.Contains(strings.Fields(out), "/var/lib/edgeway") {
 		h.Errorf("outside of the sandbox the same user can execute what it has written in %q only, and not in the daemon's own folder: the test shows nothing", out)
 	}
 	if out := h.run("nsenter", "--target", pid, "--mount", "--", "cat", "/etc/shadow"); out != "" {
@@ -42,17 +42,17 @@ func sandbox(h *host) {
 	}
 }
 
-// programsOfItsOwn prints the directories that let a process create and execute a program. The script tries the
+// findExecutableDirs prints the directories that let a process create and execute a program. The script tries the
 // daemon's own directory and all mount points.
-const programsOfItsOwn = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
+const findExecutableDirs = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
 	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
 	if "$dir/own" 2>/dev/null; then echo "$dir"; fi
 	rm "$dir/own"
 done`
 
-// programOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, such as nft, but not
+// testOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, such as nft, but not
 // the daemon.
-func programOutOfMemory(h *host) {
+func testOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
 	}
@@ -71,7 +71,7 @@ func programOutOfMemory(h *host) {
 	if pid := h.show("edgeway", "MainPID"); pid != before || h.show("edgeway", "ActiveState") != "active" {
 		h.Errorf("process %s became %s, %s", before, pid, h.show("edgeway", "ActiveState"))
 	}
-	h.answers(clusterIP, loopback)
+	h.verifyFromHost(clusterIP, loopback)
 }
 
 func memory(h *host) uint64 {
@@ -87,9 +87,9 @@ func memory(h *host) uint64 {
 	return kib << 10
 }
 
-// restartSteps tests that the unit sets RestartSteps= if systemd is 254 or newer, because earlier versions would warn
-// about the key.
-func restartSteps(h *host) {
+// testRestartSteps tests that the unit sets RestartSteps= if systemd is 254 or newer, because earlier versions would
+// warn about the key.
+func testRestartSteps(h *host) {
 	var version int
 	text := h.run("systemctl", "--version")
 	if _, err := fmt.Sscanf(text, "systemd %d", &version); err != nil {
@@ -104,9 +104,9 @@ func restartSteps(h *host) {
 	}
 }
 
-// fences tests the settings that install.md leaves to the operator. If the settings forbid a port, the journal must
-// name the port.
-func fences(h *host) {
+// testOperatorSettings tests the settings that install.md leaves to the operator. If the settings forbid a port, the
+// journal must name the port.
+func testOperatorSettings(h *host) {
 	const file = "/etc/edgeway/manifests/fenced.yaml"
 	h.write(fencesDir+"/fences.conf", "[Service]\nIPAddressDeny=169.254.0.0/16\nSocketBindDeny=any\n"+
 		"SocketBindAllow=tcp:10249\nSocketBindAllow=tcp:10256\nSocketBindAllow=tcp:30000-30999\n")
@@ -119,18 +119,18 @@ func fences(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // systemd would keep an existing socket
-	h.within(patience, func() error {
-		_, err := ask("10.96.0.50:80")
+	h.within(eventTimeout, func() error {
+		_, err := requestName("10.96.0.50:80")
 		return err
 	})
-	h.answers(clusterIP, clusterIP6, loopback, loopback6)
-	h.answersOutside(nodePort)
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.verifyFromOutside(nodePort)
 	if !strings.Contains(h.run("systemctl", "--version"), "+BPF_FRAMEWORK") {
 		h.Log("this systemd cannot do SocketBindDeny=")
-		h.answers("127.0.0.1:31086")
+		h.verifyFromHost("127.0.0.1:31086")
 		return
 	}
-	h.within(patience, func() error {
+	h.within(eventTimeout, func() error {
 		out, _ := h.try("journalctl", "-u", "edgeway", "-x", "-n", "60", "--no-pager")
 		if !strings.Contains(out, "127.0.0.1:31086") || !strings.Contains(out, "operation not permitted") || !strings.Contains(out, "SocketBindDeny") {
 			return errors.New("the journal does not say why the port is not served:\n" + out)

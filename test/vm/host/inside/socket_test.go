@@ -12,7 +12,7 @@ func socketBeforeDaemon(h *host) {
 	answered := make(chan error, 2)
 	for _, addr := range []string{loopback, loopback6} {
 		go func() {
-			_, err := ask(addr)
+			_, err := requestName(addr)
 			answered <- err
 		}()
 	}
@@ -24,12 +24,12 @@ func socketBeforeDaemon(h *host) {
 	}
 	h.run("systemctl", "is-active", "edgeway-nodeport@30080.socket", "edgeway-nodeport-ipv6@30080.socket")
 	h.run("systemctl", "restart", "edgeway")
-	h.answers(loopback, loopback6)
+	h.verifyFromHost(loopback, loopback6)
 }
 
 func socketStartsDaemon(h *host) {
 	h.run("systemctl", "stop", "edgeway")
-	h.answers(loopback)
+	h.verifyFromHost(loopback)
 	h.becomes("edgeway", "active")
 }
 
@@ -42,12 +42,12 @@ func socketOfNoNodePort(h *host) {
 		h.try("systemctl", "start", "edgeway")
 	})
 	h.eventually("is not a NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
-	h.answers(clusterIP, loopback)
+	h.verifyFromHost(clusterIP, loopback)
 }
 
-// portTaken tests a NodePort on loopback if another program already uses the port. The daemon must serve the NodePort
-// once that program closes the port.
-func portTaken(h *host) {
+// testPortInUse tests a NodePort on loopback if another program already uses the port. The daemon must serve the
+// NodePort once that program closes the port.
+func testPortInUse(h *host) {
 	const addr = "127.0.0.1:30085"
 	other, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -66,12 +66,12 @@ func portTaken(h *host) {
 	h.write("/etc/edgeway/manifests/taken.yaml", Manifest("taken", "10.96.0.30", "fd00:96::30", 30085))
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
 	h.eventually("cannot bind a NodePort on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
-	h.answers("10.96.0.30:80", "[::1]:30085", loopback)
+	h.verifyFromHost("10.96.0.30:80", "[::1]:30085", loopback)
 	h.run("systemctl", "restart", "edgeway") // the other program gets the port before the daemon starts
-	h.answers("10.96.0.30:80", loopback)
+	h.verifyFromHost("10.96.0.30:80", loopback)
 	other.Close()
-	took := h.within(2*patience, func() error {
-		_, err := ask(addr)
+	took := h.within(2*eventTimeout, func() error {
+		_, err := requestName(addr)
 		return err
 	})
 	h.Logf("served %.1f s after the port became free", took.Seconds())

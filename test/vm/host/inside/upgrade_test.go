@@ -24,8 +24,8 @@ func TestUpgrade(t *testing.T) {
 		{name: "external IPs need consent", run: externalIPsNeedConsent},
 		{name: "Services work throughout the upgrade", run: upgradeFromBefore},
 		{name: "reload after the upgrade", run: func(h *host) {
-			h.unnoticed(func() { h.run("systemctl", "reload", "edgeway") })
-			h.tellsAge()
+			h.verifyUnnoticed(func() { h.run("systemctl", "reload", "edgeway") })
+			h.verifyStateAge()
 		}},
 	})
 }
@@ -79,7 +79,7 @@ func externalIPsNeedConsent(h *host) {
 		h.run("systemctl", "reload", "edgeway")
 	})
 	h.run("systemctl", "reload", "edgeway")
-	h.answers("198.51.100.99:80")
+	h.verifyFromHost("198.51.100.99:80")
 }
 
 // upgradeFromBefore starts this version on a host that ran the earlier version. If the earlier version's package is
@@ -91,11 +91,11 @@ func upgradeFromBefore(h *host) {
 	if _, err := os.Stat(beforePackage); err != nil {
 		h.Logf("by its rules: %v", err)
 		h.run("nft", "-f", before+"/rules.nft")
-		cluster := h.traffic(clusterIP, 20*time.Millisecond)
+		cluster := h.startTraffic(clusterIP, 20*time.Millisecond)
 		open := h.hold(clusterIP, clusterIP6)
-		h.answersOutside(nodePort)
+		h.verifyFromOutside(nodePort)
 		h.run("systemctl", "start", "edgeway")
-		h.undisturbed(cluster)
+		h.endWithoutFailures(cluster)
 		open.stillServed(h)
 	} else {
 		h.remove("/etc/edgeway/edgeway.toml") // the file does not belong to the package, so dpkg would prompt
@@ -103,14 +103,14 @@ func upgradeFromBefore(h *host) {
 		h.run("systemctl", "start", "edgeway")
 		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")
 		process := h.show("edgeway", "MainPID")
-		h.unnoticed(func() {
+		h.verifyUnnoticed(func() {
 			h.apt("edgeway_1.0.0-1_amd64.deb")
-			h.restarted(process)
+			h.waitForRestart(process)
 		})
 	}
 	h.contains(h.run("edgeway", "status"), "edgeway 1.0.0: ")
-	h.answers(clusterIP, clusterIP6, loopback, loopback6)
-	h.answersOutside(nodePort)
-	h.tellsAge()
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.verifyFromOutside(nodePort)
+	h.verifyStateAge()
 	removedKeysAreNamed(h)
 }
