@@ -48,8 +48,7 @@ func benchHost(services, endpoints, networks int) *Host {
 	return h
 }
 
-// cpuTime returns the CPU time of this process, including the time that the runtime spends on other threads while this
-// thread waits for a socket.
+// cpuTime returns the CPU time that all threads of this process have used.
 func cpuTime(b testing.TB) time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

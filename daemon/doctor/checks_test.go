@@ -111,8 +111,8 @@ func TestAPIServerCheck(t *testing.T) {
 	wantFindings(t, h, "api-server", "problem: … connection refused … | ip route get 192.0.2.9")
 }
 
-// Like explain, the check judges each origin separately, so a working frontend does not hide another frontend that
-// drops connections.
+// The check judges each origin separately, because a frontend may accept connections from one origin and drop
+// connections from another.
 func TestServicesThatDropForSomeOrigins(t *testing.T) {
 	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}

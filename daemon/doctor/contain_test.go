@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// After a panic, the Monitor continues and finds a fault that began during the pause.
+// After a panic in one run, the Monitor continues and finds new faults in the next run.
 func TestRoundsContinueAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()

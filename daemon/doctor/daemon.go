@@ -46,7 +46,7 @@ func checkDaemon(_ context.Context, h *Host) []fault.Fault {
 	return out
 }
 
-// RootFix is the fix if a check requires root's permissions.
+// RootFix is the fix for a check that requires root privileges.
 const RootFix = "sudo edgeway doctor"
 
 func checkBackend(ctx context.Context, h *Host) []fault.Fault {

@@ -47,11 +47,11 @@ func CheapChecks() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime is the time limit for one check. Information that is received later, such as a response from the API
-// server, counts as missing.
+// checkTime is the time limit for one check. After this time, the check treats missing information, such as a response
+// from the API server, as unavailable.
 const checkTime = 20 * time.Second
 
-// RunChecks runs the checks and returns their findings, the worst first.
+// RunChecks runs the checks and returns their findings, worst first.
 func RunChecks(ctx context.Context, h *Host, checks []Check) []fault.Fault {
 	var all []fault.Fault
 	for _, c := range checks {

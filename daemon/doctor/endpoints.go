@@ -13,15 +13,16 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// network is an address range of endpoints. The range is as large as the usual pod range of a node, whose endpoints
-// share one route. Some network plugins use smaller ranges, so a network has two samples.
+// network is an address range that contains endpoints. The range has the usual size of a node's pod range, because one
+// route leads to all endpoints in a pod range. Some network plugins use smaller pod ranges, so the doctor examines two
+// endpoints of each network.
 type network struct {
 	prefix      netip.Prefix // prefix is a single address if only one endpoint is known
 	first, last sample
 }
 
-// sample is an endpoint, with the result of its route lookup. reason explains a missing route, or is "" if there is a
-// route.
+// sample is an endpoint and the result of its route lookup. The field reason explains why there is no route, or is ""
+// if there is one.
 type sample struct {
 	addr   netip.Addr
 	svc    plan.ServicePortName
@@ -31,15 +32,15 @@ type sample struct {
 
 func (s *sample) isUnreachable() bool { return s.reason != "" || s.hop.NoCarrier }
 
-// bits4 and bits6 are the usual prefix lengths of a node's pod ranges. maxNamed limits the number of networks that a
-// notice names.
 const (
+	// bits4 and bits6 are the usual prefix lengths of a node's pod ranges.
 	bits4, bits6 = 24, 64
-	maxNamed     = 3
+	// maxNamed limits the number of networks that a notice names.
+	maxNamed = 3
 )
 
 // checkEndpointRoutes looks up the routes to the first and the last endpoint of each network. If there are too many
-// networks, checkEndpointRoutes assumes that the last endpoint has the route of the first.
+// networks, checkEndpointRoutes assumes that the last endpoint has the same route as the first.
 func checkEndpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	var byDefault []network
@@ -91,7 +92,7 @@ func routerNotice(networks []network, router nodeinfo.NextHop) fault.Fault {
 		router, strings.Join(names, ", "))
 }
 
-// networks returns the networks of all endpoints that are in use and on other hosts.
+// networks returns the networks of the endpoints that the plan uses on other hosts.
 func (h *Host) networks() (out []network) {
 	at := map[netip.Prefix]int{}
 	for _, svc := range h.servicePorts() {

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// fakeSystem is an in-memory System. While a Monitor runs, a test must call edit to change the system.
+// fakeSystem is an in-memory System. While a Monitor is running, a test must call edit to change the system.
 type fakeSystem struct {
 	mu                sync.Mutex
 	files             map[string]string
@@ -128,8 +128,7 @@ func testHost(services ...*plan.ServicePort) (*Host, *fakeSystem) {
 	return h, f
 }
 
-// runCheck runs the check called name and formats each finding as a line: the severity, the message and, after a
-// vertical bar, the fix.
+// runCheck runs the check called name and formats each finding as a line such as "problem: MESSAGE | FIX".
 func runCheck(t testing.TB, h *Host, name string) (lines []string) {
 	t.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == name })

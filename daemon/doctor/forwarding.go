@@ -59,9 +59,9 @@ func checkForwarding4(_ context.Context, h *Host) []fault.Fault {
 	return h.checkForwarding(plan.IPv4, forward4, func() string { return set(forward4, 1) })
 }
 
-// checkForwarding6 checks whether the kernel forwards IPv6 connections. The fix also sets accept_ra to 2 where needed,
-// because a router with accept_ra=1 ignores router advertisements (Linux, ip-sysctl) and would lose a default route
-// that an advertisement added.
+// checkForwarding6 checks whether the kernel forwards IPv6 connections. If an interface has accept_ra=1, the fix also
+// sets accept_ra to 2. A router with accept_ra=1 ignores router advertisements (Linux, ip-sysctl) and loses its
+// advertised default route.
 func checkForwarding6(_ context.Context, h *Host) []fault.Fault {
 	return h.checkForwarding(plan.IPv6, forward6, func() string {
 		var commands []string
@@ -96,18 +96,19 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 	case needed != "":
 		all := fault.Scope{Clients: fault.Forwarded, To: plan.AllAddresses(family)}
 		return []fault.Fault{problem(fix(),
-			"%s is 0: this host does not forward connections of other hosts, such as those to %s", key, needed).WithScope(all)}
+			"%s is 0: this host does not forward connections from other hosts, such as those to %s", key, needed).WithScope(all)}
 	case useful != "":
 		return []fault.Fault{warning(fix(),
-			"%s is 0: this host does not forward connections of other hosts, such as those to %s; its own "+
+			"%s is 0: this host does not forward connections from other hosts, such as those to %s; its own "+
 				"connections work",
 			key, useful)}
 	}
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwardedFrontends names a frontend that requires this host to forward connections. Clients can reach the frontend
-// needed only through this host. Other hosts may route connections to the frontend useful through this host.
+// forwardedFrontends describes a frontend that requires this host to forward connections. Clients can reach the
+// frontend in the result needed only through this host. Other hosts may use this host as a router to the frontend in
+// the result useful.
 func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {
@@ -127,7 +128,7 @@ func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 }
 
 // describeClients describes the clients that reach endpoints on other hosts through a frontend, or returns "" if there
-// are none. must reports whether these clients always connect through this host.
+// are none. The second result reports whether these clients always connect through this host.
 func (h *Host) describeClients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
 	if h.isRemote(svc, f.Routes[plan.FromPod]) && len(plan.FilterByFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {

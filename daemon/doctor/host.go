@@ -20,20 +20,20 @@ type Host struct {
 	Config *config.Config
 	Facts
 	System
-	// DaemonFault explains why a daemon that may be running did not respond. The value is the zero Fault if the daemon
-	// responded or no daemon is running.
+	// DaemonFault explains why a daemon that may be running did not respond. DaemonFault is the zero Fault if the
+	// daemon responded or no daemon is running.
 	DaemonFault fault.Fault
 	// Unprivileged reports whether this process lacks some of the privileges that the checks need.
 	Unprivileged bool
-	// Backend is the configured backend on this host. BackendErr is the reason why the backend could not be
-	// determined.
+	// Backend is the configured backend on this host. BackendErr explains why Edgeway could not determine the
+	// configured backend.
 	Backend    proxiers.Component
 	BackendErr error
-	// ActiveBackend is the backend that the daemon on this host uses or would use: Backend or its fallback.
+	// ActiveBackend is the backend that a daemon on this host uses: either Backend or its fallback.
 	ActiveBackend proxiers.Component
-	// Contact queries the API server as the daemon does.
+	// Contact queries the API server in the same way as the daemon.
 	Contact func(context.Context) (kube.Contact, error)
-	// Rules checks the rules of other programs. Rules must not be called concurrently.
+	// Rules inspects the rules of other programs. Rules is not safe for concurrent use.
 	Rules func(context.Context, firewall.Requirements) []fault.Fault
 	// MaxLookups limits the number of routes to endpoints and Service addresses that the checks look up.
 	MaxLookups int
@@ -57,9 +57,9 @@ type Facts struct {
 type System interface {
 	// Read returns the content of a file without surrounding white space.
 	Read(path string) (string, error)
-	// NextHop returns the kernel's route for packets from this host to an address. The returned error wraps the
-	// kernel's error. The kernel returns ENETUNREACH if there is no route, EHOSTUNREACH for an unreachable route,
-	// EINVAL for a blackhole route, and EACCES for a prohibit route.
+	// NextHop returns the next hop of packets from this host to an address, according to the kernel's routing tables.
+	// The returned error wraps the kernel's error. The kernel returns ENETUNREACH if there is no route, EHOSTUNREACH
+	// for an unreachable route, EINVAL for a blackhole route, and EACCES for a prohibit route.
 	NextHop(to netip.Addr) (nodeinfo.NextHop, error)
 	// Links returns the names of all interfaces that are up, except the loopback interface.
 	Links() ([]string, error)

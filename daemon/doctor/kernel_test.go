@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a network namespace for one test. The namespace exists until the test's thread exits. v0 and v1 are the two
-// ends of a veth pair.
+// lab is a network namespace for one test. The namespace exists until the test's thread exits. The links v0 and v1 are
+// the two ends of a veth pair.
 type lab struct {
 	testing.TB
 	*Host
@@ -120,7 +120,7 @@ func TestProhibitRouteAndDownLink(t *testing.T) {
 	}
 }
 
-// wantProblem fails the test unless the check reports exactly one problem. The fix does not run.
+// wantProblem fails the test unless the check reports exactly one problem. wantProblem does not run the suggested fix.
 func (l *lab) wantProblem(check, words string) {
 	l.Helper()
 	wantFindings(l.TB, l.Host, check, "problem: … "+words)

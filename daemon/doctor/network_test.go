@@ -42,8 +42,8 @@ func TestForwardingCheck(t *testing.T) {
 	}
 }
 
-// A host that becomes an IPv6 router ignores router advertisements and would lose its default route. To keep the
-// default route, the fix also sets accept_ra to 2.
+// A host that becomes an IPv6 router ignores router advertisements and loses its default route. To keep the default
+// route, the fix also sets accept_ra to 2.
 func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
 	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
 	h, f := testHost(svc)
@@ -112,7 +112,7 @@ func TestRoutesToEndpoints(t *testing.T) {
 	wantFindings(t, h, "route-endpoints", "problem: … 10.244.3.5")
 }
 
-// Some network plugins give each node a range smaller than /24.
+// Some network plugins assign each node a pod range smaller than /24.
 func TestRoutesToSmallRanges(t *testing.T) {
 	clusterIP := []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}
 	for _, c := range []struct{ route, missing string }{{"10.244.1.0/26", "10.244.1.71"}, {"10.244.1.64/26", "10.244.1.11"}} {
@@ -123,8 +123,8 @@ func TestRoutesToSmallRanges(t *testing.T) {
 	}
 }
 
-// The cluster determines the number of endpoints, so each run of the check looks up a limited number of routes in the
-// kernel and reports only a few findings.
+// Because the cluster determines the number of endpoints, each run of the check limits the number of its route lookups.
+// A run also reports only a few findings.
 func TestRouteLookupsAreBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {

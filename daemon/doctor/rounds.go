@@ -17,7 +17,7 @@ type Monitor struct {
 	checks  []Check
 	asked   chan struct{}
 
-	// runMu protects lastRun and filter, and is locked while the checks run.
+	// runMu protects lastRun and filter. The Monitor holds runMu while the checks run.
 	runMu   sync.Mutex
 	lastRun time.Time
 	filter  dropCount
@@ -33,19 +33,20 @@ type MonitorOptions struct {
 	NetworkChanged <-chan struct{}
 }
 
-// changeDelay is the delay after a change to the network, because one event, such as a new DHCP lease, changes the
-// network in several steps. minRunGap limits the frequency of runs, because a router's network may change all the time.
 const (
-	runPeriod   = 50 * time.Second
+	runPeriod = 50 * time.Second
+	// changeDelay is the delay after a change to the network, because one event, such as a new DHCP lease, changes the
+	// network in several steps.
 	changeDelay = 500 * time.Millisecond
-	minRunGap   = 5 * time.Second // minRunGap is the minimum time between two runs
-	// filterPeriod is the minimum time during which a Monitor reports packets that the reverse path filter dropped.
+	// minRunGap is the minimum time between two runs, because a router's network may change all the time.
+	minRunGap = 5 * time.Second
+	// filterPeriod is the minimum time for which a Monitor reports packets that the reverse path filter dropped.
 	filterPeriod = 2 * runPeriod
-	// faultPeriod is the time between two runs while a problem exists. faultPeriod is shorter than runPeriod,
-	// because an operator who fixes the problem waits for the result.
+	// faultPeriod is the time between two runs while a problem exists. An operator who fixes the problem waits for the
+	// next run, so faultPeriod is shorter than runPeriod.
 	faultPeriod = 10 * time.Second
-	// confirmDelay is the delay before the checks run again to confirm a new problem. health.FaultLog waits longer
-	// before it logs a new problem.
+	// confirmDelay is the delay before the checks run again to confirm a new problem. A health.FaultLog waits longer
+	// than confirmDelay before it logs a new problem.
 	confirmDelay = 3 * time.Second
 )
 
@@ -131,7 +132,7 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// baseline returns the drop count from one to two filterPeriods ago.
+// baseline returns a drop count that is one to two filterPeriods old.
 func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now

@@ -76,8 +76,9 @@ func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
 	})
 }
 
-// Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. A fault
-// that disappears immediately, as during the renewal of a DHCP lease, is gone after the second run and is not logged.
+// Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. If a
+// fault disappears immediately, for example during a DHCP renewal, the Monitor removes the fault in its second run.
+// Edgeway does not log the fault.
 func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 		r.SignalPlan()
@@ -152,8 +153,8 @@ func (c *countingSystem) Read(path string) (string, error) {
 	return c.fakeSystem.Read(path)
 }
 
-// A problem stays in the list while the checks cannot inspect the host. The Monitor reports the problem neither as
-// fixed nor as new.
+// A problem stays in the Monitor's list while the checks cannot inspect the host. The Monitor reports the problem
+// neither as fixed nor as new.
 func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
@@ -196,8 +197,7 @@ func TestRoundsReportNotices(t *testing.T) {
 	})
 }
 
-// If no event announces the end of a problem, the problem still disappears from the list soon after an operator has
-// fixed it.
+// The Monitor removes a problem soon after an operator has fixed it, even if no event announces the fix.
 func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// target is a Service range or a Service address that needs a route, because the kernel routes packets from this host
-// before the rules process them.
+// target is a Service range or a Service address that needs a route. The kernel looks up the route of a packet from
+// this host before Edgeway's rules process the packet.
 type target struct {
 	name string // name is, for example, "the Service range"
 	to   netip.Prefix
@@ -42,7 +42,7 @@ func checkServiceRoutes(_ context.Context, h *Host) []fault.Fault {
 }
 
 // targets returns one target for each Service range that contains a ClusterIP, and one for each Service address outside
-// the ranges. targets skips this host's addresses and the addresses that reject connections from this host.
+// the ranges. The result omits this host's addresses and the addresses that reject connections from this host.
 func (h *Host) targets() []target {
 	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {
@@ -89,9 +89,9 @@ func (h *Host) judge(t target) fault.Fault {
 }
 
 // routeCommand returns the command that adds a route or replaces a route that rejects packets, or "" if this host has
-// no source address. Rules replace the destination before a packet leaves, so the route may use any device that is up.
-// lo is the last resort, because IPv6 routes through lo reject packets (ip6_route_info_create), and forwarded packets
-// that no rule translates would loop.
+// no source address. Edgeway's rules replace the destination before a packet leaves, so the route may use any device
+// that is up. The device lo is the last resort. IPv6 routes through lo reject packets (ip6_route_info_create). An IPv4
+// route through lo sends forwarded packets that no rule translates into a loop.
 func (h *Host) routeCommand(t target) string {
 	endpoint, why := h.lookUpRoute(t.endpoint)
 	source := endpoint.Source
@@ -119,8 +119,8 @@ func (h *Host) routeCommand(t target) string {
 	return fix
 }
 
-// ownAddr returns one of this host's addresses in the family that is reachable from other hosts, or the zero Addr if
-// there is none.
+// ownAddr returns one of this host's addresses that other hosts can reach, or the zero Addr if the host has none in the
+// family.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
 		if plan.FamilyOf(a) == family && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
@@ -130,9 +130,9 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// lookUpRoute looks up the kernel's route to an address. why is the reason why the kernel cannot send packets to the
-// address, or "" if it can. The result does not depend on whether the link is up, because the link state does not
-// matter if rules replace the destination.
+// lookUpRoute looks up the kernel's route to an address. The result why explains why the kernel cannot send packets to
+// the address, or is "" if the kernel can. lookUpRoute ignores the state of the link, which does not matter if rules
+// replace the destination.
 func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	r, err := h.NextHop(to)
 	switch {

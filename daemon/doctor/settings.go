@@ -18,7 +18,7 @@ const (
 )
 
 // checkRPFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route back to
-// its sender does not use the interface that received the packet, as can happen on a host with two networks. A daemon
+// its sender does not use the interface that received the packet, for example on a host with two networks. A daemon
 // counts only packets from the last few minutes.
 func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
@@ -33,14 +33,13 @@ func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 		return []fault.Fault{ok("no interface has a strict rp_filter")}
 	}
 	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
-		"the strict rp_filter has dropped %d packets that arrived on another interface than the one "+
-			"that leads back to their sender: these packets may be replies of endpoints", n)}
+		"the strict rp_filter has dropped %d packets that arrived on an interface other than the "+
+			"one that leads back to their sender: these packets may be replies from endpoints", n)}
 }
 
 func (h *Host) filtered() int { return h.readCounter("netstat", "TcpExt:", "IPReversePathFilter") }
 
-// readCounter reads a counter from a file such as /proc/net/netstat, in which a line of names precedes a line of
-// numbers.
+// readCounter reads a counter from a file such as /proc/net/netstat, where a line of names precedes a line of numbers.
 func (h *Host) readCounter(file, heading, name string) int {
 	text, _ := h.Read(netFiles + file) // without the file, the counter is 0
 	var names []string
@@ -58,8 +57,8 @@ func (h *Host) readCounter(file, heading, name string) int {
 	return 0
 }
 
-// The kernel drops new connections when the connection-tracking table is full. The check reports a warning if
-// warningPercent percent of the entries are in use, and a problem at problemPercent percent.
+// The kernel drops new connections when the connection-tracking table is full. The check reports a warning at
+// warningPercent and a problem at problemPercent of the table's limit.
 const (
 	warningPercent = 75
 	problemPercent = 95

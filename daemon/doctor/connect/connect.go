@@ -23,29 +23,29 @@ type Options struct {
 	Plan *plan.Plan
 	// Service is the "namespace/name" of a Service, or "" for all Services.
 	Service string
-	// UDP enables connections to UDP ports. Only DNS servers must respond to the datagram. On any other port, only a
-	// refusal counts as a failure.
+	// UDP enables connections to UDP ports. The doctor requires a response only from DNS servers. On a UDP port other
+	// than 53, only a refusal counts as a failure.
 	UDP bool
 	// ChecksSetting is the setting that enables endpoint checks, or "" if it is already in effect.
 	ChecksSetting string
-	// Trace enables tracing, which finds the rule that drops a connection and requires root.
+	// Trace enables traces, which find the rule that drops a connection. A trace requires root.
 	Trace bool
 }
 
 const (
-	// maxServices limits the number of ServicePorts to try if Options.Service is empty. maxEndpoints and maxFrontends
-	// limit the number of destinations to try for each ServicePort.
-	maxServices  = 200
+	// maxServices limits the number of ServicePorts to try if Options.Service is empty.
+	maxServices = 200
+	// The limits maxEndpoints and maxFrontends apply to each ServicePort.
 	maxEndpoints = 16
 	maxFrontends = 8
 	// maxParallel is the maximum number of simultaneous connections.
 	maxParallel = 32
 	// timeBound is the maximum time for all connections together. Traces run afterwards.
 	timeBound = 3 * time.Minute
-	// maxTries is the maximum number of connections to a frontend with dead endpoints, because each connection may
-	// reach a different endpoint.
+	// maxTries limits the connections to a frontend some of whose endpoints are dead. One connection is not enough,
+	// because each connection may reach a different endpoint.
 	maxTries = 8
-	// maxTraces is the maximum number of traces, which run one after another.
+	// maxTraces is the maximum number of traces. Traces run one after another.
 	maxTraces = 3
 )
 
@@ -54,7 +54,7 @@ func Run(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
 	if o.Service != "" && len(services) == 0 {
 		return []fault.Fault{fault.New(Check, fault.Problem, "edgeway services "+o.Service,
-			"no TCP port of a Service %s has an endpoint for connections of this host (--udp tries UDP ports, too)", o.Service)}
+			"no TCP port of Service %s has an endpoint for connections from this host (--udp also tries UDP ports)", o.Service)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()
@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) []fault.Fault {
 	skipped := func(n int, why string) {
 		if n > 0 {
 			out = append(out, fault.New(Check, fault.Warning, "edgeway doctor --connect NAMESPACE/NAME",
-				"%s of Services not tested (%s); to test them, name a Service", text.Count(n, "port"), why))
+				"the command did not test %s of Services (%s); to test a port, name its Service", text.Count(n, "port"), why))
 		}
 	}
 	skipped(late, fmt.Sprintf("the time limit for all ports is %s", timeBound))
@@ -87,14 +87,14 @@ func Run(ctx context.Context, o Options) []fault.Fault {
 type service struct {
 	*plan.ServicePort
 	frontends, endpoints []netip.AddrPort
-	// outcomes holds the outcome for each destination. mu guards outcomes while connections are in progress. timedOut
-	// reports whether the time ran out before all outcomes were known.
+	// mu protects outcomes and timedOut while connections are in progress.
 	mu       sync.Mutex
 	outcomes map[netip.AddrPort]outcome
+	// timedOut reports whether the time ran out before all outcomes were known.
 	timedOut bool
 }
 
-// services returns the ServicePorts to try. left is the number of ServicePorts beyond the limit.
+// services returns the ServicePorts to try, and the number of ServicePorts beyond maxServices.
 func (o Options) services() (out []*service, left int) {
 	for _, svc := range o.Plan.Services {
 		name := svc.Name.Namespace + "/" + svc.Name.Name
@@ -149,7 +149,7 @@ func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	}
 }
 
-// try connects to the endpoints first and to the frontends afterwards.
+// try connects to the endpoints first and then to the frontends.
 func (s *service) try(ctx context.Context, slots chan struct{}) {
 	s.connectAll(ctx, slots, s.endpoints, 1)
 	n := 1
@@ -159,7 +159,7 @@ func (s *service) try(ctx context.Context, slots chan struct{}) {
 	s.connectAll(ctx, slots, s.frontends, n)
 }
 
-// connectAll connects to all destinations in parallel, and makes up to n attempts for each destination.
+// connectAll connects to all destinations in parallel, and tries each destination up to n times.
 func (s *service) connectAll(ctx context.Context, slots chan struct{}, list []netip.AddrPort, n int) {
 	var all sync.WaitGroup
 	for _, to := range list {
@@ -181,8 +181,8 @@ func (s *service) connectAll(ctx context.Context, slots chan struct{}, list []ne
 	all.Wait()
 }
 
-// tolerateSilence counts a missing UDP response as success, unless the destination is a DNS server, because only DNS
-// servers must respond.
+// tolerateSilence counts a missing UDP response as a success unless the destination is a DNS server. Only a DNS server
+// must respond to any datagram.
 func (s *service) tolerateSilence(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers

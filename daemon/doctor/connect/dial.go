@@ -39,7 +39,7 @@ func (o outcome) String() string {
 // responseTimeout is the time limit for a server's response. TCP retransmits the first packet after one second.
 const responseTimeout = 2500 * time.Millisecond
 
-// dial opens one connection. If from is not 0, it is the source port.
+// dial opens one connection. If from is not 0, dial uses it as the source port.
 func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) outcome {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
@@ -57,8 +57,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// ConnectAny connects to all addresses over TCP in parallel. The result is "" if any server responds, or a description
-// of one failure, as in "10.244.1.11:8080 does not answer".
+// ConnectAny connects to all addresses over TCP in parallel, until one server responds. The result is "" if a server
+// responds. Otherwise, it describes one failure, as in "10.244.1.11:8080 does not answer".
 func ConnectAny(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -82,7 +82,7 @@ func ConnectAny(ctx context.Context, all []netip.AddrPort) (failure string) {
 	return failure
 }
 
-// dnsPort is the only UDP port where a server must respond.
+// dnsPort is the only UDP port on which the doctor requires a response.
 const dnsPort = 53
 
 // dnsQuery is a DNS query for the root name servers. Every DNS server responds to this query, even if only with a

@@ -125,8 +125,8 @@ func hasRoute(to netip.AddrPort) bool {
 	return err == nil
 }
 
-// trace traces a connection and returns a fault that describes what happened to its packets. found is false if no
-// program is listening at the endpoint.
+// trace traces a connection and returns a fault that describes what happened to its packets. The result found is false
+// if no program is listening at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
@@ -138,7 +138,7 @@ func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, 
 	what := fmt.Sprintf("the connection to %s of %s", to, s.Name)
 	switch {
 	case err != nil:
-		return fault.New("trace", fault.Warning, "sudo "+s.traceCommand(), "%s could not be traced: %v", what, err), true
+		return fault.New("trace", fault.Warning, "sudo "+s.traceCommand(), "cannot trace %s: %v", what, err), true
 	case v.Dropped:
 		return s.dropFault(v, to, what), true
 	case got == refused && v.LeftHost && v.Answered:

@@ -1,8 +1,8 @@
 // Package firewall finds other programs' rules that drop connections to Services.
 //
 // In nftables, every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
-// override another program's table. For each base chain in another table, the check determines the verdict on the
-// connections that the plan needs and on their reply packets. The check understands verdicts, jumps and a few
+// override another program's table. For each base chain in another program's table, the check determines the verdict on
+// the connections that the plan needs and on their reply packets. The check understands verdicts, jumps and a few
 // conditions, including the conditions in the rules that it suggests. The check assumes that any other condition may or
 // may not match. The check has three outcomes:
 //
@@ -11,7 +11,7 @@
 //     the finding is a problem with the command that inserts a rule.
 //   - If an earlier rule may accept the connections, the finding is a notice with the command that traces a connection.
 //
-// A rule that drops only some packets causes no finding, because an operator wrote it on purpose.
+// The check ignores a rule that drops only some packets, because an operator probably wrote it on purpose.
 package firewall
 
 import (
@@ -31,14 +31,14 @@ import (
 // Check is the ID of the faults that this package reports.
 const Check = "firewall"
 
-// Checker checks other programs' rules. A Checker rereads the nftables tables only after a change. A Checker is not
-// safe for concurrent use.
+// Checker finds other programs' rules that drop connections to Services. A Checker rereads the nftables tables only
+// after a change. A Checker is not safe for concurrent use.
 type Checker struct {
 	reader reader
-	// needs holds the packets that the rules must accept for plan.
+	// needs lists the packets that the rules must accept for the connections in plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
-	// links holds the interfaces that lead to endpoints, or nil if they are not known yet.
+	// links holds the interfaces that lead to endpoints, or nil while these interfaces are unknown.
 	links []string
 }
 
@@ -48,8 +48,9 @@ func New() *Checker { return &Checker{reader: reader{nextAttempts: map[tableID]t
 // Requirements lists the connections that the rules must accept.
 type Requirements struct {
 	Plan *plan.Plan
-	// ForwardedFrontends names two frontends. This host must always forward connections to the frontend needed. This
-	// host must forward connections to the frontend useful only if other hosts route them through this host.
+	// ForwardedFrontends names two frontends. The host must always forward connections to the frontend in the result
+	// needed. The host must forward connections to the frontend in the result useful only if other hosts route them
+	// through this host.
 	ForwardedFrontends func(plan.Family) (needed, useful string)
 	// Links returns the interfaces that lead to endpoints on other hosts.
 	Links func() []string
@@ -88,7 +89,7 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 	return out
 }
 
-// maxFindings limits the number of findings, because each finding becomes one of the daemon's faults. The remaining
+// maxFindings limits the number of findings, because each finding becomes one of the daemon's faults. The other
 // findings appear after the operator has fixed the first ones.
 const maxFindings = 20
 
@@ -110,11 +111,12 @@ type need struct {
 	service plan.ServicePortName
 	// reply reports whether the packets are replies.
 	reply bool
-	// optional reports whether the packets must pass only for clients that have a route through this host.
+	// optional reports whether only clients with a route through this host need the packets to pass.
 	optional bool
 	// leaves reports whether the packets leave through an interface that leads to endpoints.
 	leaves bool
-	// port is the port of a health check, or 0. Connections to health checks are not translated.
+	// port is the port of a health check, or 0 if the packets belong to no health check. Edgeway does not translate
+	// connections to health checks.
 	port uint16
 	// clients are the clients that need the packets to pass.
 	clients fault.Clients
@@ -142,7 +144,7 @@ func needsOf(q Requirements) (needs []need) {
 			}
 		}
 		if local != nil {
-			add(need{what: "connections to endpoints on this host, as of " + local.Name.String(), clients: fault.Others}, local, in, out)
+			add(need{what: "connections to endpoints on this host, such as those of " + local.Name.String(), clients: fault.Others}, local, in, out)
 		}
 		if of := cmp.Or(local, remote); of != nil {
 			for _, h := range q.Plan.HealthChecks[:min(len(q.Plan.HealthChecks), maxFindings)] {
@@ -154,8 +156,8 @@ func needsOf(q Requirements) (needs []need) {
 	return needs
 }
 
-// examplePorts returns two ServicePorts of the family. local has an endpoint on this host, and remote has an endpoint
-// on another host. local or remote is nil if the plan contains no matching ServicePort.
+// examplePorts returns a ServicePort with an endpoint on this host (local), and a ServicePort with an endpoint on
+// another host (remote). Both have the given family. A result is nil if the plan contains no matching ServicePort.
 func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
@@ -215,8 +217,8 @@ func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []
 	return hits
 }
 
-// precedesNAT reports whether packets pass through the chain before their destination is translated (priority -100).
-// Before the translation, no condition can match the connections to all Services.
+// precedesNAT reports whether the chain runs before destination NAT (priority -100). Before destination NAT, no
+// condition can match the connections to all Services.
 func (c *chain) precedesNAT() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }

@@ -41,7 +41,7 @@ const (
 	localEndpoint  = "192.0.2.10:9100"
 )
 
-// rulesHost is a network namespace with rules that a Checker checks.
+// rulesHost is a network namespace with rules that a Checker inspects.
 type rulesHost struct {
 	*testing.T
 	node *netlab.Host
@@ -96,8 +96,8 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// wantFinding fails the test unless the check returns exactly one finding, which must have the severity level and a
-// message that contains names. The result is the suggested fix.
+// wantFinding fails the test unless the check returns exactly one finding. The finding must have the severity level,
+// and its message must contain names. wantFinding returns the suggested fix.
 func (h *rulesHost) wantFinding(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// base returns a command that adds a base chain c with these rules to the inet table foo.
+// base returns a command that adds a base chain called c to the inet table foo.
 func base(hook, policy string, rules ...string) string {
 	return fmt.Sprintf("nft -f - <<'E'\ntable inet foo {\nchain other { }\nchain last { counter reject; }\nchain c {\ntype filter hook %s; policy %s;\n%s\n}\n}\nE",
 		hook, policy, strings.Join(rules, "\n"))
@@ -19,7 +19,7 @@ func base(hook, policy string, rules ...string) string {
 
 const forward = "forward priority 0"
 
-// With rules in a real kernel, the check reports each outcome, and each suggested fix resolves its problem.
+// The check reports each possible outcome for rules in a real kernel, and each suggested fix resolves its problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {
@@ -88,8 +88,8 @@ func kubeProxy(iptables string) string {
 %[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
 }
 
-// Connections to endpoints on this host and to the health checks of these endpoints must pass the input hook.
-// Connections to health checks are not translated.
+// Connections to endpoints on this host and to the health checks of these endpoints must pass the input hook. Edgeway
+// does not translate connections to health checks.
 func TestLocalEndpointsNeedInputHook(t *testing.T) {
 	for _, plant := range []string{
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),

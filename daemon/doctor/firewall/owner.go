@@ -64,8 +64,8 @@ func ownerOf(name string, list []prefix) owner {
 	return ""
 }
 
-// owner returns the owner of the chain or the table, or "" if the owner is unknown. An iptables policy belongs to ufw
-// or else to Docker if its chain jumps to chains of that program.
+// owner returns the owner of the chain or the table, or "" if the owner is unknown. An iptables chain's policy belongs
+// to ufw if the chain jumps to ufw's chains, or else to Docker if the chain jumps to Docker's chains.
 func (p place) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
@@ -201,7 +201,7 @@ type Drop struct {
 	Direct      bool
 }
 
-// place converts the Drop to a place in a table that contains only the Drop's chain.
+// place converts the Drop to a reference into a table that contains only the Drop's chain.
 func (d Drop) place() place {
 	t := newTable(d.Family, d.Table)
 	if isIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
@@ -218,7 +218,7 @@ func (d Drop) place() place {
 // String describes the rule or policy and its owner.
 func (d Drop) String() string { return d.place().String() }
 
-// Fix returns a command that lets packets like the dropped one pass.
+// Fix returns a command that lets the dropped packets pass.
 func (d Drop) Fix() string {
 	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.IsOwnTable(d.Family, d.Table) {

@@ -32,7 +32,7 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// The test adds the rule that the ufw command would add, so ufw need not be installed.
+// The test itself adds the rule that the ufw command adds, because ufw may not be installed.
 func TestUFW(t *testing.T) {
 	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
@@ -75,8 +75,8 @@ func TestLibvirt(t *testing.T) {
 	h.well()
 }
 
-// A fix must not contain table or interface names that a shell or nft would read as commands, because any program that
-// configures the network can choose these names.
+// A fix must not contain table or interface names that a shell or nft could interpret as commands. Any program that
+// configures the network can choose its table and interface names.
 func TestFixOmitsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {

@@ -19,12 +19,13 @@ import (
 const (
 	// maxTable limits a table's text to the size of about 20,000 rules.
 	maxTable = 2 << 20
-	// timeBound is the maximum time for one run of the check. tableBound is the maximum time for reading one table.
-	// Reading a table takes about 10 ms, or seconds on a busy single-board computer.
-	timeBound  = 15 * time.Second
+	// timeBound is the maximum time for one run of the check.
+	timeBound = 15 * time.Second
+	// tableBound is the maximum time for reading one table. Reading a table usually takes about 10 ms, but can take
+	// seconds on a busy single-board computer.
 	tableBound = 5 * time.Second
-	// retryDelay is the delay before another attempt to read a table that was too large, because each attempt takes as
-	// much time as reading a whole table.
+	// retryDelay is the delay before another attempt to read a table that was too large. The delay is long, because
+	// each attempt reads up to maxTable bytes.
 	retryDelay = 10 * time.Minute
 )
 
@@ -32,14 +33,16 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d Mi
 	maxTable>>20, tableBound)
 
 type reader struct {
-	// tableCache holds the nftables tables that the check read at generation, or nil if the check must read them again.
+	// tableCache holds the nftables tables that the check read when the kernel's generation number was generation. The
+	// cache is nil if the check must read the tables again.
 	tableCache []*table
 	generation uint16
 	// nextAttempts maps each table that was too large to the time of the next attempt to read it.
 	nextAttempts map[tableID]time.Time
 }
 
-// tableID is a table to read. If the table belongs to iptables, Variant is the iptables variant that reads it.
+// tableID identifies a table that the check reads. If the table belongs to iptables, Variant is the iptables variant
+// that reads it.
 type tableID struct {
 	nft.Table
 	xtables.Variant
@@ -71,8 +74,8 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// readTables reads the tables one at a time, and reads the nat tables of iptables last. A nat table matters only if
-// another program translates connections, and may be huge if Edgeway translates them.
+// readTables reads the tables one at a time, and the iptables nat tables last. readTables skips a nat table that
+// Edgeway itself uses, because that table may be huge.
 func (r *reader) readTables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
 	for _, l := range listed {
@@ -86,7 +89,7 @@ func (r *reader) readTables(ctx context.Context, listed []nft.Table, v xtables.V
 	for _, l := range nat {
 		if !slices.ContainsFunc(out, func(t *table) bool { return t.family == l.Family && t.hasEdgewayRules() }) {
 			t := r.readUnlessTooBig(ctx, tableID{l, v})
-			t.err = nil // a nat table drops nothing, so the error does not matter
+			t.err = nil // a nat table drops no packets, so the error does not matter
 			out = append(out, t)
 		}
 	}
@@ -107,7 +110,8 @@ func isIPTables(t nft.Table) bool {
 	return known && (t.Family == "ip" || t.Family == "ip6")
 }
 
-// readUnlessTooBig reads a table unless its last listing, less than ten minutes ago, was too large.
+// readUnlessTooBig reads a table, unless an attempt in the last ten minutes (retryDelay) found that the table is too
+// large.
 func (r *reader) readUnlessTooBig(ctx context.Context, s tableID) *table {
 	failed := newTable(s.Family, s.Name)
 	if failed.err = errTooBig; time.Now().Before(r.nextAttempts[s]) {
@@ -127,8 +131,8 @@ func (r *reader) readUnlessTooBig(ctx context.Context, s tableID) *table {
 	return failed
 }
 
-// readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. readTable
-// reads any other table with nft, even if that table has the name of an iptables table.
+// readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. The function
+// reads any other table with nft, even if the table has the name of an iptables table.
 func readTable(ctx context.Context, s tableID) (*table, error) {
 	if isIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)
@@ -150,17 +154,17 @@ func readTable(ctx context.Context, s tableID) (*table, error) {
 	return t, err
 }
 
-// hooks maps the built-in iptables chains to their hooks. priorities maps the iptables tables to the priorities of
-// their built-in chains.
 var (
+	// hooks maps the built-in iptables chains to their hooks.
 	hooks = map[string]string{
 		"PREROUTING": "prerouting", "INPUT": "input", "FORWARD": "forward", "OUTPUT": "output",
 		"POSTROUTING": "postrouting",
 	}
+	// priorities maps the iptables tables to the priorities of their built-in chains.
 	priorities = map[string]int{"raw": -300, "mangle": -150, xtables.NAT: -100, xtables.Filter: 0, "security": 50}
 )
 
-// readSave reads the output of iptables-save. readSave returns false if the table has chains that only nft can list.
+// readSave parses the output of iptables-save. The result is false if the table has chains that only nft can list.
 func (t *table) readSave(text string) bool {
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -178,8 +182,8 @@ func (t *table) readSave(text string) bool {
 	return true
 }
 
-// readNFT reads the output of "nft -y list table", such as "type filter hook forward priority 0; policy drop;". readNFT
-// ignores the hooks of nat chains, because nat chains only translate connections.
+// readNFT parses the output of "nft -y list table", such as "type filter hook forward priority 0; policy drop;". The
+// method ignores the hooks of nat chains, because nat chains drop no packets.
 func (t *table) readNFT(text string) {
 	var c *chain
 	for line := range strings.Lines(text) {
@@ -222,8 +226,8 @@ func (c *chain) setHook(hook string) {
 	}
 }
 
-// command returns the iptables program that changes the rules. command prefers the long name, such as iptables-nft, if
-// a program with that name exists.
+// command returns the iptables program that changes the rules. The result is the long name, such as iptables-nft, if a
+// program with that name exists.
 func command(family string, v xtables.Variant) string {
 	plain := family + "tables"
 	if long := plain + "-" + string(v); exec.Command(long).Err == nil {

@@ -14,11 +14,11 @@ type table struct {
 	program string
 	chains  map[string]*chain
 	bases   []*chain
-	// err is the reason why the table could not be read.
+	// err explains why Edgeway could not read the table.
 	err error
 }
 
-// chain is a chain in a table. Only base chains have a hook.
+// chain is an nftables or iptables chain. Only base chains have a hook.
 type chain struct {
 	table    *table
 	name     string
@@ -33,7 +33,7 @@ type rule struct {
 	text    string
 	verdict verdict
 	target  string // target is the chain that jump and gotoChain lead to
-	// matchesNew states whether the rule matches a new connection to a Service. matchesReply states whether the rule
+	// matchesNew states whether the rule matches a new connection to a Service, and matchesReply whether the rule
 	// matches reply packets.
 	matchesNew, matchesReply matchState
 	// translated reports whether the rule matches a connection because the connection is translated.
@@ -55,7 +55,7 @@ const (
 	gotoChain // the packet jumps and does not return (goto)
 )
 
-// matchState is the result of matching a packet with a rule.
+// matchState states whether a rule matches a packet.
 type matchState uint8
 
 const (
@@ -78,7 +78,7 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// impossible matches conditions that Service packets cannot satisfy, because the conditions require ICMP or the
+	// impossible matches conditions that Service packets cannot satisfy. An impossible condition requires ICMP or the
 	// interface lo.
 	impossible = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
@@ -106,7 +106,7 @@ func splitList(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
 }
 
-// add parses a line and adds its rule. add converts a verdict map to one rule for each element.
+// add parses a line and adds its rule to the chain. A verdict map becomes one rule for each element.
 func (c *chain) add(text string) {
 	plain := strings.Join(strings.Fields(nonCondition.ReplaceAllString(text, " ")), " ")
 	if m := verdictMap.FindStringSubmatch(plain); m != nil {
@@ -173,8 +173,8 @@ func canBeClientPort(port string) bool {
 	return err != nil || n >= firstClientPort
 }
 
-// classifyStates classifies a rule that matches connection states. surely is set if the rule has no other condition.
-// iptables has the additional state DNAT for translated connections.
+// classifyStates classifies a rule that matches connection states. If surely is true, the rule has no other condition.
+// The additional iptables state DNAT means that the connection is translated.
 func (r *rule) classifyStates(list []string, surely bool) {
 	match := maybe
 	if surely {
@@ -209,7 +209,7 @@ func (r *rule) matches(n *need, links []string) matchState {
 	return r.matchesNew
 }
 
-// place is a rule that drops packets, or the policy of a base chain if rule is nil.
+// place is a rule that drops packets, or the policy of a base chain if the field rule is nil.
 type place struct {
 	base, chain *chain
 	rule        *rule
@@ -224,8 +224,8 @@ type chainResult struct {
 	mayAccept bool
 }
 
-// walk follows a need's packets through a base chain. The packets count as dropped only if a rule certainly matches
-// them.
+// walk follows a need's packets through a base chain. The walk counts packets as dropped by a rule only if the rule
+// certainly matches them.
 type walk struct {
 	need  *need
 	base  *chain
@@ -273,7 +273,7 @@ func (w *walk) follow(c *chain) (f chainResult) {
 	return f
 }
 
-// ends reports whether a packet that matches the rule does not reach the next rule of the chain.
+// ends reports whether a packet that matches the rule never reaches the next rule of the chain.
 func (r *rule) ends(f chainResult) bool {
 	return f.verdict != noVerdict || r.verdict == returnToCaller || r.verdict == gotoChain
 }

@@ -13,22 +13,23 @@ import (
 	"time"
 )
 
-// waitDelay is the time to wait for the remaining output after a program has exited or been killed.
+// waitDelay is the time to wait for the remaining output of a program that has terminated.
 const waitDelay = 2 * time.Second
 
 const (
-	// maxMessage is the maximum length of an error message, because nft quotes its input.
+	// maxMessage limits the length of an error message, because nft's messages quote its input.
 	maxMessage = 200
-	// maxRule limits the text of a rule. maxChain limits the size of a chain's listing.
-	maxRule  = 200
+	// maxRule limits the text of a rule.
+	maxRule = 200
+	// maxChain limits the size of a chain's listing.
 	maxChain = 4 << 20
 )
 
-// ErrOutputTooLong means that the output exceeds the limit.
+// ErrOutputTooLong means that a program's output exceeds the limit.
 var ErrOutputTooLong = errors.New("the output is too long")
 
-// word matches an argument that nft reads as one word. nft joins its arguments, and a table could have the name "a;
-// flush ruleset".
+// word matches an argument that nft reads as one word. Because nft joins its arguments, a table with the name "a; flush
+// ruleset" could otherwise change the rules.
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
 // Run runs nft in the same way as RunProgram.
@@ -37,8 +38,8 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 }
 
 // RunProgram runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
-// The program reads input from its standard input. Each argument must be a single word. If the error is
-// ErrOutputTooLong, the output is truncated.
+// The program reads input as its standard input. Each argument must be a single word. If the error is ErrOutputTooLong,
+// the output is truncated.
 func RunProgram(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
@@ -70,8 +71,8 @@ func RunProgram(ctx context.Context, limit int, input, name string, args ...stri
 	return out.buf.Bytes(), nil
 }
 
-// failure returns the first line of a program's messages as an error. nft versions up to 1.0.9 crash on rules that nft
-// 1.1.3 or a newer version wrote (kubernetes#136786).
+// failure returns the first line of a program's messages as an error. Versions of nft up to 1.0.9 crash on rules that
+// nft 1.1.3 or a newer version wrote (kubernetes#136786).
 func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
 	if _, after, ok := strings.Cut(text, "Error: "); ok {
@@ -86,7 +87,7 @@ func failure(name string, err error, messages string) error {
 // Rule returns the text of a rule, or its handle if the rule no longer exists.
 func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
 	mark := fmt.Sprintf(" # handle %d", handle)
-	// The error does not matter, because the output of a failed command contains no line with the mark.
+	// Rule ignores the error, because the output of a failed command contains no line with the mark.
 	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain)
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {

@@ -25,7 +25,7 @@ const (
 	verdictCode = unix.NFTA_VERDICT_CODE
 )
 
-// parse decodes a message, which consists of a struct nfgenmsg and attributes.
+// parse decodes a kernel message, which consists of a struct nfgenmsg and attributes.
 func parse(m netlink.Message) (e event, ok bool) {
 	if uint16(m.Header.Type) != unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_TRACE || len(m.Data) < 4 {
 		return e, false
@@ -83,7 +83,7 @@ func destination(header []byte) netip.Addr {
 	return a
 }
 
-// findDrop finds the first drop among the packets that matched a rule in the trace table. The other packets belong to
+// findDrop finds the first drop among the packets that matched a rule in the trace table. All other packets belong to
 // the traces of other programs. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the
 // loopback interface.
 func findDrop(events []event) (v Verdict) {

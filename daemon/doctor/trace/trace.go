@@ -2,9 +2,10 @@
 // program.
 //
 // Package trace adds an nft table that marks a connection's packets for tracing (nft(8), "meta nftrace"). The kernel
-// then reports each rule that the packets match. Package trace removes the table after the trace. If this process is
-// killed, the table remains until the next trace or Cleanup, but traces only a connection that no longer exists.
-// iptables-legacy rules cannot be traced, because they are not part of nftables.
+// then reports each rule that the packets match. Package trace removes the table after the trace. If the process dies
+// during a trace, the table remains until the next trace or Cleanup. The remaining table is harmless, because it traces
+// only a connection that no longer exists. The kernel cannot trace iptables-legacy rules, because they are not part of
+// nftables.
 package trace
 
 import (
@@ -25,17 +26,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// table is the name of the trace table, which belongs to the inet family. The chains whose names begin with replyPrefix
-// process the reply packets. leavingChain processes the packets that leave this host or are destined for it.
 const (
-	table        = proxiers.TraceTable
-	replyPrefix  = "answers"
+	// table is the name of the trace table, which belongs to the inet family.
+	table = proxiers.TraceTable
+	// replyPrefix is the name prefix of the chains that process reply packets.
+	replyPrefix = "answers"
+	// leavingChain processes the packets that leave this host or are destined for it.
 	leavingChain = "leaving"
 )
 
 const (
-	// maxOutput limits nft's output. maxMessages limits the number of kernel messages.
-	maxOutput   = 1 << 16
+	// maxOutput limits nft's output.
+	maxOutput = 1 << 16
+	// maxMessages limits the number of kernel messages.
 	maxMessages = 20_000
 	// idleTime is the time to wait for another kernel message before the trace counts as complete.
 	idleTime = 200 * time.Millisecond
@@ -48,7 +51,7 @@ const (
 type Flow struct {
 	Protocol    plan.Protocol // Protocol is TCP or UDP
 	Destination netip.AddrPort
-	// SourcePort is the source port of the connection.
+	// SourcePort distinguishes the connection from other connections to the same destination.
 	SourcePort uint16
 }
 
@@ -58,8 +61,8 @@ type Verdict struct {
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool
-	// Destination is the dropped packet's destination, possibly after translation. If no packet was dropped,
-	// Destination is the last destination of a traced packet.
+	// Destination is the dropped packet's destination, possibly after translation. If Dropped is false, Destination is
+	// the last known destination of the traced packets.
 	Destination netip.AddrPort
 	// Family, Table and Chain identify the chain that dropped the packet. Handle is the rule's handle, or 0 for the
 	// chain's policy. Rule is the rule's text.
@@ -71,7 +74,7 @@ type Verdict struct {
 	Traced, LeftHost, Answered bool
 }
 
-// Run traces a flow's packets while connect runs. connect must open the connection.
+// Run traces a flow's packets while connect runs. The function connect must open the flow's connection.
 func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdict, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
@@ -82,7 +85,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return v, fmt.Errorf("receive nftables traces (requires CAP_NET_ADMIN): %w", err)
 	}
-	// Run removes the table even if the nft command was interrupted, because the kernel may have committed the
+	// Run removes the table even after ctx interrupted the nft command, because the kernel may have committed the
 	// transaction.
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	if _, err := nft.Run(ctx, maxOutput, flow.rules(), "-f", "-"); err != nil {
@@ -100,9 +103,9 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	return v, nil
 }
 
-// rules returns the nft commands that recreate the table. The chain called output runs before all other programs'
-// chains. The other chains run after connection tracking (-200), because the addresses or ports of their packets may
-// have been translated. leavingChain records that packets leave this host.
+// rules returns the nft commands that recreate the trace table. The chain called output runs before all other programs'
+// chains. The other chains run after connection tracking (-200), because they match the original addresses and ports of
+// translated packets. The chain leavingChain records that packets leave this host.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.Destination.Addr().Is6() {
