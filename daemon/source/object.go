@@ -39,8 +39,8 @@ type Object interface {
 // the object.
 const ObjectFaultID = "object"
 
-// FaultOf returns a fault for an object and formats its message. field is a path such as "spec.ports[0].port", or ""
-// for the whole object.
+// FaultOf returns a fault for an object and formats its message. The parameter field is a path such as
+// "spec.ports[0].port", or "" for a fault of the whole object.
 func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 	return fault.Fault{
 		ID: ObjectFaultID, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
@@ -58,8 +58,8 @@ type Faults struct {
 	more   int
 }
 
-// HasRoom reports whether Add can store another fault, and counts the fault if it cannot. One Service can have 15,000
-// invalid addresses, and storing a message for each address would take too much memory.
+// HasRoom reports whether Add can store another fault, and counts the fault if Add cannot. Because one Service can have
+// 15,000 invalid addresses, a message for each address would use too much memory.
 func (f *Faults) HasRoom() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -85,7 +85,7 @@ func (f *Faults) List() []fault.Fault {
 	return f.list
 }
 
-// Flaws holds the faults found in an object.
+// Flaws holds the faults that a source found in an object.
 type Flaws struct {
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
@@ -125,7 +125,7 @@ type Service struct {
 	// SourceRanges restricts which clients can reach LoadBalancerIPs, separately for each address family. If a family
 	// has no ranges, any client can connect unless BlockedFamilies lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
-	// BlockedFamilies lists the families whose source ranges were all invalid, so no client of these families can
+	// BlockedFamilies lists the families that have only invalid source ranges. A client of a blocked family cannot
 	// connect.
 	BlockedFamilies []plan.Family `json:"noSources,omitempty"`
 
@@ -193,7 +193,7 @@ type SlicePort struct {
 }
 
 // Endpoint describes one endpoint in an EndpointSlice. In the Kubernetes API, each condition is optional. A missing
-// ready or serving condition counts as true, a missing terminating condition as false.
+// ready or serving condition counts as true, but a missing terminating condition counts as false.
 type Endpoint struct {
 	Addr        netip.Addr `json:"addr"`
 	Ready       bool       `json:"ready,omitempty"`
@@ -255,8 +255,7 @@ type ServiceCIDR struct {
 // external or load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs lists, in sorted order, the proven and the literal addresses of the API server and of the proxy that
-	// Edgeway uses to reach it.
+	// Addrs lists the proven and the literal addresses of the API server and of its proxy, in sorted order.
 	Addrs []netip.Addr `json:"trusted"`
 	// ProvenAddrs lists the addresses that TLS handshakes have proven, latest first.
 	ProvenAddrs []ServerAddr `json:"proven,omitempty"`
@@ -268,8 +267,8 @@ type APIServer struct {
 type ServerAddr struct {
 	Addr     netip.Addr `json:"addr"`
 	ProvedAt time.Time  `json:"proved"`
-	// MissingSince is the time when name servers stopped returning the address for the server's host name, or zero
-	// while they return it.
+	// MissingSince is the time when name servers stopped returning the address for the server's host name, or zero if
+	// they still return the address.
 	MissingSince time.Time `json:"missing,omitzero"`
 }
 
@@ -287,12 +286,12 @@ func (h Holding) Compare(o Holding) int {
 	return cmp.Or(h.Addr.Compare(o.Addr), cmp.Compare(h.Protocol, o.Protocol), cmp.Compare(h.Port, o.Port))
 }
 
-// Manifest is a file that contains objects. The file source stores Manifests to detect a file that has lost all of its
-// objects.
+// Manifest is a file that contains objects. The file source stores Manifests to detect a file that no longer contains
+// any objects.
 type Manifest struct {
 	Name string `json:"name"`
 	// Ended reports whether the file ends with the YAML document end marker. If a later version of the file lacks the
-	// marker, the file was truncated.
+	// marker, Edgeway treats the file as truncated.
 	Ended bool `json:"ended,omitempty"`
 
 	Flaws

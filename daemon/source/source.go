@@ -2,7 +2,7 @@
 // state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
 //
 // The objects have Edgeway's own types, which hold only the parsed and validated fields that a service proxy reads. The
-// objects use a fraction of the memory that the Kubernetes types need. Package convert creates the objects.
+// objects use only a fraction of the memory that Kubernetes' own types use. Package convert creates the objects.
 package source
 
 import (
@@ -19,7 +19,7 @@ type Source interface {
 	// Run passes objects to the sink from one goroutine until ctx is done. If a source cannot reach its origin, Run
 	// retries and Status reports the failure. Run returns an error only if retrying cannot help.
 	Run(ctx context.Context, sink Sink) error
-	// Status returns the current status. Any goroutine may call Status.
+	// Status reports whether the source agrees with its origin. Any goroutine may call Status.
 	Status() Status
 }
 
@@ -28,8 +28,8 @@ type Source interface {
 type Sink interface {
 	Upsert(obj Object)
 	Delete(key Key)
-	// Synced tells the sink that the source has passed on every object that exists at its origin. Until Synced is first
-	// called, a missing object may still exist. Further calls have no effect.
+	// Synced tells the sink that the source has passed on every object that exists at its origin. Until the first call
+	// to Synced, an object that the sink lacks may still exist. Later calls to Synced have no effect.
 	Synced()
 }
 
@@ -37,7 +37,7 @@ type Sink interface {
 type Status struct {
 	// Synced reports whether the source has passed on its first complete list.
 	Synced bool `json:"synced"`
-	// LastContact is the last time that the source agreed with its origin, or zero if it never did.
+	// LastContact is the last time that the source agreed with its origin, or zero before the first contact.
 	LastContact time.Time `json:"lastContact,omitzero"`
 	// Fault is the current fault of the source, or the zero Fault.
 	Fault fault.Fault `json:"fault,omitzero"`

@@ -12,9 +12,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseAddr accepts every address that Kubernetes accepts in fields that predate the strict parser of Go 1.17. IPv4
-// octets are decimal and may have leading zeros. parseAddr rejects addresses with a zone and IPv4-mapped IPv6
-// addresses.
+// parseAddr accepts every address that Kubernetes accepts in fields that predate Go 1.17's strict parser. The octets of
+// an IPv4 address are decimal and may have leading zeros. The function rejects addresses with a zone and IPv4-mapped
+// IPv6 addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -85,8 +85,8 @@ var notUnicast = []netip.Prefix{
 	compatibleRange, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// checkUnicast rejects addresses that must never be a frontend or an endpoint, because packets to them stay on this
-// host or its link, or reach no host. For an address in the NAT64 prefix, checkUnicast checks the embedded IPv4
+// checkUnicast rejects addresses that can be neither a frontend nor an endpoint. Packets to a rejected address stay on
+// this host or its link, or reach no host. For an address in the NAT64 prefix, checkUnicast examines the embedded IPv4
 // address.
 func checkUnicast(a netip.Addr) error {
 	a = source.TranslateNAT64(a)
@@ -109,9 +109,9 @@ func checkUnicast(a netip.Addr) error {
 	return nil
 }
 
-// metadataAddrs lists addresses of cloud metadata services, which give a host its identity and credentials. Most clouds
-// use 169.254.169.254, which is link-local. An endpoint may have an address from this list, because a pod network can
-// contain 100.100.100.200. To forbid endpoints at these addresses, set proxy.deny_endpoints.
+// metadataAddrs lists addresses of cloud metadata services, which provide a host with its identity and credentials.
+// Most clouds use 169.254.169.254, which is link-local. An endpoint may have a metadata address, because a pod network
+// can contain 100.100.100.200. To forbid endpoints at metadata addresses, set proxy.deny_endpoints.
 var metadataAddrs = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
@@ -158,7 +158,7 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses the family of an invalid range, and returns both families if it could belong to either.
+// familiesOf guesses the family of an invalid range, and returns both families if the range could belong to either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {

@@ -1,12 +1,12 @@
 // Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service proxy
 // uses, and validates each field as strictly as the API server does. The package also rejects the addresses that no
-// Service may have (CVE-2021-25737, CVE-2020-8554): loopback, link-local, multicast, broadcast and reserved addresses
-// and, for frontends, the addresses of cloud metadata services. If a field is invalid, the package ignores it, names it
-// in the object's problems, and converts the rest of the object. A conversion never fails: after a panic, the result
-// contains only the object's name and a problem.
+// Service may have (CVE-2021-25737, CVE-2020-8554). A Service must not have a loopback, link-local, multicast,
+// broadcast or reserved address. A frontend must also not have the address of a cloud metadata service. The package
+// ignores an invalid field and converts the rest of the object. The object's problems name the invalid field. A
+// conversion never fails: after a panic, the result contains only the object's name and a problem.
 //
-// Every string that can reach a kernel rule is formatted from a parsed value or consists only of the characters
-// [a-z0-9.-]. The planner rejects addresses that are forbidden only on this host, such as the host's own addresses.
+// A string that can reach a kernel rule either comes from a parsed value or consists only of the characters [a-z0-9.-].
+// The planner rejects addresses that are forbidden only on this host, such as the host's own addresses.
 package convert
 
 import (
@@ -16,11 +16,11 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Converter converts objects and shares the strings that many objects contain: namespaces, node names, zones and port
-// names. The zero value is ready to use. A Converter is not safe for concurrent use.
+// Converter converts objects. A Converter's objects share common strings, such as namespaces, node names, zones and
+// port names. The zero Converter is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
-	// BeforeConvert, if not nil, is called with the key of each object before its conversion. Tests use this hook to
-	// cause panics.
+	// If BeforeConvert is not nil, the Converter calls it with each object's key before the conversion. Tests use
+	// BeforeConvert to cause panics.
 	BeforeConvert func(source.Key)
 	strings       map[string]string
 }
@@ -65,7 +65,7 @@ func at(field string, i int) string { return fmt.Sprintf("%s[%d]", field, i) }
 
 type set[T comparable] map[T]struct{}
 
-// add adds v to the set and reports whether it is new.
+// add adds v to the set and reports whether v is new.
 func (s set[T]) add(v T) bool {
 	n := len(s)
 	s[v] = struct{}{}

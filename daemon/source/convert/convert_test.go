@@ -126,7 +126,8 @@ func TestUnproxiedServicesAreSkipped(t *testing.T) {
 	}
 }
 
-// Each case breaks one field of a valid Service. The fault must name the field, and the other ports must stay valid.
+// Each case breaks one field of a valid Service. The resulting fault must name the invalid field, and the other ports
+// must stay valid.
 func TestServiceFaultKeepsValidFields(t *testing.T) {
 	good := func() *corev1.Service {
 		return &corev1.Service{

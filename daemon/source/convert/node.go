@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// leavingTaint is the taint that the cluster autoscaler sets on a Node before removing it.
+// leavingTaint is the taint that the cluster autoscaler sets on a Node before removing the Node.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts a Kubernetes Node to a source.Node.

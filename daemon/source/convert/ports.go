@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// protocolPort is a protocol with a port. Each protocolPort must be unique within a Service.
+// protocolPort is the combination of a protocol and a port number, which must be unique within a Service.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16
@@ -45,7 +45,7 @@ func (b *serviceBuilder) readPorts() {
 	}
 }
 
-// isRepeatedName reports whether another port of the object has the same name, and adds a fault if so.
+// isRepeatedName returns true and adds a fault if another port of the object has the same name.
 func (f *faults) isRepeatedName(names map[string]bool, field, name string) bool {
 	if names[name] {
 		f.Addf(field+".name", "another port is also named %q", name)
@@ -115,7 +115,7 @@ func (b *serviceBuilder) readPolicies() {
 	b.readHealthCheck()
 }
 
-// isLocalPolicy reports whether a traffic policy is Local. An unknown policy is treated as Cluster.
+// isLocalPolicy reports whether a traffic policy is Local. Edgeway treats an unknown policy as Cluster.
 func (b *serviceBuilder) isLocalPolicy(field, value string) (local bool) {
 	switch value {
 	case "", "Cluster":

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The API server uses this default and maximum for SessionAffinityConfig.ClientIP.TimeoutSeconds.
+// The API server defines this default and this maximum for SessionAffinityConfig.ClientIP.TimeoutSeconds.
 const (
 	defaultAffinity = 10800
 	maxAffinity     = 86400
@@ -33,8 +33,8 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	return containPanic(c, key, func() *source.Service { return c.service(s) }), true
 }
 
-// encodableTime returns t in UTC, or the zero time if JSON cannot encode the year. The last-known state could not
-// contain an object with that year.
+// encodableTime returns t in UTC, or the zero time if JSON cannot encode the year. The last-known state is JSON, so it
+// cannot contain a year above 9999.
 func encodableTime(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() > 9999 {
 		return time.Time{}
@@ -146,7 +146,7 @@ func (b *serviceBuilder) readClusterIPs() {
 func (b *serviceBuilder) readExternalIPs() {
 	seen := set[netip.Addr]{}
 	for i, s := range b.in.Spec.ExternalIPs {
-		// Old API servers did not validate this field, so meaningless empty strings are common.
+		// Some API server versions did not validate spec.externalIPs, so Services often contain empty strings there.
 		if strings.TrimSpace(s) == "" {
 			continue
 		}
@@ -182,8 +182,8 @@ func (b *serviceBuilder) readLoadBalancer() {
 }
 
 // ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In Proxy
-// mode, the load balancer sends packets to the hosts' own addresses. An ingress with only a host name has no address
-// for packets to match.
+// mode, the load balancer sends packets to the hosts' own addresses. If an ingress has only a host name, the method
+// returns no address.
 func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false

@@ -26,7 +26,8 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints replaces the hints of e with the previous endpoint's hints if both are equal, which is the common case.
+// shareHints replaces e's hints with the previous endpoint's hints if both are equal. Most endpoints have the same
+// hints as the previous endpoint.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
 	if e.Hints == nil {
 		return

@@ -32,7 +32,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.readPorts(s.Ports)
 		b.readEndpoints(s.Endpoints)
 	}
-	// If the time is invalid, only one latency sample is missing.
+	// An invalid time causes no fault, because Edgeway uses the time only for one latency sample.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.TriggerTime = encodableTime(t)
 	}
@@ -133,7 +133,7 @@ func (b *sliceBuilder) readEndpoints(endpoints []discoveryv1.Endpoint) {
 }
 
 // merge adds e, or replaces the endpoint that has the same address. While an address moves from a terminating pod to a
-// new pod, a slice may list both pods. merge then uses the new pod's endpoint and adds no fault.
+// new pod, a slice may list both pods. The new pod's endpoint then replaces the terminating endpoint, without a fault.
 func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
 	if i < 0 {
@@ -173,7 +173,7 @@ func (b *sliceBuilder) readEndpoint(field string, in *discoveryv1.Endpoint) (sou
 	return e, true
 }
 
-// readAddress reads the first address. The API assigns no meaning to further addresses.
+// readAddress parses only the first of an endpoint's addresses, because the API assigns no meaning to the others.
 func (b *sliceBuilder) readAddress(field string, addresses []string) (netip.Addr, bool) {
 	if len(addresses) == 0 {
 		b.Addf(field, "an address is required")

@@ -57,7 +57,7 @@ endpoints:
 	}
 }
 
-// JSON, and so the last-known state, has no years above 9999.
+// The last-known state is JSON, which cannot encode a year above 9999.
 func TestYearBeyondJSONIsIgnored(t *testing.T) {
 	in := slice(t, "addressType: IPv4")
 	in.Annotations = map[string]string{api.AnnotationLastChange: "9999-12-31T23:59:59-01:00"}
@@ -136,8 +136,8 @@ func TestSliceWithoutServiceOrFamilyHasOnlyFault(t *testing.T) {
 	}
 }
 
-// SEMANTICS row 8: if two endpoints have the same address, the converter uses the one that is not terminating, whatever
-// their order, and adds no fault.
+// If two endpoints have the same address, the converter uses the endpoint that is not terminating, regardless of their
+// order (SEMANTICS row 8). The converter adds no fault for the terminating endpoint.
 func TestReusedPodAddressIsNoFault(t *testing.T) {
 	old, fresh := "- addresses: [10.1.0.1]\n  conditions: {ready: false, serving: true, terminating: true}\n", "- addresses: [10.1.0.1]\n"
 	for _, order := range []string{old + fresh, fresh + old} {

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// CheckResult is the result of Check.
+// CheckResult contains the objects and the problems that Check found.
 type CheckResult struct {
 	Objects []source.Object // the objects that Run would serve
 	// Problems lists the faults in the files and in their objects.
@@ -22,7 +22,7 @@ type CheckResult struct {
 	places map[source.Key]place
 }
 
-// Check reads all files once.
+// Check reads all files once and returns their objects and problems.
 func Check(o Options) *CheckResult {
 	s, r := New(o), &reading{}
 	s.scan(r)
@@ -61,7 +61,7 @@ func comparePlaces(a, b fault.Fault) int {
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// cutPlace splits "file:line". line is 0 if at contains no line.
+// cutPlace splits "file:line". The result line is 0 if at contains no line.
 func cutPlace(at string) (file string, line int) {
 	i := strings.LastIndexByte(at, ':')
 	line, err := strconv.Atoi(at[i+1:])

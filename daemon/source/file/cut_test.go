@@ -48,8 +48,8 @@ func (f *manifestDir) forwardingData() map[string]string {
 	return out
 }
 
-// checkNothingLost replaces the text in a.yaml with each text in others, and fails the test if Edgeway removes a
-// Service or an endpoint. With -short, checkNothingLost tries only every seventh text.
+// checkNothingLost replaces the text in a.yaml with each text in others. The test fails if Edgeway removes a Service or
+// an endpoint. With -short, checkNothingLost tries only every seventh text.
 func checkNothingLost(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -83,8 +83,8 @@ func checkNothingLost(t *testing.T, text string, others []string) {
 	}
 }
 
-// A truncated file, for example after an interrupted copy or on a full disk, removes no Service and no endpoint. A file
-// that ended with the document end marker may be truncated at any byte, and any other file only in the middle of a
+// Edgeway removes no Service and no endpoint because of a truncated file, for example after an interrupted copy or on a
+// full disk. The test truncates a file with the document end marker at every byte, and any other file only within a
 // line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {

@@ -30,11 +30,12 @@ type document struct {
 	objects []source.Object
 	// listPaths maps each object in a list to its path, such as "items[2]", for locate.
 	listPaths map[source.Key]string
-	// invalidObjects contains the invalid objects, which hold only faults.
+	// invalidObjects contains the keys of the invalid objects. An invalid object holds only faults.
 	invalidObjects map[source.Key]bool
-	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. omittedFaults
-	// counts the other reasons. A usable object stores its own faults.
-	faults        []fault.Fault
+	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. A usable object
+	// stores its own faults.
+	faults []fault.Fault
+	// omittedFaults counts the reasons that faults does not contain.
 	omittedFaults int
 	ignored       []ignored
 }
@@ -191,8 +192,8 @@ func adjustLines(p part, err error) error {
 	}))
 }
 
-// decode adds one object, or the items of a list, to the document. at is the path of the object in the document.
-// inherited is the kind that the list specifies for items without a kind.
+// decode adds one object, or the items of a list, to the document. The parameter at is the path of the object in the
+// document. The parameter inherited is the kind that a list specifies for items without a kind.
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {

@@ -4,21 +4,21 @@
 // Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and any NodePorts that
 // its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
 // strict: a misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document unusable.
-// Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores an object of another API group,
-// unless it still serves an object of the same kind and name that no document contains any more. A YAML file must end
-// with a newline. A file that once ended with the document end marker must keep it.
+// Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores the objects of other API groups. An
+// ignored object is a fault if it has the kind and name of a served object that no document contains any more. A YAML
+// file must end with a newline. A file that once ended with the document end marker must keep the marker.
 //
 // Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
-// document, a file or a path is unusable, Edgeway removes no object: a half-written, wrongly edited or unreadable file
-// removes no Service, and neither does a renamed directory. An empty directory or file also counts as unusable if it
-// contained objects before. A file system that is not mounted looks like an empty directory, and a power failure can
-// leave an empty file. When Edgeway starts, the same rules apply to the objects that Options.KnownObjects returns. Once
-// every document is readable, Edgeway removes the objects that no document contains any more. If several documents
-// contain the same object, Edgeway uses the first one, in order of path and line.
+// document, a file or a path is unusable, Edgeway removes no object. For example, Edgeway removes no Service after an
+// operator has renamed a directory or saved a half-written file. An empty directory or file also counts as unusable if
+// it contained objects before. A file system that is not mounted looks like an empty directory, and a power failure can
+// leave an empty file. At startup, Edgeway treats the objects from Options.KnownObjects as objects that the files
+// contained before. Once every document is readable, Edgeway removes the objects that no document contains any more. If
+// several documents contain the same object, Edgeway uses the first one, in order of path and line.
 //
-// A Service without a creationTimestamp counts as the youngest: it cannot take an address or a NodePort from a cluster
-// Service, but keeps the addresses and NodePorts that it already owns. To give a Service precedence, set its
-// creationTimestamp.
+// A Service without a creationTimestamp counts as the youngest. Without a creationTimestamp, a Service cannot take an
+// address or a NodePort from a cluster Service, but keeps the addresses and NodePorts that it already owns. To give a
+// Service precedence, set its creationTimestamp.
 package file
 
 import (
@@ -45,13 +45,13 @@ type Options struct {
 	Paths []string
 	// NodeName is the name of the host's Node. Edgeway ignores all other Nodes.
 	NodeName string
-	// KnownObjects returns the objects that the previous run read from the files. ok is false if these objects are
-	// unknown. The function may be nil.
+	// KnownObjects returns the objects that the previous run read from the files. The result ok is false if the
+	// previous run's objects are unknown. The function may be nil.
 	KnownObjects func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
 	Logger     *slog.Logger
-	// BeforeConvert, if not nil, is called with the key of each object before its conversion.
+	// If BeforeConvert is not nil, the Source calls it with each object's key before the conversion.
 	BeforeConvert func(source.Key)
 }
 
@@ -119,17 +119,17 @@ func (s *Source) Place(key source.Key) string {
 
 // These times control when Edgeway reads the files.
 const (
-	// quietTime is the time that the files must stay unchanged before Edgeway reads them. maxChangeWait is the longest
-	// time that Edgeway waits for the changes to stop.
-	quietTime     = 100 * time.Millisecond
+	// quietTime is the time that the files must stay unchanged before Edgeway reads them.
+	quietTime = 100 * time.Millisecond
+	// maxChangeWait is the longest time that Edgeway waits for the changes to stop.
 	maxChangeWait = time.Second
 	// pollPeriod is the time between two reads if the kernel reports no change. The kernel sends no events for changes
 	// behind symbolic links or on network file systems.
 	pollPeriod = 30 * time.Second
-	// faultyPollPeriod replaces pollPeriod while a path is unreadable or not watched.
+	// faultyPollPeriod replaces pollPeriod while Edgeway cannot read or watch a path.
 	faultyPollPeriod = 5 * time.Second
 	// slowReadTime is the time without progress after which Edgeway reports a slow read. Reading 40 MiB takes several
-	// seconds on a small board, and reading 100,000 Services takes a minute if other programs keep the CPUs busy.
+	// seconds on a small board. Reading 100,000 Services takes a minute if other programs keep the CPUs busy.
 	slowReadTime = 30 * time.Second
 	// timestampMargin exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
 	timestampMargin = 4 * time.Second
@@ -255,7 +255,7 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the outcome of a read in the status.
+// setFault stores the fault of the latest read, or the time of its success, in the status.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

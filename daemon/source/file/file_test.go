@@ -116,7 +116,8 @@ func (f *manifestDir) expect(names string, problems ...string) {
 	f.wantProblems(problems...)
 }
 
-// wantProblems fails the test unless there is exactly one problem for each text in want, and it starts with the text.
+// wantProblems fails the test unless there is exactly one problem for each text in want, and each problem starts with
+// its text.
 func (f *manifestDir) wantProblems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)
@@ -262,7 +263,7 @@ func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 	if got := f.sink.service("a").Ports[0].Port; got != 81 {
 		t.Errorf("the good document of the bad file is not served: port %d", got)
 	}
-	// Further bad versions, and an unreadable version, must not change the result.
+	// Further bad versions of the file, and an unreadable version, must not change the result.
 	f.write("a.yaml", "[")
 	f.read()
 	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // Reading an arbitrary file must not panic, and each served object must be valid or contain only faults. Check must
-// report all data that Edgeway leaves out, and each reported line must exist in the file.
+// report all data that Edgeway ignores, and each reported line must exist in the file.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(web+"---\n"+slice), false)
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(web, "\n", "\n  ")), false)

@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// kind is a kind of object that Edgeway reads. add decodes an object, applies the API server's defaults, validates the
-// fields that only a manifest can omit, and converts the object.
+// kind is a kind of object that Edgeway reads. The function add decodes and converts an object. Before the conversion,
+// add applies the API server's defaults and validates the fields that only a manifest can omit.
 type kind struct {
 	apiVersion, kind string
 	add              func(s *Source, d *document, at string, data []byte)
@@ -132,8 +132,8 @@ func addService(s *Source, d *document, at string, data []byte) {
 	d.objects = append(d.objects, out)
 }
 
-// distributionFaults returns a fault for a spec.trafficDistribution that an API server would reject. Edgeway does not
-// use the value itself, because EndpointSlices hold the resulting zone and Node hints.
+// distributionFaults returns a fault for a spec.trafficDistribution that an API server rejects. Edgeway does not use
+// the value itself, because EndpointSlices hold the resulting zone and Node hints.
 func distributionFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
@@ -147,8 +147,8 @@ func distributionFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault 
 	return nil
 }
 
-// nodePortFaults returns a fault for each port that an API server would allocate a NodePort for. Edgeway still serves
-// the port at the Service's other addresses.
+// nodePortFaults returns a fault for each port that requires a NodePort but specifies none. Edgeway still serves the
+// port at the Service's other addresses.
 func nodePortFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	switch spec.Type {
 	case corev1.ServiceTypeNodePort:

@@ -21,23 +21,23 @@ type reading struct {
 	objects  map[source.Key]source.Object
 	places   map[source.Key]place
 	paths    []fault.Fault // the faults of unreadable paths
-	// hasUnreadablePath reports whether a path was unreadable. hasReadableObject reports whether any object comes from
-	// a readable file.
+	// hasUnreadablePath reports whether a path was unreadable, and hasReadableObject whether any object comes from a
+	// readable file.
 	hasUnreadablePath, hasReadableObject bool
 	// faults lists the first reasons why the read is incomplete, and omittedFaults counts the other reasons.
 	faults        []fault.Fault
 	omittedFaults int
 	// keptServices lists the Services that Edgeway still serves although no readable document contains them.
 	keptServices []source.Key
-	// lastProgress is the time when the read last finished a file, or the time when it started.
+	// lastProgress is the time when the read last finished a file, or the time when the read started.
 	lastProgress atomic.Pointer[time.Time]
 }
 
-// noteProgress records that the read has made progress.
+// noteProgress stores the current time in lastProgress.
 func (r *reading) noteProgress() { r.lastProgress.Store(new(time.Now())) }
 
-// maxNamed limits the number of faults, and the number of Services, that the source's status names. The Documents list
-// the other faults.
+// maxNamed limits how many faults and how many Services the source's status names. The Document objects list the other
+// faults.
 const maxNamed = 3
 
 func (r *reading) add(p fault.Fault) {
@@ -50,13 +50,14 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// countsAsComplete reports whether a read can count as complete even if the previous run's objects are unknown. The
-// result is false for a read with faults and without objects, because it looks like an empty cluster.
+// countsAsComplete reports whether a read can count as complete even if the previous run's objects are unknown.
+// countsAsComplete returns false for a read with faults and without objects, because the result looks like an empty
+// cluster.
 func (r *reading) countsAsComplete() bool {
 	return r.whole() || !r.hasUnreadablePath && r.hasReadableObject
 }
 
-// fault explains why the read is incomplete and which Services Edgeway keeps. fault returns the zero Fault if the read
+// fault explains why the read is incomplete and which Services Edgeway keeps. The result is the zero Fault if the read
 // is complete.
 func (r *reading) fault() fault.Fault {
 	if r.whole() {
@@ -86,8 +87,8 @@ func (r *reading) fault() fault.Fault {
 	return fault.New(FaultID, fault.Warning, cmp.Or(r.faults[0].Fix, "edgeway config check"), "%s", out)
 }
 
-// merge adds the objects of all files to the reading. merge also adds a Manifest for each file with objects, and a
-// Document for each position with faults.
+// merge adds the objects of all files to the reading. The reading also receives a Manifest for each file with objects,
+// and a Document for each position with faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	r.places = make(map[source.Key]place, len(s.served))
@@ -146,7 +147,8 @@ type place struct {
 
 func (p place) String() string { return placeOf(p.path, p.line) }
 
-// kept reports whether the document's file is currently unreadable.
+// addDocument adds a document's objects and faults to the reading. The parameter kept reports whether the document's
+// file is currently unreadable.
 func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {

@@ -8,7 +8,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The field Manifest is set for a Service from a manifest, even if it was loaded from the last-known state.
+// The source sets the field Manifest of a Service from a manifest, even if it loaded the Service from the last-known
+// state.
 func TestManifestServicesAreMarked(t *testing.T) {
 	f := newManifestDir(t)
 	f.write("a.yaml", web)

@@ -108,7 +108,7 @@ func (s *Source) servesFileBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files below an unreadable path, which Edgeway read while the path was still readable.
+// keepBelow adds the files that Edgeway read below a path before the path became unreadable.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
@@ -124,7 +124,7 @@ const (
 	maxTotal = 128 << 20
 )
 
-// readFile reads a file if it has changed and fault is nil, and returns its size.
+// readFile reads a file if the file has changed and fault is nil, and returns the file's size.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -228,7 +228,7 @@ func (s *Source) isStable(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.timestampMargin
 }
 
-// reason returns err without the path, because the fault's position already contains it. If a file exceeds a size
+// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a size
 // limit, the returned error names the limit.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError

@@ -26,7 +26,7 @@ func (f *manifestDir) must(err error) {
 
 func (f *manifestDir) path(name string) string { return filepath.Join(f.dir, name) }
 
-// restart starts a new source with the objects from the last-known state: all objects except Documents.
+// restart starts a new source with the objects from the last-known state, which contains no Documents.
 func (f *manifestDir) restart() {
 	var before []source.Object
 	for _, o := range f.sink.objects {
@@ -319,7 +319,8 @@ func (f *manifestDir) blockOpen() (release func()) {
 	return release
 }
 
-// While a read hangs, the source reports a fault and serves the known objects, and the daemon can still stop.
+// While a read hangs, the source reports a fault and serves the known objects. A hanging read does not prevent the
+// daemon from stopping.
 func TestHungFileSystem(t *testing.T) {
 	f := newManifestDir(t)
 	f.write("a.yaml", web)

@@ -8,8 +8,8 @@ import (
 )
 
 // toJSON converts a document with sigs.k8s.io/yaml, as kubectl does. The library sigs.k8s.io/yaml implements YAML 1.1,
-// in which "yes" is true. toJSON first parses the document with go.yaml.in/yaml v3, because its errors have line
-// numbers.
+// where "yes" is true. Before the conversion, toJSON parses the document with go.yaml.in/yaml v3, because only that
+// library's errors have line numbers.
 func toJSON(text []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -24,8 +24,8 @@ func toJSON(text []byte) ([]byte, error) {
 	return sigsyaml.YAMLToJSON(text)
 }
 
-// maxExpanded limits the size that a document may have after all aliases are expanded. The library (go.yaml.in/yaml
-// v3.0) limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
+// maxExpanded limits the size of a document after the expansion of all aliases. The library (go.yaml.in/yaml v3.0)
+// limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
 // remainingBudget returns the budget minus the size of a node. A negative result means that the node exceeds the budget

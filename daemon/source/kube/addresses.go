@@ -17,14 +17,14 @@ const (
 	// maxAddrAge is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
 	// name stopped resolving to the address must be older than maxAddrAge.
 	maxAddrAge = 7 * 24 * time.Hour
-	// proofResolution is the resolution of proof times. Because Edgeway writes each change to disk, proof times have a
-	// low resolution: a connection in use proves its address every minute.
+	// proofResolution is the resolution of proof times. A connection in use proves its address every minute. Edgeway
+	// writes each change of a proof time to disk, so proof times have a low resolution.
 	proofResolution = time.Hour
 )
 
 // addresses holds the addresses of the API server, or of the proxy that Edgeway uses to reach it. A TLS handshake with
-// the API server proves the address of the connection. A DNS response proves no address: DNS only supplies addresses to
-// try, and shows which proven addresses are outdated.
+// the API server proves the address of the connection. A DNS response does not prove an address. DNS only supplies
+// candidate addresses, and shows which proven addresses are outdated.
 type addresses struct {
 	// changed receives a value when the result of addresses.server changes.
 	changed chan struct{}
@@ -33,7 +33,7 @@ type addresses struct {
 	// literalAddrs lists the literal addresses in the kubeconfig and in the proxy's URL. Literal addresses need no
 	// proof, because only root can write the kubeconfig.
 	literalAddrs []netip.Addr
-	// fixed reports whether the URL of the server or the proxy contains an address instead of a host name.
+	// fixed reports whether the URL that the dialer connects to contains an address instead of a host name.
 	fixed bool
 	// provenAddrs lists the proven addresses, latest proof first.
 	provenAddrs []source.ServerAddr
@@ -43,8 +43,8 @@ type addresses struct {
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with the addresses in peers, which holds the URLs of the server and of its
-// proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration expire.
+// configure replaces the literal addresses with the addresses in peers. The list peers holds the URLs of the server and
+// of its proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -74,8 +74,8 @@ func (a *addresses) recall(before []source.ServerAddr) {
 	a.mark()
 }
 
-// prove records a TLS handshake with the API server at an address. prove also removes expired addresses, but never the
-// address of the latest proof.
+// prove records a TLS handshake with the API server at an address. The method also removes expired addresses, but never
+// the address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)

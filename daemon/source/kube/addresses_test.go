@@ -21,8 +21,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	}
 }
 
-// The source forgets an address that the host name no longer resolves to, unless TLS handshakes still succeed there or
-// no other address has had a later handshake.
+// The source forgets an address that the host name no longer resolves to. The source keeps an address where TLS
+// handshakes still succeed, and always keeps the address of the latest handshake.
 func TestProvenAddressesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -68,7 +68,7 @@ func TestProvenAddressesExpire(t *testing.T) {
 	})
 }
 
-// Edgeway keeps only a limited number of addresses: the ones with the latest handshakes.
+// Edgeway keeps only the maxAddrs addresses with the latest handshakes.
 func TestProvenAddressesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()

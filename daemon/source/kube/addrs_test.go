@@ -22,8 +22,8 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns the given addresses for apiName. The results are the server and a
-// resolver that queries it.
+// nameServer starts a name server that returns the given addresses for apiName. nameServer returns the server and a
+// resolver that queries the server.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes all connections. A request over a new connection must then succeed in time. The source must also regain
-// contact, which may take longer because of the feed's pace and the reflector's back-off.
+// redial closes all connections. redial fails the test unless a request over a new connection succeeds in time. The
+// source must also regain contact. The feed's pace and the reflector's back-off may delay this contact.
 func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -167,8 +167,8 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// If the host name resolves to a new address, a running source connects to it. The source then trusts both the old and
-// the new address.
+// If the host name resolves to a new address, a running source connects to the new address. The source then trusts both
+// the old and the new address.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := nameServer(t, "127.0.0.1")
@@ -197,7 +197,8 @@ func TestAPIServerMoves(t *testing.T) {
 }
 
 // A literal address in the kubeconfig counts as an address of the API server even without a connection. An address that
-// a host name resolves to counts only if a connection succeeds and the source verifies the server's certificate.
+// a host name resolves to counts as an API server address only if a connection succeeds and the source verifies the
+// server's certificate.
 func TestUnprovenAPIServerAddresses(t *testing.T) {
 	t.Parallel()
 	_, resolver := nameServer(t, "127.0.0.1")

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes client-go's error handlers, which delay every reflector in the process and remember a time from the
-// last synctest bubble that reported an error.
+// TestMain removes client-go's error handlers, because they delay every reflector in the process. The handlers also
+// remember a time from the last synctest bubble that reported an error.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()
@@ -49,7 +49,7 @@ func (p *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 	}
 }
 
-// inBubble runs a source and a fake API server in a synctest bubble, in which hours of waiting take no real time. After
+// inBubble runs a source and a fake API server in a synctest bubble, where hours of waiting take no real time. After
 // the source has listed all resources, inBubble calls test.
 func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *runningSource)) {
 	t.Helper()

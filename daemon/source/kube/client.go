@@ -93,7 +93,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if t.Proxy != nil {
-		// If the proxy URL is invalid, each request fails with the same error.
+		// makeTransport ignores an invalid proxy URL, because each request then fails with the same error.
 		if proxy, err := t.Proxy(&http.Request{URL: c.server}); err == nil && proxy != nil {
 			c.peers = append(c.peers, proxy)
 		}
@@ -123,15 +123,16 @@ func (c *client) end() {
 	}
 }
 
-// The transport sends a ping on a connection that has received no data for pingAfter, and closes it if it receives no
-// response within pingTimeout. client-go's own values (30 and 15 s) can be changed only for the whole process.
+// The transport sends a ping on a connection that has received no data for pingAfter. If the transport receives no
+// response within pingTimeout, it closes the connection. A program can change client-go's own values (30 and 15 s) only
+// for the whole process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second
 )
 
-// configurePings configures the HTTP/2 health check of a client-go transport before its first request. client-go may
-// return a transport that configurePings has already configured.
+// configurePings configures the HTTP/2 health check of a client-go transport before its first request. If client-go
+// returns the same transport again, configurePings does nothing.
 func configurePings(rt http.RoundTripper) http.RoundTripper {
 	if t := innermostTransport(rt); t != nil && t.HTTP2 == nil {
 		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}

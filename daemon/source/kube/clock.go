@@ -19,8 +19,8 @@ const maxSkew = 10 * time.Second
 // clock estimates the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// serverTime is the time in the response, with a resolution of one second. receivedAt is the time when the source
-	// received the response.
+	// serverTime is the time in the response, with a resolution of one second, and receivedAt is the time when the
+	// source received the response.
 	serverTime, receivedAt time.Time
 }
 
@@ -36,7 +36,8 @@ func (c *clock) note(resp *http.Response) {
 }
 
 // skew returns how far this host's clock is ahead of the API server's clock. The calculation uses the monotonic clock,
-// so the result is correct as soon as a program has set the host's clock. ok is false before the first response.
+// so the result is correct as soon as a program has set the host's clock. The result ok is false before the first
+// response.
 func (c *clock) skew() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,8 +47,8 @@ func (c *clock) skew() (skew time.Duration, ok bool) {
 	return time.Now().Round(0).Sub(c.serverTime.Add(time.Since(c.receivedAt))), true
 }
 
-// ClockFault returns the fault for a host clock that is ahead of the API server's clock. The severity is OK if the
-// clocks agree.
+// ClockFault returns the fault for a host clock that differs from the API server's clock by ahead. The severity is OK
+// if the clocks agree.
 func ClockFault(ahead time.Duration) fault.Fault {
 	skew, word := ahead.Round(time.Second), "ahead of"
 	if skew < 0 {

@@ -25,7 +25,7 @@ import (
 // access holds the address of the API server and the credentials, from a kubeconfig and the files that it names.
 type access struct {
 	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that it
-	// has validated. Only the token file is stored as a path.
+	// has validated. For the token file alone, config contains the path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
 	// digest covers all files except the token file, which client-go reads itself.
@@ -58,8 +58,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of a kubeconfig and all files that it refers to, so that Edgeway finds
-// faults immediately instead of during a later request. After an error, the access still lists the files.
+// loadKubeconfig reads the current context of a kubeconfig and all files that the context names. Edgeway thus finds
+// faults immediately instead of during a later request. After an error, the returned access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -274,8 +274,8 @@ func isPEM(text []byte) bool {
 }
 
 // fileOrData returns the content of a kubeconfig entry. Either the field NAME holds the path of a file, or the field
-// NAME-data holds the content itself. fileOrData also returns the name of the field that it used. As in client-go,
-// NAME-data takes precedence.
+// NAME-data holds the content itself. The second result is the name of the field. As in client-go, NAME-data takes
+// precedence.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {
@@ -292,7 +292,7 @@ func (r *reader) fileOrData(path string, data []byte, name string, secret bool) 
 	return content, name, err
 }
 
-// Files returns the paths of the kubeconfig and, if it is readable, of the files that it names.
+// Files returns the paths of the kubeconfig and, if the kubeconfig is readable, of the files that it names.
 func Files(kubeconfig string, allowExec bool) (out []string) {
 	a, _ := loadKubeconfig(kubeconfig, allowExec) // Warnings returns the error
 	for _, f := range a.files {

@@ -90,7 +90,7 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 	}
 }
 
-// A restart helps if the plugin is on a file system that is not mounted yet, so the error must tell its cause.
+// A restart helps if the plugin is on a file system that is not mounted yet, so the error must state its cause.
 func TestMissingExecPluginFileHasCause(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	mustWrite(t, path, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],

@@ -50,8 +50,8 @@ func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
 	return r
 }
 
-// newStore returns an empty store that replaces the store last, which may be nil. The new store removes the objects of
-// last that are missing from the next list.
+// newStore returns an empty store that replaces the store last, which may be nil. The new store removes the objects in
+// last that the next list does not contain.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, sentObjects: map[source.Key]source.Object{},

@@ -99,7 +99,7 @@ func (s *Source) poll(ctx context.Context) {
 }
 
 // reload reads the kubeconfig and the files that the kubeconfig names, and returns a new client if the content has
-// changed, or else nil. reload does not read the token file, because client-go reads that file every minute.
+// changed, or nil otherwise. The token file is an exception, because client-go reads that file every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	if err == nil && access.digest != s.client.Load().digest {
@@ -121,7 +121,8 @@ func (s *Source) reload() (next *client) {
 	return nil
 }
 
-// After an error, the access contains only the list of files.
+// load reads the kubeconfig according to the Source's options. After an error, the access contains only the list of
+// files.
 func (s *Source) load() (*access, error) {
 	a, err := loadKubeconfig(s.options.Kubeconfig, s.options.AllowExecPlugins)
 	if err == nil && s.options.UserAgent != "" {

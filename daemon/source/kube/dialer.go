@@ -138,8 +138,8 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 	return conn, nil
 }
 
-// search connects to one of the host name's addresses. If they fail or are slow, search also tries the other proven
-// addresses.
+// search connects to one of the host name's addresses. If the host name's addresses fail or are slow, search also tries
+// the other proven addresses.
 func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
 	defer cancel()
@@ -265,8 +265,8 @@ func orderByFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// logNameChange logs a message when the host name stops or starts leading to the API server. If the host name leads to
-// the API server, why is nil.
+// logNameChange logs a message when the host name stops or starts leading to the API server. The parameter why is nil
+// if the host name leads to the API server.
 func (d *dialer) logNameChange(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.usedOtherAddr.Swap(why != nil); {
 	case why != nil && !before:

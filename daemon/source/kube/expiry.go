@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The values of the metric label "credential" are the credentials that may expire.
+// The metric label "credential" has these values, one for each credential that may expire.
 const (
 	credentialCA          = "ca"
 	credentialCertificate = "client-certificate"
@@ -27,8 +27,9 @@ type Expiry struct {
 	Until time.Time
 }
 
-// Operators replace long-lived credentials, so Edgeway warns a week before they expire. Programs replace credentials
-// that are valid for two weeks or less: the kubelet replaces a credential after four fifths of its validity period.
+// Because operators replace long-lived credentials by hand, Edgeway warns a week before a long-lived credential
+// expires. Programs replace credentials that are valid for two weeks or less. The kubelet replaces a credential after
+// four fifths of its validity period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore
@@ -87,8 +88,8 @@ func authorityExpiry(raw []byte) (out Expiry) {
 	return out
 }
 
-// tokenExpiry reads the claims of a JWT (RFC 7519). tokenExpiry ignores the signature, which only the API server can
-// verify. ok is false for any other token and for a token that does not expire.
+// tokenExpiry reads the claims of a JWT (RFC 7519). The function ignores the signature, because only the API server can
+// verify a signature. The result ok is false for a token that is not a JWT or does not expire.
 func tokenExpiry(token string) (e Expiry, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

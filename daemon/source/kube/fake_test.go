@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is a fake API server with real HTTP connections. The objects are stored as JSON.
+// fakeAPI is a fake API server with real HTTP connections. fakeAPI stores the objects as JSON.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T
@@ -32,10 +32,10 @@ type fakeAPI struct {
 	changes  []change
 	requests []request
 
-	// hook may respond to a request itself, and then returns true. hook runs with mu locked.
+	// hook returns true if it has responded to a request itself. The caller of hook holds mu.
 	hook func(w http.ResponseWriter, r request) bool
-	// brokenHandler responds to all requests instead of the fake API server. breakWith closes brokenChanged when
-	// brokenHandler changes.
+	// brokenHandler responds to all requests instead of the fake API server. When brokenHandler changes, breakWith
+	// closes brokenChanged.
 	brokenHandler http.HandlerFunc
 	brokenChanged chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.
@@ -224,7 +224,7 @@ func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	}
 }
 
-// serveWatch serves a watch, and sends bookmarks as a real API server does: every minute, and two seconds before the
+// serveWatch serves a watch. Like a real API server, serveWatch sends bookmarks every minute and two seconds before the
 // end of the watch.
 func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// A missing permission for Nodes or a missing ServiceCIDR API is no fault, and neither delays Synced nor causes
-// repeated requests.
+// Neither a missing permission for Nodes nor a missing ServiceCIDR API is a fault. The source calls Synced without
+// delay and does not repeat the requests.
 func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -74,12 +74,12 @@ const (
 	maxBackoff  = 2 * time.Second // the delay between connection attempts, plus up to 50 %
 	deniedPause = 40 * time.Second
 	// A watch lasts for longWatch plus a random time up to longJitter. The API server (v1.36) sends a bookmark on each
-	// watch every 59 to 62 s, so Edgeway still detects silence early.
+	// watch every 59 to 62 s, so Edgeway detects silence early even on a long watch.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit is the silence after which a long watch ends. Silence on a long watch is not a fault: after a
-	// restart, an API server sends no bookmark for a resource until an object changes, and some proxies close a
-	// connection after a minute of silence.
+	// bookmarkLimit is the silence after which a long watch ends. Silence on a long watch is not a fault. After a
+	// restart, an API server sends no bookmark for a resource until an object changes. Some proxies close a connection
+	// after a minute of silence.
 	bookmarkLimit = 70 * time.Second
 	// A short watch lasts for shortWatch plus a random time up to shortJitter. After a long watch without a bookmark,
 	// Edgeway uses short watches for shortTime, because the API server also sends a bookmark two seconds before the end
@@ -87,13 +87,12 @@ const (
 	shortWatch  = 45 * time.Second
 	shortJitter = 10 * time.Second
 	shortTime   = 10 * time.Minute
-	// A watch that tests whether the API server works again lasts for testTimeout plus a random time up to
-	// testJitter. Without the jitter, hosts that lost the API server at the same moment would also send their requests
-	// at the same moment.
+	// A watch that tests whether the API server works again lasts for testTimeout plus a random time up to testJitter.
+	// The jitter spreads the requests of hosts that lost contact with the API server at the same moment.
 	testTimeout = 10 * time.Second
 	testJitter  = 3 * time.Second
-	// listSpread is the time over which hosts distribute their new lists after their resource versions have expired. An
-	// API server restart invalidates the resource versions of all hosts.
+	// listSpread is the maximum random delay of a new list after a resource version has expired. An API server restart
+	// invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
 	// streamTimeout limits a watch that starts with the full list. The limit is long, because a list may take hours
 	// over a slow link. Only a silent connection ends a list earlier.
@@ -171,7 +170,7 @@ func (f *feed) run(ctx context.Context, c *client, events chan<- event) {
 	f.store = newStore(ctx, f, events, f.store)
 	defer f.relays.Wait()
 	f.lists.ease() // the faults of the last client may not apply to this client
-	// The reflector would log every attempt, although the Status contains the fault.
+	// By default, the reflector logs every failed attempt, although the Status already contains the fault.
 	quiet := logr.Discard()
 	s := &session{feed: f, client: c}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
@@ -193,7 +192,7 @@ func (s *session) request(o *metav1.ListOptions) *rest.Request {
 }
 
 // list is the reflector's fallback for API servers that cannot stream a list. If the stream failed for any other
-// reason, the list would fail too.
+// reason, a list fails too.
 func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	streamErr := s.streamErr
 	s.streamErr = nil
@@ -263,8 +262,8 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 // longPause is the longest pause that Edgeway does not report as a fault.
 const longPause = 5 * time.Second
 
-// awaitPause waits for the end of a pause that the API server requested, perhaps in a response to another feed. If the
-// pause is long, the feed reports it as its fault instead of an earlier lost connection.
+// awaitPause waits for the end of a pause that the API server requested, perhaps in a response to another feed. A feed
+// reports a long pause as its fault, even instead of an earlier connection failure.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {
@@ -274,8 +273,8 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch returns the next watch and its time limits. If the API server might not work, for example after a watch
-// without a bookmark, the watch is short, because a short watch soon ends with a bookmark.
+// nextWatch returns the next watch and its time limits. If the API server may not be working, for example after a watch
+// without a bookmark, nextWatch returns a short watch. A short watch soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}
@@ -304,8 +303,8 @@ func (s *session) watchError(ctx context.Context, c *call, err error) error {
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some errors, the reflector would sleep regardless of ctx. Returning an error of another type prevents
-		// the sleep.
+		// After some types of errors, the reflector sleeps even if ctx is done. An error of another type prevents the
+		// reflector's sleep.
 		s.streamErr = s.recordFailure(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
@@ -319,8 +318,8 @@ func (s *session) watchError(ctx context.Context, c *call, err error) error {
 	return err
 }
 
-// recordFailure records the error of a request. The returned error describes the failure in plain words, and the
-// reflector does not interpret it.
+// recordFailure stores the error of a request in the feed's health. The returned error only describes the failure in
+// plain words, so the reflector cannot interpret it.
 func (s *session) recordFailure(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {
 		return err // the feed is stopping

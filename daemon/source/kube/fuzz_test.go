@@ -93,7 +93,7 @@ func checkReceived(t *testing.T, f *feed, body []byte, use func(*store)) {
 	use(&store{feed: f, ctx: t.Context(), events: events, sentObjects: map[source.Key]source.Object{}})
 	close(events)
 	<-done
-	// The Protobuf stream reader may grow its buffer by doubling, up to 16 MB.
+	// The Protobuf stream reader may double its buffer repeatedly, up to 16 MB.
 	if n := allocated() - before; n > 64<<20+4096*uint64(len(body)) {
 		t.Errorf("%d bytes took %d of memory", len(body), n)
 	}
@@ -125,7 +125,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	}
 }
 
-// emptyTypes returns an empty object, an empty list and the API group of the types that the API server sends to a feed.
+// emptyTypes returns an empty object and an empty list of the kind that a feed reads, and the kind's API group.
 func emptyTypes(f *feed) (obj, list runtime.Object, group runtime.GroupVersioner) {
 	switch f.resource {
 	case "services":

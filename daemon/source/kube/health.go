@@ -23,11 +23,11 @@ type health struct {
 	mu      sync.Mutex
 	contact time.Time // the time of the last decoded list or event, which proves that the API server works
 	failure failure
-	// missedBookmark is the last time that a long watch missed the bookmark that is due each minute.
+	// missedBookmark is the last time that a long watch ended without the bookmark that is due each minute.
 	missedBookmark time.Time
 }
 
-// noteContact records that the API server works, because Edgeway has decoded a list or an event.
+// noteContact records that Edgeway has decoded a list or an event, which proves that the API server works.
 func (h *health) noteContact() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,8 +114,8 @@ func rootCause(err error) string {
 	return err.Error()
 }
 
-// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource. An
-// early retry of a denied request would fail again.
+// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource. A
+// denied request fails again if the client retries it early.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
@@ -126,7 +126,7 @@ func isOverloaded(err error) bool {
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
-// isAhead reports whether the requested resource version is newer than the API server's data, in which case the
+// isAhead reports whether the requested resource version is newer than the API server's data. After this error, the
 // reflector retries without a resource version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)

@@ -5,16 +5,16 @@
 // the package converts each object immediately after decoding it. The package is designed for hosts far away from the
 // API server. The package detects a silent connection within half a minute, and an unanswered request or a silent watch
 // within 90 seconds. After a lost connection, the watch continues after the last event. A list may take any amount of
-// time as long as it delivers data. The package sends a failing API server at most one full-list request per second, at
-// growing intervals, and respects Retry-After.
+// time as long as it delivers data. The package sends a failing API server at most one full-list request per second,
+// and increases the interval with each request. The package also respects Retry-After.
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
-// bookmarks: the API server sends a bookmark each minute and another before the end of a watch.
+// bookmarks. The API server sends a bookmark each minute and another one before the end of a watch.
 //
-// A request passes through these layers: a session requests a list or a watch (feed.go), the transport limits silence
-// (transport.go), client-go adds the credentials, and the dialer connects to an address that presents the API server's
-// certificate (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig
-// changes, Edgeway creates a new client and new sessions (credentials.go).
+// A session requests a list or a watch (feed.go). The transport limits the silence of each request (transport.go), and
+// client-go adds the credentials. The dialer connects to an address that presents the API server's certificate
+// (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig changes, Edgeway
+// creates a new client and new sessions (credentials.go).
 package kube
 
 import (
@@ -60,11 +60,11 @@ type Options struct {
 	// Lookup returns the addresses of a host name. By default, the dialer queries this host's name servers.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	Logger *slog.Logger
-	// BeforeConvert, if not nil, is called with the key of each object before its conversion.
+	// If BeforeConvert is not nil, the Source calls it with each object's key before the conversion.
 	BeforeConvert func(source.Key)
 }
 
-// Source reads the Kubernetes API. Use New to create a Source.
+// Source reads objects from the Kubernetes API. Use New to create a Source.
 type Source struct {
 	log        *slog.Logger
 	options    Options
@@ -168,8 +168,8 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	}
 }
 
-// read runs all feeds with the current client until the kubeconfig changes, and returns the next client. read returns
-// nil if ctx is done.
+// read runs all feeds with the current client until the kubeconfig changes, and returns the next client, or nil if ctx
+// is done.
 func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 	c := s.client.Load()
 	c.begin()
@@ -251,8 +251,8 @@ func (s *Source) finishSync(sink source.Sink) {
 	sink.Synced()
 }
 
-// event is an event from a feed: a new version of an object, the deletion of an object, or a complete response (a list
-// or a denial).
+// event reports a new version of an object, the deletion of an object, or a feed's complete response (a list or a
+// denial).
 type event struct {
 	feed     *feed
 	upsert   source.Object

@@ -102,7 +102,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The list starts with the first address of each family and has a limited length, so that a name server cannot cause
+// The list starts with the first address of each family. The list's limited length prevents a name server from causing
 // hundreds of attempts.
 func TestAddressFamilyOrder(t *testing.T) {
 	t.Parallel()

@@ -24,7 +24,7 @@ func newResolvers(mark uint32) []*net.Resolver {
 	return []*net.Resolver{{PreferGo: true, Dial: marked.DialContext}, net.DefaultResolver}
 }
 
-// lookup returns a host name's addresses in the order in which the dialer tries them.
+// lookup returns a host name's addresses in the order that the dialer tries them.
 func (d *dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if d.lookUp != nil {
 		return d.lookUp(ctx, name)

@@ -119,7 +119,8 @@ func (h *silentProxy) copyData(to io.Writer, from io.Reader, epoch int64) {
 	}
 }
 
-// If packets are lost, the HTTP/2 health check detects the broken connection. The watch continues without a new list.
+// If the network drops all packets, the HTTP/2 health check detects the broken connection. The watch continues without
+// a new list.
 func TestBlackHoleIsDetected(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

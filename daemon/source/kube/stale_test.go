@@ -137,8 +137,7 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// serveHalfList starts each streamed list but never completes it. serveHalfList also starts watches without sending
-// events.
+// serveHalfList starts each streamed list but never completes it. The server also accepts watches, but sends no events.
 func serveHalfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))

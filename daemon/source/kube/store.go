@@ -12,9 +12,9 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// store receives a feed's objects from the reflector. The store converts each object immediately, and passes it on only
-// if it differs from the previous version. Most Service updates change only fields that a proxy does not read. Only the
-// reflector's goroutine uses the store.
+// store receives a feed's objects from the reflector. The store converts each object immediately, and passes the result
+// on only if it differs from the previous version. Most Service updates change only fields that a proxy does not read.
+// Only the reflector's goroutine uses the store.
 type store struct {
 	feed   *feed
 	ctx    context.Context //nolint:containedctx // the reflector passes no context to its store
@@ -22,8 +22,8 @@ type store struct {
 
 	converter convert.Converter
 	// sentObjects contains all objects that the sink has from this store, and shares them with the receiver behind the
-	// sink. When ctx is done, the map may contain more objects than the sink, because the events that the sink has not
-	// received are lost.
+	// sink. When ctx is done, the map may contain more objects than the sink, because the store drops the events that
+	// the sink has not received.
 	sentObjects map[source.Key]source.Object
 	// earlierKeys lists the keys of objects from earlier stores until the store receives the first complete list.
 	earlierKeys []source.Key

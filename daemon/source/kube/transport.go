@@ -16,8 +16,8 @@ import (
 // pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection after net/http has verified the API server's certificate. prove is nil if the client
-	// does not verify certificates.
+	// prove records a connection after net/http has verified the API server's certificate. The function is nil if the
+	// client does not verify certificates.
 	prove func(net.Conn)
 	pause pause
 	clock clock
@@ -57,7 +57,7 @@ var (
 
 type callKey struct{}
 
-// withContext returns a context for a request. The transport then records the request in c.
+// withContext returns a context for a request that the transport records in c.
 func (c *call) withContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
@@ -103,7 +103,7 @@ func (c *call) expect(why error) {
 	c.timer = time.AfterFunc(c.maxSilence, func() { c.check(why) })
 }
 
-// endList records the end of the list, and limits the silence of the watch that follows it.
+// endList records the end of the list, and limits the silence of the watch that follows the list.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +132,8 @@ func (c *call) silentFor() time.Duration {
 	return time.Since(c.heard)
 }
 
-// timeoutError returns the error that the transport cancelled the call with, or nil if the call was not cancelled.
+// timeoutError returns the error that the transport cancelled the call with, or nil if the transport has not cancelled
+// the call.
 func (c *call) timeoutError() error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		return cause

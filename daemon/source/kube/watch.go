@@ -103,7 +103,7 @@ func (w *watcher) acceptEvent(ctx context.Context, e watch.Event) bool {
 }
 
 // acceptError reports whether the reflector should receive the error. After any error event, the reflector requests a
-// full list. client-go (v0.37.2) also reports a lost connection as a server error. If the watch ends without an error,
+// full list. In client-go (v0.37.2), a lost connection also causes an error event. If the watch ends without an error,
 // the reflector continues after the last event. After an event that cannot be decoded, the reflector needs a full list.
 func (w *watcher) acceptError(ctx context.Context, err error) bool {
 	if w.failed || w.call.incompleteError() != nil {
@@ -128,7 +128,7 @@ var (
 const (
 	minWatchTime = 5 * time.Second
 	// maxContactAge is the maximum age of the last contact when a watch ends without an event. If the last contact is
-	// older, the reflector must request a list: API servers before v1.29, and API servers that have restored an older
+	// older, the reflector must request a list. API servers before v1.29, and API servers that have restored an older
 	// state, may send no bookmarks.
 	maxContactAge = 4 * time.Minute
 )
@@ -175,8 +175,7 @@ func (w *watcher) fail(ctx context.Context, err error) {
 const toleratedExpiries = 2
 
 // hasExpired reports whether err only means that the resource version of the watch has expired, or is too new for an
-// API server that lags or has restored an older state. The next list, which is then required, starts after a random
-// delay.
+// API server that lags or has restored an older state. hasExpired also delays the next list by a random time.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false

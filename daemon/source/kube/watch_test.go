@@ -99,7 +99,7 @@ func TestNewServiceAfterOutage(t *testing.T) {
 	t.Logf("a new Service is there after %s at most", worst)
 }
 
-// The source restarts a list that hangs, even if it receives bookmarks for other resources.
+// The source restarts a list that hangs, even if the source receives bookmarks for other resources.
 func TestHungListIsRestarted(t *testing.T) {
 	began, hung := time.Time{}, false
 	inBubble(t, func(api *fakeAPI) {

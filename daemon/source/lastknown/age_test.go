@@ -37,7 +37,7 @@ func TestSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// The state's age is never in the future, even if the file was copied or the clock was wrong.
+// The time of the last-known state is never in the future, even if an operator copied the file or the clock was wrong.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 	})
 }
 
-// If the clock was ahead during a write, later confirmations still update the age, before and after a restart.
+// If the clock was ahead during a write, later confirmations still update the state's age, before and after a restart.
 func TestAgeAfterClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

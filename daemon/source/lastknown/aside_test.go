@@ -48,7 +48,7 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// Edgeway keeps only the latest damaged snapshot, even if it is a directory and the previous one is a file.
+// Edgeway keeps only the latest damaged snapshot, even if the latest one is a directory and the previous one is a file.
 func TestDamagedFilesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -76,7 +76,7 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 }
 
 // After a downgrade, Edgeway cannot read the state that the later version saved, but does not treat the state as
-// damaged. Unless the earlier version replaces the state, the later version can use it again after an upgrade.
+// damaged. Unless the earlier version replaces the state, the later version can use the state again after an upgrade.
 func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

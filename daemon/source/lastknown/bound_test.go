@@ -110,7 +110,7 @@ func TestUnsuitableObjectsAreLeftOut(t *testing.T) {
 	})
 }
 
-// Holdings that exceed the maximum length of a line must not cost the objects.
+// Holdings that exceed the maximum length of a line must not prevent Edgeway from saving the objects.
 func TestTooManyHoldingsAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -31,7 +31,7 @@ type footer struct {
 	SHA256  string `json:"sha256"` // the checksum of all bytes before this line
 }
 
-// record is a snapshot line between the header and the footer. Exactly one field is set.
+// record is a snapshot line between the header and the footer. Exactly one field of a record is not nil.
 type record struct {
 	Service       *source.Service       `json:"service,omitempty"`
 	EndpointSlice *source.EndpointSlice `json:"endpointSlice,omitempty"`
@@ -82,8 +82,8 @@ func (r *record) object() source.Object {
 }
 
 // maxFile and maxLine limit the size and the line length of a snapshot that Edgeway reads or writes. The state for
-// 30,000 Services with 100 endpoints each, on Nodes with 45-letter names, takes 370 MiB. The line for an EndpointSlice
-// with 1,000 endpoints takes up to 4 MiB.
+// 30,000 Services with 100 endpoints each, on Nodes with 45-letter names, has 370 MiB. The line for an EndpointSlice
+// with 1,000 endpoints has up to 4 MiB.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
@@ -96,8 +96,8 @@ func newLineScanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// scanError returns the error that stopped the scanner, or the argument otherwise if the scanner reached the end of the
-// file.
+// scanError returns the error that stopped the scanner. If the scanner reached the end of the file, scanError returns
+// the argument otherwise.
 func scanError(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

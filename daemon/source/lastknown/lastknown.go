@@ -1,10 +1,10 @@
 // Package lastknown saves a source's latest objects (from the API server or the manifests) on disk. A host that boots
-// while the source is unavailable can then still serve the Services.
+// while the source is unavailable can still serve its Services.
 //
-// The state is one file, the snapshot: a header, one line of JSON for each object, and a footer with the SHA-256 of all
-// preceding lines. Each write replaces the whole file. Edgeway writes rarely, to protect the flash memory of small
-// hosts. A power failure loses the changes since the last write, which matters only if the API server is unreachable at
-// the next boot.
+// The state is one file, the snapshot. A snapshot consists of a header, one line of JSON for each object, and a footer
+// with the SHA-256 of all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to protect the
+// flash memory of small hosts. A power failure destroys the changes since the last write. The missing changes matter
+// only if the API server is unreachable at the next boot.
 //
 // Edgeway renames a snapshot that is damaged or too large, and does not load it. Edgeway also does not load a snapshot
 // from a later version, but keeps it until the next write.
@@ -33,17 +33,17 @@ type Options struct {
 	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
 	// of another cluster.
 	Cluster func() Cluster
-	// Changes returns the number of changes to the source's objects. synced reports whether the source has listed all
-	// objects.
+	// Changes returns the number of changes to the source's objects. The result synced reports whether the source has
+	// listed all objects.
 	Changes func() (n uint64, synced bool)
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
-	// ConfirmedAt returns the time when the source last confirmed the state, which SavedAt then returns. By default,
-	// SavedAt returns the time of the write.
+	// ConfirmedAt returns the time when the source last confirmed the state. After a write, SavedAt returns the result
+	// of ConfirmedAt. By default, SavedAt returns the time of the write.
 	ConfirmedAt func() time.Time
 	Logger      *slog.Logger
-	// BeforeLoad, if not nil, is called with the key of each object that the Store loads. Tests use this hook to cause
-	// panics.
+	// If BeforeLoad is not nil, the Store calls it with the key of each object that it loads. Tests use BeforeLoad to
+	// cause panics.
 	BeforeLoad func(source.Key)
 }
 
@@ -67,7 +67,7 @@ type Store struct {
 	next time.Time // the earliest time of the next write; only Record uses this field
 }
 
-// revision identifies a state of the source by its number of changes, and contains the holdings.
+// revision identifies a state of the source by the number of changes, and contains the holdings.
 type revision struct {
 	changes uint64
 	held    []source.Holding
@@ -75,7 +75,7 @@ type revision struct {
 
 var _ source.Source = (*Store)(nil)
 
-// New returns a Store without accessing any file: Run reads the state, and the first write creates the directory.
+// New returns a Store but accesses no file. Run reads the state, and the first write creates the directory.
 func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
@@ -106,7 +106,8 @@ func (s *Store) Faults() []fault.Fault {
 	return []fault.Fault{s.fault}
 }
 
-// SavedAt returns the time when the state on disk last agreed with the source. ok is false if there is no state.
+// SavedAt returns the time when the state on disk last agreed with the source. The result ok is false if there is no
+// state.
 func (s *Store) SavedAt() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,8 +141,8 @@ func (s *Store) Recall() error {
 }
 
 // Run implements source.Source. Run calls Load, then Record. Without a saved state, Run calls Synced immediately. If
-// the state is unusable, Run calls Synced only after saving a new state: until then, the host keeps its rules and waits
-// for the API server.
+// the state is unusable, Run calls Synced only after saving a new state. Until Run has called Synced, the host keeps
+// its rules and waits for the API server.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -153,8 +154,8 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	return nil
 }
 
-// Load returns the saved objects, or none if there is no saved state. ok is false if the state is unusable. Call Load
-// only once, before the first Commit.
+// Load returns the saved objects, or none if there is no saved state. The result ok is false if the saved state is
+// unusable. Call Load only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	s.removeTemporary()
 	start := time.Now()

@@ -226,8 +226,8 @@ func TestOnlyCommittedStateIsSaved(t *testing.T) {
 	})
 }
 
-// Each confirmation by the API server updates the age, even if no object changes. While the API server is unreachable,
-// the age stays the same.
+// Each confirmation by the API server updates the state's time, even if no object changes. While the API server is
+// unreachable, the state's time stays the same.
 func TestAgeFollowsLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -280,7 +280,7 @@ func TestDocumentsAreNotSaved(t *testing.T) {
 	})
 }
 
-// A commit without changes causes no write.
+// A Commit without changes writes nothing to disk.
 func TestUnchangedStateIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

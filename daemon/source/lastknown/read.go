@@ -44,8 +44,8 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if err := d.snapshot(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.confirm sets the modification time. A modification time in the future means that the host's clock was
-	// wrong.
+	// Store.saveAge sets the modification time to the time when the source last confirmed the state. A modification
+	// time in the future means that the host's clock was wrong.
 	now, at := time.Now(), d.state.at
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t
@@ -80,7 +80,7 @@ var (
 // Only the footer starts with footerStart.
 var footerStart = []byte(`{"objects":`)
 
-// snapshot reads a whole snapshot.
+// snapshot decodes all lines of a snapshot and verifies the checksum in the footer.
 func (d *decoder) snapshot(r io.Reader) error {
 	lines := newLineScanner(r)
 	if !lines.Scan() {

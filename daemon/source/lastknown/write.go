@@ -26,7 +26,7 @@ import (
 
 const (
 	debounce = time.Second
-	// agePeriod is the time between two updates of the snapshot's age while no object changes.
+	// agePeriod is the time between two updates of the snapshot's modification time while no object changes.
 	agePeriod = 10 * time.Minute
 	// retryDelay is the delay after a failed write.
 	retryDelay = 30 * time.Second
@@ -69,8 +69,8 @@ func (s *Store) Record(ctx context.Context) {
 }
 
 // Commit tells the Store that the host is in sync with the source's objects and that the Store can save them. Commit
-// has no effect until the source has listed all objects. held lists the sorted holdings that Holdings returns after a
-// restart. The caller must not modify held afterwards.
+// has no effect until the source has listed all objects. The parameter held lists the sorted holdings that Holdings
+// returns after a restart. The caller must not modify held afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	n, synced := s.o.Changes()
 	if !synced {
@@ -87,7 +87,7 @@ func (s *Store) Commit(held []source.Holding) {
 	}
 }
 
-// hasUnsaved reports whether the snapshot lacks committed changes. The caller must hold the lock.
+// hasUnsaved reports whether the snapshot lacks committed changes. The caller must hold s.mu.
 func (s *Store) hasUnsaved() bool {
 	return s.committed != nil &&
 		(s.saved == nil || s.saved.changes < s.committed.changes || !slices.Equal(s.saved.held, s.committed.held))
@@ -125,7 +125,7 @@ func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt) { // at precedes s.age if the clock was wrong
+	if s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt) { // at precedes s.savedAt if the clock was wrong
 		return
 	}
 	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, keep the old age
@@ -133,7 +133,7 @@ func (s *Store) saveAge() {
 	}
 }
 
-// recordWrite records the outcome of a write.
+// recordWrite stores the outcome of a write for Status and SavedAt.
 func (s *Store) recordWrite(r *revision, at time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,8 +214,8 @@ func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int
 	return l.size, l.out.Flush()
 }
 
-// lineWriter writes JSON lines. The lines share one buffer to save memory, because the first write is soon after the
-// start of the daemon, before the first garbage collection.
+// lineWriter writes JSON lines. The lines share one buffer to save memory, because the daemon usually writes its first
+// snapshot before the first garbage collection.
 type lineWriter struct {
 	hash    hash.Hash
 	out     *bufio.Writer // out keeps the first error
@@ -230,7 +230,8 @@ func newLineWriter(w io.Writer) *lineWriter {
 	return l
 }
 
-// write reports whether v fits into a line. JSON cannot encode a time with a year above 9999.
+// write writes v as a line of JSON, and reports whether v fits into a line. JSON cannot encode a time with a year above
+// 9999.
 func (l *lineWriter) write(v any) bool {
 	l.line.Reset()
 	if l.encoder.Encode(v) != nil || l.line.Len() > maxLine {
