@@ -120,7 +120,7 @@ func TestProhibitRouteAndDownLink(t *testing.T) {
 	}
 }
 
-// wantProblem fails the test unless the check reports exactly one problem. wantProblem does not run the suggested fix.
+// wantProblem fails the test unless the check reports exactly one problem. The function does not run the suggested fix.
 func (l *lab) wantProblem(check, words string) {
 	l.Helper()
 	wantFindings(l.TB, l.Host, check, "problem: … "+words)

@@ -40,7 +40,7 @@ const (
 	changeDelay = 500 * time.Millisecond
 	// minRunGap is the minimum time between two runs, because a router's network may change all the time.
 	minRunGap = 5 * time.Second
-	// filterPeriod is the minimum time for which a Monitor reports packets that the reverse path filter dropped.
+	// A Monitor reports dropped packets for at least filterPeriod after the reverse path filter dropped them.
 	filterPeriod = 2 * runPeriod
 	// faultPeriod is the time between two runs while a problem exists. An operator who fixes the problem waits for the
 	// next run, so faultPeriod is shorter than runPeriod.

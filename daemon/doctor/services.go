@@ -31,7 +31,7 @@ func checkServices(_ context.Context, h *Host) (out []fault.Fault) {
 	}
 	idle := slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == planner.NoEndpointID })
 	if len(out) == 0 && !idle {
-		out = append(out, ok("Services have %s, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
+		out = append(out, ok("the Services have %s, each with an endpoint%s", text.Count(len(h.Plan.Services), "port"),
 			h.checksHint()))
 	}
 	return out

@@ -82,7 +82,7 @@ func ConnectAny(ctx context.Context, all []netip.AddrPort) (failure string) {
 	return failure
 }
 
-// dnsPort is the only UDP port on which the doctor requires a response.
+// dnsPort is the only UDP port whose servers must respond.
 const dnsPort = 53
 
 // dnsQuery is a DNS query for the root name servers. Every DNS server responds to this query, even if only with a

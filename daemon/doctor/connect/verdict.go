@@ -25,7 +25,7 @@ type diagnosis struct {
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.diagnose(o)
 	if len(claims) == 0 {
-		return []fault.Fault{fault.New(Check, fault.OK, "", "%s works: %s and, directly, %s answered", s.Name,
+		return []fault.Fault{fault.New(Check, fault.OK, "", "%s works: %s answered, and %s answered directly", s.Name,
 			text.Count(len(s.frontends), "frontend"), text.Count(len(s.filter(s.endpoints, true)), "endpoint"))}
 	}
 	var traced fault.Fault
@@ -171,7 +171,7 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 	case got == answers:
 		return " is answered now", s.traceCommand() + "  # again"
 	case !v.LeftHost, v.Answered:
-		return " or its reply is dropped on this host, but not by an nftables rule: the kernel " +
+		return " or its reply disappears on this host, but no nftables rule drops it: the kernel " +
 				"cannot trace iptables-legacy rules and the reverse path filter",
 			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
 	case err != nil:
@@ -181,10 +181,10 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 				"path refuses it", to, hop),
 			"ip route get " + to.String()
 	case hop.Default:
-		return fmt.Sprintf(" leaves this host for %s by its default route (%s), and gets no answer: "+
+		return fmt.Sprintf(" leaves this host for %s by its default route (%s), but nothing answers: "+
 				"that router may have no route to the endpoint", to, hop),
 			"ip route get " + to.String() + "  # then look for a route to it at the router"
 	}
-	return fmt.Sprintf(" leaves this host for %s (%s), and gets no answer: check the network, and the "+
+	return fmt.Sprintf(" leaves this host for %s (%s), but nothing answers: check the network, and the "+
 		"endpoint's firewall and route back", to, hop), "ip route get " + to.String()
 }

@@ -157,7 +157,8 @@ func needsOf(q Requirements) (needs []need) {
 }
 
 // examplePorts returns a ServicePort with an endpoint on this host (local), and a ServicePort with an endpoint on
-// another host (remote). Both have the given family. A result is nil if the plan contains no matching ServicePort.
+// another host (remote). Both ServicePorts belong to the family f. A result is nil if the plan contains no matching
+// ServicePort.
 func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {

@@ -114,8 +114,8 @@ func (t *table) list() string {
 }
 
 // firewalldFix restores firewalld's default, which is to accept translated connections. With StrictForwardPorts=yes,
-// firewalld (2.3.0 and newer) rejects connections that another program translated, whatever its zones and policies
-// allow.
+// firewalld (2.3.0 and newer) rejects connections that another program translated, regardless of firewalld's zones and
+// policies.
 const firewalldFix = "sed -i 's/^StrictForwardPorts=.*/StrictForwardPorts=no/' /etc/firewalld/firewalld.conf && " +
 	"firewall-cmd --reload"
 

@@ -54,7 +54,7 @@ func TestUFW(t *testing.T) {
 	}
 }
 
-// firewalld accepts translated connections unless StrictForwardPorts is set.
+// firewalld accepts translated connections unless an operator has enabled StrictForwardPorts.
 func TestFirewalld(t *testing.T) {
 	h := newRulesHost(t)
 	h.load("firewalld.nft", asInstalled, "nft", "-f", "-")

@@ -74,7 +74,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// readTables reads the tables one at a time, and the iptables nat tables last. readTables skips a nat table that
+// readTables reads the tables one at a time, and the iptables nat tables last. The method skips a nat table that
 // Edgeway itself uses, because that table may be huge.
 func (r *reader) readTables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}

@@ -36,7 +36,7 @@ type rule struct {
 	// matchesNew states whether the rule matches a new connection to a Service, and matchesReply whether the rule
 	// matches reply packets.
 	matchesNew, matchesReply matchState
-	// translated reports whether the rule matches a connection because the connection is translated.
+	// translated reports whether the rule matches translated connections.
 	translated bool
 	// output is the only output interface that the rule matches, or "" if the rule names no output interface.
 	output string
@@ -174,7 +174,7 @@ func canBeClientPort(port string) bool {
 }
 
 // classifyStates classifies a rule that matches connection states. If surely is true, the rule has no other condition.
-// The additional iptables state DNAT means that the connection is translated.
+// In iptables, the additional state DNAT selects translated connections.
 func (r *rule) classifyStates(list []string, surely bool) {
 	match := maybe
 	if surely {
@@ -219,7 +219,7 @@ type place struct {
 type chainResult struct {
 	// verdict is accept, drop, or noVerdict if the packet reaches the end of the chain.
 	verdict verdict
-	place   place // place is the rule or policy that drops the packet
+	place   place // the rule or policy that drops the packet
 	// mayAccept reports whether an earlier rule may have accepted the packet.
 	mayAccept bool
 }

@@ -38,8 +38,8 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 }
 
 // RunProgram runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
-// The program reads input as its standard input. Each argument must be a single word. If the error is ErrOutputTooLong,
-// the output is truncated.
+// The program reads input as its standard input. Each argument must be a single word. RunProgram truncates the output
+// if the error is ErrOutputTooLong.
 func RunProgram(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {

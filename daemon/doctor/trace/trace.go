@@ -57,7 +57,7 @@ type Flow struct {
 
 // Verdict is the result of a trace.
 type Verdict struct {
-	// If Dropped is false, only Traced, LeftHost, Answered and Destination are set.
+	// If Dropped is false, Run sets only Traced, LeftHost, Answered and Destination.
 	Dropped bool
 	// Reply reports whether the dropped packet was a reply.
 	Reply bool

@@ -121,7 +121,8 @@ var metadataAddrs = []netip.Addr{
 	netip.MustParseAddr("fd00:42::42"),        // Scaleway
 }
 
-// protocolRange is reserved for IETF protocol assignments (RFC 6890). Hosts use 192.0.0.170 to detect NAT64 (RFC 7050).
+// protocolRange is the range that IANA reserves for IETF protocol assignments (RFC 6890). Hosts use 192.0.0.170 to
+// detect NAT64 (RFC 7050).
 var protocolRange = netip.MustParsePrefix("192.0.0.0/24")
 
 // checkFrontend rejects addresses that are valid for an endpoint but not for a frontend.

@@ -14,7 +14,7 @@ import (
 
 func sameData(a, b string) bool { return unsafe.StringData(a) == unsafe.StringData(b) }
 
-// Converting an arbitrary object must not panic, and a converted object with a usable name must pass Check.
+// Converting an arbitrary object must not panic, and a converted object with a usable name must be valid.
 func FuzzConvert(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"namespace":"a","name":"b"},"spec":{"clusterIP":"10.0.0.1","ports":[{"port":80}]}}`))
 	f.Add([]byte(`{"metadata":{"namespace":"a","name":"b","labels":{"kubernetes.io/service-name":"b"}},"addressType":"IPv4","ports":[{"name":"","port":80}],"endpoints":[{"addresses":["10.0.0.1"]}]}`))

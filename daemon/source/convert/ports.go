@@ -64,7 +64,7 @@ func (b *serviceBuilder) readPort(field string, in *corev1.ServicePort) (p sourc
 	}
 	p.Name = b.share(in.Name)
 	if p.Protocol, ok = parseProtocol(in.Protocol); !ok {
-		b.Addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", in.Protocol)
+		b.Addf(field+".protocol", "%.64q is not TCP, UDP or SCTP", in.Protocol)
 		return p, false
 	}
 	if p.Port, ok = parsePort(in.Port); !ok {

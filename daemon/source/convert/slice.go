@@ -106,7 +106,7 @@ func (b *sliceBuilder) readPort(field string, in *discoveryv1.EndpointPort) (p s
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
 	if in.Protocol != nil {
 		if p.Protocol, ok = parseProtocol(*in.Protocol); !ok {
-			b.Addf(field+".protocol", "%.64q is none of TCP, UDP and SCTP", *in.Protocol)
+			b.Addf(field+".protocol", "%.64q is not TCP, UDP or SCTP", *in.Protocol)
 			return p, false
 		}
 	}

@@ -24,8 +24,8 @@ func measure(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// For each hostile file, Edgeway reports a fault and serves the objects of the other file. Reading a hostile file takes
-// little memory and time.
+// For each hostile file, Edgeway reports a fault and serves the objects of the other file. Edgeway needs little memory
+// and little time to read a hostile file.
 func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error

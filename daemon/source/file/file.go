@@ -3,7 +3,7 @@
 //
 // Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and any NodePorts that
 // its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
-// strict: a misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document unusable.
+// strict. A misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes renders a document unusable.
 // Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores the objects of other API groups. An
 // ignored object is a fault if it has the kind and name of a served object that no document contains any more. A YAML
 // file must end with a newline. A file that once ended with the document end marker must keep the marker.
@@ -70,7 +70,7 @@ type Source struct {
 	ignored         map[string]bool
 	known           bool          // whether served was initialized with the previous run's objects
 	recalled        bool          // whether served still contains the previous run's objects
-	began           bool          // whether begin has loaded the previous run's objects
+	began           bool          // whether KnownObjects was called
 	sentSynced      bool          // whether Synced was called
 	slowReadTime    time.Duration // see the constant slowReadTime
 	timestampMargin time.Duration // see the constant timestampMargin
@@ -106,8 +106,8 @@ func (s *Source) Status() source.Status {
 }
 
 // Place returns the position of the document that contains an object, as "file:line". For a document that is currently
-// unreadable, Place uses the last readable version. Place returns "" if no document has contained the object since
-// Edgeway started.
+// unreadable, the result is the position in the last readable version. The result is "" if no document has contained
+// the object since Edgeway started.
 func (s *Source) Place(key source.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,7 +221,7 @@ func (s *Source) synced(sink source.Sink) {
 // begin passes the previous run's objects to the sink. The first read without a fault removes the objects that no
 // longer exist.
 func (s *Source) begin(sink source.Sink) {
-	if s.options.KnownObjects == nil || s.began { // begin already ran before a panic ended the last Run
+	if s.options.KnownObjects == nil || s.began { // a panic ended an earlier Run
 		return
 	}
 	var objects []source.Object

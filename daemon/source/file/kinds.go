@@ -163,7 +163,7 @@ func nodePortFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	for i := range spec.Ports {
 		if spec.Ports[i].NodePort == 0 {
 			found.Addf(fmt.Sprintf("spec.ports[%d].nodePort", i),
-				"the type %s requires it: Edgeway does not allocate NodePorts", spec.Type)
+				"the type %s requires a NodePort: Edgeway does not allocate NodePorts", spec.Type)
 		}
 	}
 	return found.List()

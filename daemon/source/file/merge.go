@@ -50,9 +50,8 @@ func (r *reading) add(p fault.Fault) {
 
 func (r *reading) whole() bool { return len(r.faults) == 0 }
 
-// countsAsComplete reports whether a read can count as complete even if the previous run's objects are unknown.
-// countsAsComplete returns false for a read with faults and without objects, because the result looks like an empty
-// cluster.
+// countsAsComplete reports whether a read can count as complete even if the previous run's objects are unknown. A read
+// with faults and without objects cannot count as complete, because its result looks like an empty cluster.
 func (r *reading) countsAsComplete() bool {
 	return r.whole() || !r.hasUnreadablePath && r.hasReadableObject
 }

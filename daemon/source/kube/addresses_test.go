@@ -126,7 +126,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// An address that was confirmed while the clock was ahead still expires.
+// An address that the source confirmed while the clock was ahead still expires.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()

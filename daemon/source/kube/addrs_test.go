@@ -22,8 +22,8 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns the given addresses for apiName. nameServer returns the server and a
-// resolver that queries the server.
+// nameServer starts a name server that returns the addresses for apiName. The second result is a resolver that queries
+// the server.
 func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -63,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes all connections. redial fails the test unless a request over a new connection succeeds in time. The
-// source must also regain contact. The feed's pace and the reflector's back-off may delay this contact.
+// redial closes all connections. The test fails unless a request over a new connection succeeds in time. The source
+// must also regain contact. The feed's pace and the reflector's back-off may delay this contact.
 func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()

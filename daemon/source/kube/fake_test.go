@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is a fake API server with real HTTP connections. fakeAPI stores the objects as JSON.
+// fakeAPI is a fake API server with real HTTP connections. The server stores its objects as JSON.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T

@@ -223,8 +223,8 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return out, nil
 }
 
-// checkList rejects a response that can be decoded but is not a list of the feed's kind, because Edgeway deletes all
-// objects that a list does not contain.
+// checkList rejects a decodable response that is not a list of the feed's kind, because Edgeway deletes all objects
+// that a list does not contain.
 func (f *feed) checkList(got runtime.Object) error {
 	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
 		return fmt.Errorf("the response is not a list of %s", f.resource)

@@ -74,13 +74,13 @@ func explain(host, what string, err error) string {
 	case errors.As(err, &op) && op.Op == "dial":
 		return fmt.Sprintf("connect to %s: %s", host, rootCause(op.Err))
 	case errors.As(err, &op) && (op.Op == "read" || op.Op == "write"):
-		return fmt.Sprintf("%s: the connection was lost: %s", what, rootCause(op.Err))
+		return fmt.Sprintf("%s: the connection failed: %s", what, rootCause(op.Err))
 	case errors.As(err, &errno):
 		return fmt.Sprintf("%s: %s", what, errno)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return what + ": the connection was closed before the end of the answer"
 	case apierrors.IsUnauthorized(err):
-		return fmt.Sprintf("%s: the credentials are not accepted (401)", what)
+		return fmt.Sprintf("%s: the server rejected the credentials (401)", what)
 	case errors.As(err, &status):
 		return fmt.Sprintf("%s: %.300s (%d)", what, status.Status().Message, status.Status().Code)
 	case errors.As(err, &u):
@@ -88,7 +88,7 @@ func explain(host, what string, err error) string {
 	}
 	why := streamID.ReplaceAllString(err.Error(), "")
 	if strings.HasPrefix(why, "stream error: ") {
-		why = "the response was cut off: " + why
+		why = "the response is incomplete: " + why
 	}
 	return fmt.Sprintf("%s: %.300s", what, why)
 }

@@ -31,7 +31,7 @@ func serverFaults(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
 		out = append(out, fault.New(insecureID, fault.Warning,
 			"kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig "+kubeconfig,
-			"The connection to %s has no TLS: Edgeway sends no credentials, and anyone in between can change "+
+			"The connection to %s has no TLS: Edgeway sends no credentials, and anyone on the path can change "+
 				"all Services",
 			config.Host))
 	}
@@ -54,7 +54,7 @@ func insecureFiles(files []file) (out []fault.Fault) {
 		switch {
 		case mode&0o022 != 0:
 			out = append(out, fault.New(insecureID, fault.Warning, "chmod go-w "+f.path,
-				"%s is writable by %s (mode %04o), who can send this host to another server", f.path,
+				"%s is writable by %s (mode %04o): a changed file can redirect this host to another server", f.path,
 				others(mode, 0o002, sys.Gid), f.info.Mode().Perm()))
 		case f.secret && mode&0o044 != 0:
 			out = append(out, fault.New(insecureID, fault.Warning,

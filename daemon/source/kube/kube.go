@@ -2,7 +2,7 @@
 // the host's own Node, and ServiceCIDRs.
 //
 // The package uses client-go's rest and cache packages, but not its clientset. Instead of storing Kubernetes objects,
-// the package converts each object immediately after decoding it. The package is designed for hosts far away from the
+// the package converts each object immediately after decoding it. The package supports hosts that are far away from the
 // API server. The package detects a silent connection within half a minute, and an unanswered request or a silent watch
 // within 90 seconds. After a lost connection, the watch continues after the last event. A list may take any amount of
 // time as long as it delivers data. The package sends a failing API server at most one full-list request per second,

@@ -69,7 +69,7 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser returns a kubeconfig with the given user fields. The URL must use TLS, because client-go sends credentials
+// withUser returns a kubeconfig with the user fields in user. The URL must use TLS, because client-go sends credentials
 // only over TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],

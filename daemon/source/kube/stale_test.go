@@ -206,7 +206,7 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 	}
 }
 
-// A list that can be decoded but has another kind must not cause Edgeway to delete served objects.
+// A decodable list of another kind must not cause Edgeway to delete served objects.
 func TestListOfOtherKindDeletesNothing(t *testing.T) {
 	for name, list := range map[string]string{
 		"no kind":    `{}`,

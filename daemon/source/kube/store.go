@@ -131,7 +131,7 @@ func (s *store) send(e event) {
 	}
 }
 
-// keyOf returns the key of an object, even if it cannot be converted.
+// keyOf returns the key of an object, even if Edgeway cannot convert the object.
 func (s *store) keyOf(obj any) source.Key {
 	o, err := meta.Accessor(obj)
 	if err != nil {

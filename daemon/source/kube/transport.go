@@ -183,8 +183,8 @@ func (c *call) arrived(at time.Time) {
 	}
 }
 
-// Close implements io.Closer for the response body, and may be called twice. After a failed watch, the session also
-// calls Close, because client-go does not close a body of an unknown type.
+// Close implements io.Closer for the response body. A caller may call Close twice. After a failed watch, the session
+// also calls Close, because client-go does not close a body of an unknown type.
 func (c *call) Close() error {
 	if c.body == nil {
 		return nil

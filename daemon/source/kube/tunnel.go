@@ -11,7 +11,7 @@ import (
 // connection to the wrong address fails although the dial has succeeded.
 type tunnels struct {
 	mu sync.Mutex
-	// used reports whether connections use a proxy and the client verifies the certificate of the server behind it.
+	// used reports whether connections use a proxy and the client verifies the API server's certificate.
 	used bool
 	// handshakeTimers maps the local address of each connection to a timer until the TLS handshake is complete.
 	handshakeTimers map[string]*time.Timer

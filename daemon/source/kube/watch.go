@@ -104,7 +104,7 @@ func (w *watcher) acceptEvent(ctx context.Context, e watch.Event) bool {
 
 // acceptError reports whether the reflector should receive the error. After any error event, the reflector requests a
 // full list. In client-go (v0.37.2), a lost connection also causes an error event. If the watch ends without an error,
-// the reflector continues after the last event. After an event that cannot be decoded, the reflector needs a full list.
+// the reflector continues after the last event. After an undecodable event, the reflector needs a full list.
 func (w *watcher) acceptError(ctx context.Context, err error) bool {
 	if w.failed || w.call.incompleteError() != nil {
 		return false
@@ -174,8 +174,9 @@ func (w *watcher) fail(ctx context.Context, err error) {
 // version before Edgeway reports a fault. A single failure is normal after a lost connection or an API server restart.
 const toleratedExpiries = 2
 
-// hasExpired reports whether err only means that the resource version of the watch has expired, or is too new for an
-// API server that lags or has restored an older state. hasExpired also delays the next list by a random time.
+// hasExpired reports whether err only means that the resource version of the watch has expired or is too new. A
+// resource version is too new for an API server that lags or has restored an older state. The function also delays the
+// next list by a random time.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {
 		return false

@@ -82,8 +82,8 @@ func (r *record) object() source.Object {
 }
 
 // maxFile and maxLine limit the size and the line length of a snapshot that Edgeway reads or writes. The state for
-// 30,000 Services with 100 endpoints each, on Nodes with 45-letter names, has 370 MiB. The line for an EndpointSlice
-// with 1,000 endpoints has up to 4 MiB.
+// 30,000 Services with 100 endpoints each, on Nodes with 45-letter names, is 370 MiB in size. The line for an
+// EndpointSlice with 1,000 endpoints is up to 4 MiB long.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20

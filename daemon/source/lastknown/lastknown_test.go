@@ -131,7 +131,7 @@ func (s *syncBuffer) String() string {
 
 func server(url string) func() Cluster { return func() Cluster { return Cluster{Server: url} } }
 
-// host holds a Store that is configured as in the daemon, the loaded objects, and the objects from the API server.
+// host holds a Store with the daemon's configuration, the loaded objects, and the objects from the API server.
 type host struct {
 	*Store
 	loaded, api *memory

@@ -53,7 +53,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	return d.result(), nil
 }
 
-// decoder collects the objects from a snapshot, and rejects objects that fail convert.Check.
+// decoder collects the objects from a snapshot, and rejects objects that fail convert.Validate.
 type decoder struct {
 	state     state
 	objects   map[source.Key]source.Object
@@ -72,9 +72,9 @@ func (d *decoder) result() *state {
 }
 
 var (
-	errFooter = errors.New("the last line is not the number of objects and the SHA-256 of the content")
-	errNewer  = errors.New("the state is from a newer version of Edgeway, and stays until this version saves " +
-		"its own")
+	errFooter = errors.New("the last line does not contain the number of objects and the SHA-256 of the content")
+	errNewer  = errors.New("the state is from a newer version of Edgeway, and remains on disk until this version saves " +
+		"its own state")
 )
 
 // Only the footer starts with footerStart.

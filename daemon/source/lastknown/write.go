@@ -192,7 +192,7 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot omits Documents, objects that fail convert.Check, and objects that do not fit into a line.
+// encodeSnapshot omits Documents, objects that fail convert.Validate, and objects that do not fit into a line.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	l := newLineWriter(w)
 	if !l.write(head) {
