@@ -47,7 +47,7 @@ func CheapChecks() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime is the time limit for one check. After this time, the check treats missing information, such as a response
+// checkTime is the time limit for one check. After checkTime, a check treats missing information, such as a response
 // from the API server, as unavailable.
 const checkTime = 20 * time.Second
 

@@ -106,9 +106,8 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwardedFrontends describes a frontend that requires this host to forward connections. Clients can reach the
-// frontend in the result needed only through this host. Other hosts may use this host as a router to the frontend in
-// the result useful.
+// forwardedFrontends describes a frontend that requires this host to forward connections. Clients can reach the first
+// frontend, needed, only through this host. Other hosts may use this host as a router to the second frontend, useful.
 func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {

@@ -188,5 +188,5 @@ func (r *Monitor) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// key identifies a problem without its message, because the numbers in the message may change from one run to the next.
+// key returns a problem's identity, which excludes the message because its numbers may change from one run to the next.
 func key(f fault.Fault) string { return f.ID + " " + f.Fix }

@@ -90,8 +90,8 @@ func (h *Host) judge(t target) fault.Fault {
 
 // routeCommand returns the command that adds a route or replaces a route that rejects packets, or "" if this host has
 // no source address. Edgeway's rules replace the destination before a packet leaves, so the route may use any device
-// that is up. The device lo is the last resort. IPv6 routes through lo reject packets (ip6_route_info_create). An IPv4
-// route through lo sends forwarded packets that no rule translates into a loop.
+// that is up. The device lo is the last resort. IPv6 routes through lo reject packets (ip6_route_info_create). A
+// forwarded packet that no rule translates loops if its route uses lo.
 func (h *Host) routeCommand(t target) string {
 	endpoint, why := h.lookUpRoute(t.endpoint)
 	source := endpoint.Source

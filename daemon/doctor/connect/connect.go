@@ -181,8 +181,8 @@ func (s *service) connectAll(ctx context.Context, slots chan struct{}, list []ne
 	all.Wait()
 }
 
-// tolerateSilence counts a missing UDP response as a success unless the destination is a DNS server. Only a DNS server
-// must respond to any datagram.
+// tolerateSilence counts a missing UDP response as a success unless the destination is a DNS server. Servers for other
+// protocols may ignore the test datagram.
 func (s *service) tolerateSilence(o outcome, to netip.AddrPort) outcome {
 	if s.Name.Protocol == plan.UDP && o == silent && to.Port() != dnsPort {
 		return answers

@@ -58,7 +58,7 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 }
 
 // ConnectAny connects to all addresses over TCP in parallel, until one server responds. The result is "" if a server
-// responds. Otherwise, it describes one failure, as in "10.244.1.11:8080 does not answer".
+// responds. Otherwise, the result describes one failure, as in "10.244.1.11:8080 does not answer".
 func ConnectAny(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()

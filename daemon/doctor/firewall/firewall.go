@@ -48,8 +48,8 @@ func New() *Checker { return &Checker{reader: reader{nextAttempts: map[tableID]t
 // Requirements lists the connections that the rules must accept.
 type Requirements struct {
 	Plan *plan.Plan
-	// ForwardedFrontends names two frontends. The host must always forward connections to the frontend in the result
-	// needed. The host must forward connections to the frontend in the result useful only if other hosts route them
+	// ForwardedFrontends names two frontends. This host must always forward connections to the first frontend, needed.
+	// This host must forward connections to the second frontend, useful, only if other hosts route these connections
 	// through this host.
 	ForwardedFrontends func(plan.Family) (needed, useful string)
 	// Links returns the interfaces that lead to endpoints on other hosts.

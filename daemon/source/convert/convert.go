@@ -40,7 +40,7 @@ func containPanic[T source.Object](c *Converter, key source.Key, convert func() 
 	return out
 }
 
-// maxShared is the maximum number of shared strings. A Converter that reaches this limit discards all of its shared
+// maxShared is the maximum number of shared strings. A Converter that reaches maxShared discards all of its shared
 // strings.
 const maxShared = 1 << 14
 

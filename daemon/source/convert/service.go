@@ -146,7 +146,7 @@ func (b *serviceBuilder) readClusterIPs() {
 func (b *serviceBuilder) readExternalIPs() {
 	seen := set[netip.Addr]{}
 	for i, s := range b.in.Spec.ExternalIPs {
-		// Some API server versions did not validate spec.externalIPs, so Services often contain empty strings there.
+		// Some API server versions did not validate spec.externalIPs, so this field often contains empty strings.
 		if strings.TrimSpace(s) == "" {
 			continue
 		}
@@ -182,8 +182,8 @@ func (b *serviceBuilder) readLoadBalancer() {
 }
 
 // ingress returns the address of a load balancer that delivers packets with an unchanged destination address. In Proxy
-// mode, the load balancer sends packets to the hosts' own addresses. If an ingress has only a host name, the method
-// returns no address.
+// mode, the load balancer sends packets to the hosts' own addresses. An ingress with only a host name contains no
+// address.
 func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (a netip.Addr, ok bool) {
 	if in.IP == "" {
 		return a, false

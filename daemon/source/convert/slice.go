@@ -71,7 +71,7 @@ func (b *sliceBuilder) readFamily(t discoveryv1.AddressType) bool {
 	case discoveryv1.AddressTypeIPv6:
 		b.out.Family = plan.IPv6
 	default:
-		b.Addf("addressType", "%.64q is none of IPv4, IPv6 and FQDN", t)
+		b.Addf("addressType", "%.64q is not IPv4, IPv6 or FQDN", t)
 		return false
 	}
 	return true

@@ -25,7 +25,7 @@ func toJSON(text []byte) ([]byte, error) {
 }
 
 // maxExpanded limits the size of a document after the expansion of all aliases. The library (go.yaml.in/yaml v3.0)
-// limits only the number of values: 3,000 aliases to 1 MB of text became 3 GB of JSON.
+// limits only the number of values. Without maxExpanded, 3,000 aliases to 1 MB of text became 3 GB of JSON.
 const maxExpanded = 16 << 20
 
 // remainingBudget returns the budget minus the size of a node. A negative result means that the node exceeds the budget

@@ -124,8 +124,8 @@ func (c *client) end() {
 }
 
 // The transport sends a ping on a connection that has received no data for pingAfter. If the transport receives no
-// response within pingTimeout, it closes the connection. A program can change client-go's own values (30 and 15 s) only
-// for the whole process.
+// response within pingTimeout, the transport closes the connection. A program can change client-go's own values (30 and
+// 15 s) only for the whole process.
 const (
 	pingAfter   = 15 * time.Second
 	pingTimeout = 10 * time.Second

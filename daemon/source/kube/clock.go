@@ -47,8 +47,8 @@ func (c *clock) skew() (skew time.Duration, ok bool) {
 	return time.Now().Round(0).Sub(c.serverTime.Add(time.Since(c.receivedAt))), true
 }
 
-// ClockFault returns the fault for a host clock that differs from the API server's clock by ahead. The severity is OK
-// if the clocks agree.
+// ClockFault returns the fault for a difference between the clocks of this host and of the API server. The severity is
+// OK if the clocks agree.
 func ClockFault(ahead time.Duration) fault.Fault {
 	skew, word := ahead.Round(time.Second), "ahead of"
 	if skew < 0 {

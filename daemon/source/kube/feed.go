@@ -262,8 +262,8 @@ func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interf
 // longPause is the longest pause that Edgeway does not report as a fault.
 const longPause = 5 * time.Second
 
-// awaitPause waits for the end of a pause that the API server requested, perhaps in a response to another feed. A feed
-// reports a long pause as its fault, even instead of an earlier connection failure.
+// awaitPause waits for the end of a pause that the API server requested, perhaps in a response to another feed. A long
+// pause replaces an earlier connection failure as the feed's fault.
 func (s *session) awaitPause(ctx context.Context, verb string) error {
 	left := s.client.transport.pause.left()
 	if _, before := s.health.get(); left > longPause && !before.refused {

@@ -105,8 +105,8 @@ func allocated() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// checkObject fails the test unless the object passes convert.Validate or has problems. The text of each problem must be
-// short and contain no control characters.
+// checkObject fails the test unless the object passes convert.Validate or has problems. The text of each problem must
+// be short and contain no control characters.
 func checkObject(t *testing.T, obj source.Object) {
 	t.Helper()
 	key := obj.Key()

@@ -126,8 +126,8 @@ func isOverloaded(err error) bool {
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
-// isAhead reports whether the requested resource version is newer than the API server's data. After this error, the
-// reflector retries without a resource version.
+// isAhead reports whether the requested resource version is newer than the API server's data. If the requested resource
+// version is ahead, the reflector retries without a resource version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

@@ -51,7 +51,7 @@ type Options struct {
 	NodeName string
 	// UserAgent is the User-Agent header of every request. The default is client-go's user agent.
 	UserAgent string
-	// Mark is the packet mark of the connections. 0 means no mark.
+	// Mark is the packet mark of the connections, or 0 for no mark.
 	Mark uint32
 	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
 	KnownAddrs func() []source.ServerAddr

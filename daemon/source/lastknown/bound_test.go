@@ -158,7 +158,7 @@ func TestHoldingsAreRestored(t *testing.T) {
 	})
 }
 
-// A Store that does not run writes nothing to disk, because another Store may be running.
+// A Store that is not running writes nothing to disk, because another Store may be running.
 func TestNewDoesNotChangeDisk(t *testing.T) {
 	dir := t.TempDir()
 	other := filepath.Join(dir, ".lastknown.jsonl123")

@@ -96,8 +96,7 @@ func newLineScanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// scanError returns the error that stopped the scanner. If the scanner reached the end of the file, scanError returns
-// the argument otherwise.
+// scanError returns the error that stopped the scanner. At the end of the file, scanError returns its second argument.
 func scanError(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

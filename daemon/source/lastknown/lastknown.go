@@ -42,8 +42,8 @@ type Options struct {
 	// of ConfirmedAt. By default, SavedAt returns the time of the write.
 	ConfirmedAt func() time.Time
 	Logger      *slog.Logger
-	// If BeforeLoad is not nil, the Store calls it with the key of each object that it loads. Tests use BeforeLoad to
-	// cause panics.
+	// If BeforeLoad is not nil, the Store calls it with the key of each loaded object. Tests use BeforeLoad to cause
+	// panics.
 	BeforeLoad func(source.Key)
 }
 
