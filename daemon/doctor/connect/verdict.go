@@ -67,7 +67,7 @@ func (s *service) diagnose(o Options) (out []diagnosis) {
 	}
 	if len(live) > 0 && len(lost) > 0 {
 		say(lost, s.traceCommand(), "endpoints of %s answer directly (%s), but not through the Service: %s. "+
-			"The cause is in this host's rules or routes", s.Name, live[0], s.formatList(lost))
+			"The cause is in this host's rules or routing table", s.Name, live[0], s.formatList(lost))
 	}
 	return out
 }

@@ -171,7 +171,7 @@ func (d *document) unparsable(path string, p part, err error) {
 	case strings.Contains(message, "cannot start any token"):
 		fix = "indent with spaces, not with tabs"
 	case strings.Contains(message, "already defined"):
-		fix = "remove one of the two, or write --- between two objects"
+		fix = "remove one of the duplicates, or write --- between two objects"
 	}
 	d.addf("", fix, "cannot be parsed: %s", strings.TrimPrefix(message, "yaml: "))
 	d.faults[0].Position = placeOf(path, line)

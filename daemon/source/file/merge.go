@@ -132,7 +132,7 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 			}
 			misspelt := source.FaultOf(source.Key{}, join(o.at, "apiVersion"),
 				"%.64q is unknown, and no other document contains %s", o.version, key)
-			misspelt.Position, misspelt.Fix = at.String(), "correct it, or delete the object"
+			misspelt.Position, misspelt.Fix = at.String(), "correct the apiVersion, or delete the object"
 			r.add(misspelt)
 			out.report(misspelt)
 		}

@@ -234,7 +234,7 @@ func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, files.ErrTooLarge) && limit < maxFile:
-		return fmt.Errorf("the manifests have more than %d MiB in total: remove some", maxTotal>>20)
+		return fmt.Errorf("the manifests have more than %d MiB in total: remove some manifests", maxTotal>>20)
 	case errors.Is(err, files.ErrTooLarge):
 		return fmt.Errorf("the file has more than %d MiB: split it", maxFile>>20)
 	case errors.As(err, &pathErr):
@@ -253,7 +253,7 @@ func unreadable(path string, err error) fault.Fault {
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):
-		fix = "restore it, or remove it from source.file.paths"
+		fix = "restore the path, or remove it from source.file.paths"
 	case fix == "" && errors.As(err, new(unix.Errno)): // EIO, or an error of a network file system
 		fix = "journalctl -k"
 	}
