@@ -19,8 +19,8 @@ import (
 
 type question struct {
 	packet plan.Packet
-	// hop is the kernel's route to the destination, or nil if another host sends the packet. routeErr is the error of a
-	// failed route lookup.
+	// hop is the next hop on the kernel's route to the destination, or nil if another host sends the packet. routeErr
+	// is the error of a failed route lookup.
 	hop      *nodeinfo.NextHop
 	routeErr error
 }
@@ -318,7 +318,7 @@ func (t target) fits(sp *plan.ServicePort) bool {
 
 // choose returns the address that the client uses to connect to the ServicePort.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
-	// ranks holds a rank for each frontend kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
+	// ranks orders the frontend kinds (ClusterIP, ExternalIP, LoadBalancerIP and NodePort) by preference, from 0.
 	ranks := [...]int{0, 2, 1, 3}
 	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
 		ranks = [...]int{3, 1, 0, 2}

@@ -41,7 +41,7 @@ type Options struct {
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
 	Lookups
-	// ServiceInput documents Place and DeadEndpoints.
+	// ServiceInput documents the next two functions.
 	Place         func(source.Key) string
 	DeadEndpoints func() *endpointcheck.DeadEndpoints
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
