@@ -83,7 +83,7 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// UpdateTargets changes the targets. The Checker considers a new endpoint alive until it fails.
+// UpdateTargets changes the targets. The Checker considers a new endpoint alive until the endpoint's checks fail.
 func (c *Checker) UpdateTargets(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 type dialFunc func(ctx context.Context, to netip.AddrPort) error
 
-// connector returns a dialFunc that connects by TCP and closes the connection with a reset. A normal close would
+// connector returns a dialFunc that connects over TCP and closes the connection with a reset. A normal close would
 // leave an entry in the connection-tracking table for two minutes, and a socket on this host for one minute.
 func connector(mark uint32) dialFunc {
 	d := net.Dialer{Control: ownmark.Control(mark), KeepAlive: -1}
