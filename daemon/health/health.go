@@ -40,14 +40,14 @@ type Report struct {
 	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete it. A host
 	// without a Node is eligible.
 	NodeEligible bool `json:"nodeEligible"`
-	// Ready reports whether the host is healthy, the Node is eligible, and all manifests have been read since the
-	// start. A host that serves the last-known Services of an unreachable API server can also be ready.
+	// Ready reports whether the host is healthy, the Node is eligible, and Edgeway has read all manifests since it
+	// started. A host that serves the last-known Services of an unreachable API server can also be ready.
 	Ready bool `json:"ready"`
 	// Faults lists the faults, the worst first.
 	Faults []fault.Fault `json:"faults"`
 }
 
-// State derives the host's health state from the faults.
+// State returns the health state that the faults imply.
 func (r Report) State() State {
 	switch {
 	case !r.Healthy:
@@ -93,7 +93,7 @@ func New(p Pipeline, sources ...source.Source) *Checker {
 // be called after the first report.
 func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
-// Ignore omits the notices with these IDs from reports. Ignore must not be called after the first report.
+// Ignore excludes the notices with the given IDs from reports. Ignore must not be called after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
 // IDs returns all known fault IDs. The value of an ID is true if a current fault with that ID is more severe than a
@@ -106,7 +106,7 @@ func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
 // Healthy returns Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
-// Report builds a report from the faults of all components. Report takes a few microseconds.
+// Report builds a report from the faults of all components. Building a report takes a few microseconds.
 func (c *Checker) Report() Report {
 	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{
