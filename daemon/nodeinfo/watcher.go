@@ -44,7 +44,7 @@ type Watcher struct {
 	moved   chan struct{}
 }
 
-// Options configures a Watcher. Most options name the devices, routing tables and protocols of proxies, which the
+// Options configures a Watcher. Most options name devices, routing tables and protocols that proxies use and that the
 // Watcher ignores.
 type Options struct {
 	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces that a proxy
