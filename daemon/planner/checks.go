@@ -17,8 +17,8 @@ import (
 //
 // The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
 // responds, all endpoints stay in use, because the network path that the checks use may be at fault. The local pool
-// keeps its last endpoint even if it is dead. A health check port does not count the dead endpoint, so load balancers
-// use other hosts. Edgeway does not check endpoints that are not ready.
+// keeps its last endpoint even if it is dead. A health check port does not count dead endpoints, so load balancers use
+// other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
 	// server.
@@ -72,7 +72,7 @@ func (c *Checks) DescribeDead(svc *tracker.Service, sp *plan.ServicePort) (out [
 	return out
 }
 
-// reason returns the fault of a dead endpoint and the time when it started, or "" if the endpoint responds.
+// reason returns the fault of a dead endpoint and the time when the fault began, or "" if the endpoint responds.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.DeadEndpoints) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {

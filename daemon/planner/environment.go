@@ -38,8 +38,8 @@ type environment struct {
 	serviceCIDRs []netip.Prefix
 	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
 	denyHost bool
-	// guessedFamilies holds the families in which Edgeway's own routes choose the source address of the host's
-	// connections to ClusterIPs before the endpoint, and thus the device, is known.
+	// guessedFamilies holds the families in which Edgeway's routes determine the source address of the host's
+	// connections to ClusterIPs. The kernel chooses the source address before Edgeway chooses the endpoint.
 	guessedFamilies []plan.Family
 	// portlessFamilies holds the families in which "primary" selects no address although the host has an address.
 	portlessFamilies []portlessFamily
@@ -103,7 +103,7 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 }
 
 // pods returns the ranges and the devices that Edgeway uses to recognize this host's pods. In a family without ranges
-// and devices, no source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway
+// and devices, no source counts as a pod. Connections to ClusterIPs then keep their source address, and Edgeway
 // short-circuits no connection.
 func (o *Options) pods(node *source.Node) (ranges []netip.Prefix, interfaces []string) {
 	switch p := o.Proxy; p.LocalDetection {
