@@ -138,8 +138,9 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores trigger
-// times from before the start, as in the first list, because they do not show the latency of current changes.
+// count counts a change for metrics and stores the trigger time of a new version of a slice. Trigger times from before
+// the start do not show the latency of current changes, so count ignores them. The first list contains such trigger
+// times.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -198,8 +199,8 @@ func (v *view) snapshot() *Snapshot {
 		slices.Sort(next.APIPorts)
 		next.APIPorts = slices.Compact(next.APIPorts)
 	}
-	// The changes stay until the end, so that the next snapshot includes them after a panic. The maps are new, because
-	// the old maps are large after the first list.
+	// The recorded changes stay until the end, so that the next snapshot includes the changes after a panic. The maps
+	// are new, because the old maps are large after the first list.
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.dirtyServices, v.dirtyFaults = map[Name]struct{}{}, map[fault.Object]struct{}{}
 	v.services.Pending, v.endpoints.Pending = 0, 0
