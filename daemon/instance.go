@@ -77,7 +77,7 @@ type instance struct {
 	freeTimer *time.Timer
 }
 
-// newInstance creates an instance, and opens the control socket before changing anything, because the control socket
+// newInstance creates an instance. It opens the control socket before it changes anything, because the control socket
 // prevents a second daemon on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupportedErr: set.unsupportedErr, opts: opts}
