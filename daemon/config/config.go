@@ -2,8 +2,8 @@
 //
 // The schema (schema.go) is the only description of the keys, and defaults.go holds the default values. The schema
 // defines how the package loads, validates and prints a configuration. The schema is also the source of the commented
-// file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Loading is strict: a key that
-// is not in the schema is an error, unless removed.go lists the key.
+// file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Load rejects a key that is not
+// in the schema, unless removed.go lists the key.
 package config
 
 import (
@@ -125,8 +125,8 @@ const (
 )
 
 // NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
-// one family do not select addresses of the other family, and the zero value selects no address. A range selects
-// loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
+// one family do not select addresses of the other family. Unlike in kube-proxy, the zero value selects no address. A
+// range selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
 	// Primary selects one address of each family. The first choice is an address in Node.Addresses or in the Node
 	// object that is also an address of this host. The second choice is the source address of the default route.
@@ -187,7 +187,7 @@ type Conntrack struct {
 	MaxPerCore int
 }
 
-// FastPath configures the fast path. Services opt in to the fast path, and their connections then bypass the rules.
+// FastPath configures the fast path. Connections to Services that opt in use the fast path and bypass the rules.
 type FastPath struct {
 	Enabled  bool
 	Services []ServiceName
