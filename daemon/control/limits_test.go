@@ -160,8 +160,8 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
-// The server closes the connections to clients that do not read. A command that is waiting for its turn then gets its
-// response.
+// The server closes the connections to clients that do not read. After the server has closed a stalled connection, a
+// command that is waiting for its turn gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.headerTimeout, l.turnTimeout, l.answerTimeout = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second

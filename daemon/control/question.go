@@ -281,7 +281,7 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 // unservedError returns the error for a Service that is not in the plan.
 func (s *Explainer) unservedError(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
-		return fmt.Errorf("Service %s/%s is served at no address: see edgeway services %s/%s", name.Namespace, name.Name,
+		return fmt.Errorf("Edgeway serves Service %s/%s at no address: see edgeway services %s/%s", name.Namespace, name.Name,
 			name.Namespace, name.Name)
 	}
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())

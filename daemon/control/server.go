@@ -61,8 +61,8 @@ type Server struct {
 }
 
 // Listen acquires the socket, or fails with ErrRunning if another daemon owns it. Callers must call Listen before
-// changing the host, to prevent a second daemon from programming it. After Listen succeeds, the caller must call Run or
-// Close.
+// changing the host, to prevent a second daemon from programming the host. After Listen succeeds, the caller must call
+// Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {
