@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxRate is the maximum number of checks per second. Each check takes CPU time, and occupies a connection-tracking
+	// maxRate is the maximum number of checks per second. Each check uses CPU time, and occupies a connection-tracking
 	// entry for ten seconds.
 	maxRate = 1000
 	// maxBurst is the maximum number of checks that start together if the timer fires late.
@@ -58,7 +58,7 @@ type target struct {
 	since          time.Time
 }
 
-// ChangeLogger logs state changes by key, and may omit some of them. journal.Damper implements this interface.
+// ChangeLogger logs state changes by key, and may omit some changes. journal.Damper implements ChangeLogger.
 type ChangeLogger interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
