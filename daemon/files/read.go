@@ -77,7 +77,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Advice returns a fix for a file or directory that cannot be opened or read, or "" if the error alone is clear
+// Advice returns a fix for a file or directory that the process cannot open or read, or "" if the error alone is clear
 // enough.
 func Advice(path string, err error) string {
 	switch {
