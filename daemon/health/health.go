@@ -1,7 +1,7 @@
 // Package health reports the daemon's health as a list of known faults.
 //
-// The responses of /healthz, /livez and /readyz, systemd's status line, and the output of "edgeway status" are based on
-// the same report.
+// The responses of /healthz, /livez and /readyz, systemd's status line, and the output of "edgeway status" all come
+// from the same report.
 package health
 
 import (

@@ -84,8 +84,8 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 
 func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") }
 
-// isListing reports whether the fault only means that a source has not listed all objects yet. This fault is normal
-// after a start. A source fault with any other cause has a fix.
+// isListing reports whether the fault only means that a source has not listed all objects yet. After a start, sources
+// need time to list their objects. A source fault with any other cause has a fix.
 func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key identifies a fault without its message, because the numbers in the message may change. The key of a Service's
