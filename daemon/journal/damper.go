@@ -140,7 +140,7 @@ func (d *Damper) review() {
 		}
 	}
 	if len(d.omitted) > 0 {
-		d.log.Info("too many changes, lines omitted", "message_id", messageid.LinesOmitted, "omitted", d.counts())
+		d.log.Info("too many changes, omitting lines", "message_id", messageid.LinesOmitted, "omitted", d.counts())
 		clear(d.omitted)
 	}
 	d.schedule()
