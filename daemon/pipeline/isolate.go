@@ -55,7 +55,7 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 		return nil
 	}
 	if p.backend.currentPlan == nil { // the stage refused the last attempt
-		p.backend.reason = "refused ServicePorts left out"
+		p.backend.reason = "leaving out refused ServicePorts"
 	}
 	_, err = p.apply(ctx, p.backend, p.target)
 	return err

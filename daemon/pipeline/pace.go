@@ -87,8 +87,8 @@ func elementCount(svc *plan.ServicePort) int {
 }
 
 // applyTimeout returns the time limit for an Apply. nft and the kernel need 0.1 ms per ServicePort and 25 µs per
-// element. The limit allows a hundred times as long per ServicePort and twenty times as long per element, because a
-// single-board computer may be slow and its disk may be busy.
+// element. The limit allows a hundred times this duration per ServicePort and twenty times this duration per element,
+// because a single-board computer may be slow and its disk may be busy.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {

@@ -331,7 +331,7 @@ func (p *Pipeline) noteDrift() {
 // stages, because the followers must inspect the connections that clients opened while the backend's rules were
 // missing.
 func (p *Pipeline) invalidateDrifted(s *stage, report driftReport, now time.Time) {
-	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
+	p.opts.Logger.Warn("kernel state drifted, running a full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)
 	s.recordDrift(report, now)
 	if s != p.backend {

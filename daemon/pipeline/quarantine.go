@@ -28,7 +28,7 @@ type QuarantinedVersion struct {
 func (q QuarantinedVersion) String() string {
 	what := "is not served"
 	if q.Previous {
-		what = "is served in its previous version, because the kernel refuses the new one"
+		what = "keeps its previous version, because the kernel refuses the new version"
 	}
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
