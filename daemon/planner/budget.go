@@ -48,7 +48,8 @@ type budget struct {
 	// order lists the Services that are not in largeServices, in the order in which the Planner leaves them out. order
 	// is nil until the total exceeds the limit for the first time.
 	order []size
-	// excludedServices holds the Services that the Planner leaves out. The choice depends only on sizes and limit.
+	// excludedServices holds the Services that the Planner leaves out. excludedServices depends only on sizes and
+	// limit.
 	excludedServices map[tracker.Name]struct{}
 }
 

@@ -96,7 +96,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// allPortsDead reports whether a slice has checked TCP ports and all of them are dead at the address.
+// allPortsDead reports whether a slice has checked TCP ports, and whether all of these ports are dead at the address.
 func allPortsDead(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
@@ -161,7 +161,7 @@ func (p *Planner) isUnresponsive(s *source.EndpointSlice, e *source.Endpoint) bo
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// changedEndpoints holds the endpoints that gained or lost a Service since the last call to take. The value reports
+	// changedEndpoints holds the endpoints whose Services changed since the last call to take. The value reports
 	// whether the endpoint had a Service before the change.
 	changedEndpoints map[netip.AddrPort]bool
 	all              bool

@@ -39,7 +39,7 @@ type request struct {
 // ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs. If
 // external IPs came first, a tenant could choose an address as an external IP before the API server allocates it as a
 // ClusterIP. A load-balancer address comes before an external IP, because a controller assigns load-balancer addresses.
-// The source ranges must also apply if a Service lists one address as both kinds.
+// If a Service lists an address both as an external IP and as a load-balancer address, the source ranges must apply.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b request) rank() int { return ranks[b.kind] }

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival returns a Service that requests 198.51.100.10:80 and was created on the given day of January, or at an unknown
-// time if day is 0.
+// rival returns a Service that requests 198.51.100.10:80. The parameter day is the Service's creation day in January,
+// or 0 if the Service has no creation time.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
 		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
