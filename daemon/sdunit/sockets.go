@@ -88,7 +88,7 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 }
 
 // Release closes the socket for an address in this process and in the fd store, so the kernel then refuses clients. A
-// socket from a socket unit stays open, because systemd keeps a copy. Clients then wait in the socket's queue. No
+// socket from a socket unit stays open, because systemd keeps a copy. Clients of such a socket wait in its queue. No
 // goroutine may still be accepting connections from the socket.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
