@@ -23,8 +23,8 @@ type Layer struct {
 	// Name is the source's name.
 	Name string
 	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves a fallback's objects
-	// until the primary layer has synced. The tracker then removes all of the fallback's objects at once, because an
-	// object that the primary layer has not listed no longer exists.
+	// until the primary layer has synced. When the primary layer has synced, the tracker removes all of the fallback's
+	// objects at once, because an object that the primary layer has not listed no longer exists.
 	FallbackFor string
 }
 

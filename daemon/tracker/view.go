@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers limits the number of trigger times between two snapshots. 1,000 times suffice for a percentile of the
-// programming latency, and use at most 24 KB if the pipeline requests no snapshot.
+// maxTriggers limits the number of trigger times between two snapshots. 1,000 trigger times suffice for a percentile of
+// the programming latency, and use at most 24 KB if the pipeline requests no snapshot.
 const maxTriggers = 1000
 
 type view struct {
@@ -139,8 +139,8 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 }
 
 // count counts a change for metrics and stores the trigger time of a new version of a slice. Trigger times from before
-// the start do not show the latency of current changes, so count ignores them. The first list contains such trigger
-// times.
+// the start do not show the latency of current changes, so count ignores them. The first list contains trigger times
+// from before the start.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
