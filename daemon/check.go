@@ -217,8 +217,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests validates the manifests and their plan. It plans for a host without addresses, so no fault depends on
-// this host.
+// checkManifests validates the manifests and their plan. checkManifests plans for a host without addresses, so no fault
+// depends on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return

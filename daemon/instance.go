@@ -77,8 +77,8 @@ type instance struct {
 	freeTimer *time.Timer
 }
 
-// newInstance creates an instance. It opens the control socket before it changes anything, because the control socket
-// prevents a second daemon on the host.
+// newInstance creates an instance. newInstance opens the control socket before changing anything, because the control
+// socket prevents a second daemon on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupportedErr: set.unsupportedErr, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))

@@ -219,7 +219,7 @@ func (c *Core) removedKeyFaults() (out []fault.Fault) {
 
 func logRemovedKeys(logger *slog.Logger, keys []config.RemovedKey) {
 	for _, r := range keys {
-		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key,
+		logger.Warn("ignoring a removed configuration key", "file", r.File, "line", r.Line, "key", r.Key,
 			"replacement", r.Replacement)
 	}
 }
