@@ -74,7 +74,7 @@ type configCheck struct {
 func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
 // otherHostAdvice is the advice for a fault that is irrelevant if the configuration is for another host.
-const otherHostAdvice = "ignore this fault if the configuration is for another host"
+const otherHostAdvice = "this matters only if the configuration is for this host"
 
 // checkServiceCIDRs compares proxy.service_cidrs with this host's networks and kernel routes.
 func (c *configCheck) checkServiceCIDRs() {
