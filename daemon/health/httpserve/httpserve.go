@@ -32,8 +32,8 @@ type Server struct {
 	// passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// OnStateChange is called with the reason when the server stops serving, and with nil when the server starts
-	// serving. The function may be nil.
+	// The server calls OnStateChange with the reason when it stops serving, and with nil when it starts serving.
+	// OnStateChange may be nil.
 	OnStateChange func(error)
 }
 
