@@ -149,7 +149,7 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
 	}
-	// If the Service causes a panic, Planner.service refuses it.
+	// If the Service causes a panic, planService leaves out the Service.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
 			p.opts.Budget.Address*p.countAddresses(svc.Spec)}

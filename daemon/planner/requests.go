@@ -153,7 +153,7 @@ func (p *Planner) isReachable(s *source.Service) bool {
 
 func (p *Planner) eachRequest(s *source.Service, f func(exclusivePort, request)) {
 	p.requestBuffer = p.requestBuffer[:0]
-	// If the Service causes a panic, Planner.service refuses it.
+	// If the Service causes a panic, planService leaves out the Service.
 	_ = contain.Call(func() error {
 		if p.opts.beforeRequests != nil {
 			p.opts.beforeRequests(s)
