@@ -106,7 +106,7 @@ type Proxy struct {
 	// AllowExternalIPs and AllowLoadBalancers allow an address of this host only if Host is set, even if a range
 	// contains the address (CVE-2020-8554).
 	AllowExternalIPs, AllowLoadBalancers HostRanges
-	// DenyEndpoints denies the host's own addresses only to EndpointSlices from an API server, and only while the host
+	// DenyEndpoints rejects the host's own addresses only in EndpointSlices from an API server, and only while the host
 	// has no Node object. On a Node, pods in the host's network use the host's addresses.
 	DenyEndpoints HostRanges
 }
@@ -146,7 +146,7 @@ type HostRanges struct {
 	Prefixes []netip.Prefix
 }
 
-// PortRange is the range of ports from First to Last, inclusive. The zero value contains all ports.
+// PortRange is the range of ports from First to Last, inclusive. The zero value of PortRange contains all ports.
 type PortRange struct{ First, Last uint16 }
 
 // Has reports whether the range contains the port.

@@ -92,7 +92,7 @@ type file struct {
 	data []byte
 }
 
-// load merges the files. The first file is the main file.
+// load merges the files. The first file must be the main file.
 func load(files []file, hostname string, backends []proxiers.Component) (*Config, error) {
 	c := defaultConfig(backends)
 	l := loader{keys: values(c, backends), positions: make(map[string]*Error)}

@@ -56,8 +56,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// writeKeys writes the keys for which wanted returns true, commented out below their descriptions. The argument of
-// wanted is a key's full name.
+// writeKeys writes the keys that wanted selects, commented out below their descriptions. The argument of wanted is a
+// key's full name.
 func (s section) writeKeys(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {
