@@ -84,7 +84,7 @@ type Explainer struct {
 	Lookups
 }
 
-// Lookups holds the functions that the daemon uses to explain connections. No function may be nil.
+// Lookups holds the functions that the daemon uses to explain connections. No function in Lookups may be nil.
 type Lookups struct {
 	// Gaps lists the ServicePort features that the backend and the followers implement differently from the plan.
 	Gaps func(*plan.ServicePort) []proxiers.Gap

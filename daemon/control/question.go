@@ -281,8 +281,8 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 // unservedError returns the error for a Service that is not in the plan.
 func (s *Explainer) unservedError(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
-		return fmt.Errorf("Edgeway serves Service %s/%s at no address: see edgeway services %s/%s", name.Namespace, name.Name,
-			name.Namespace, name.Name)
+		return fmt.Errorf("Edgeway serves Service %s/%s at no address: see edgeway services %s/%s",
+			name.Namespace, name.Name, name.Namespace, name.Name)
 	}
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())
 }
@@ -335,8 +335,8 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend,
-// which is a NodePort only if the ServicePort has no other frontend.
+// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend.
+// The first frontend is a NodePort only if the ServicePort has no other frontend.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {
