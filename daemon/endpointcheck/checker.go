@@ -29,8 +29,7 @@ const (
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. All methods may be called from any goroutine, except that Configure must not be called
-// during Run.
+// Checker checks endpoints. Any goroutine may call the methods, but callers must not call Configure during Run.
 type Checker struct {
 	lines          ChangeLogger
 	dial           dialFunc // Configure and tests set dial

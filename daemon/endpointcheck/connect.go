@@ -35,7 +35,7 @@ type result struct {
 	began time.Time
 	// fault is "" if the endpoint responded.
 	fault string
-	// unclear reports whether the result allows no verdict on the endpoint.
+	// unclear reports whether the result is insufficient for a verdict on the endpoint.
 	unclear bool
 }
 

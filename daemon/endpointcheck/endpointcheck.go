@@ -38,7 +38,8 @@ const maxTimeout = 5 * time.Second
 // response takes seconds on some links.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
-// Targets is a change to the set of endpoints to check. If All is set, Add is the complete new list of endpoints.
+// Targets describes a change to the set of endpoints to check. If All is set, Add is the complete new list of
+// endpoints.
 type Targets struct {
 	All       bool
 	Add, Drop []netip.AddrPort
