@@ -89,11 +89,11 @@ func New(p Pipeline, sources ...source.Source) *Checker {
 	return c
 }
 
-// Include adds a function that reports a component's faults. faults may be called from any goroutine. Include must not
-// be called after the first report.
+// Include adds a function that reports a component's faults. Any goroutine may call faults. Callers must not call
+// Include after the first report.
 func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
-// Ignore excludes the notices with the given IDs from reports. Ignore must not be called after the first report.
+// Ignore excludes the notices with the given IDs from reports. Callers must not call Ignore after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
 // IDs returns all known fault IDs. The value of an ID is true if a current fault with that ID is more severe than a

@@ -32,7 +32,7 @@ type familyBody struct {
 
 // HandlerOptions configures Handler.
 type HandlerOptions struct {
-	// Families are the synced address families. Each family has an entry in "status".
+	// Families are the address families that Edgeway syncs. Each family has an entry in "status".
 	Families []plan.Family
 	// The Handler calls OnAnswer with the path and the status code of every response. OnAnswer must not be nil.
 	OnAnswer func(path string, code int)

@@ -36,7 +36,7 @@ func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
-// Run reads the faults repeatedly until ctx is done. Run must not be called concurrently.
+// Run reads the faults repeatedly until ctx is done. Only one goroutine at a time may call Run.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for wait := startupTime; ; wait = logInterval {
 		select {
