@@ -33,8 +33,7 @@ const (
 )
 
 // Damper logs state changes, such as a Service that loses its endpoints and gets them back. The Damper limits the
-// number of lines about each item, and the total number of lines. All methods of Damper may be called from any
-// goroutine.
+// number of lines about each item, and the total number of lines. Any goroutine may call the methods of Damper.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter

@@ -44,11 +44,11 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix separates Edgeway's fields from the journal's own fields. For example, an attribute "unit" must not become the
-// field UNIT, because systemctl status uses that field to assign a line to a unit.
+// prefix separates Edgeway's fields from the journal's own fields. An attribute "unit", for example, must not become
+// the field UNIT, because systemctl status uses that field to assign a line to a unit.
 const prefix = "EDGEWAY_"
 
-// fieldsOf converts attributes to journal fields, indexed by name. A name consists of letters A to Z, digits and
+// fieldsOf converts attributes to journal fields, indexed by name. A field name consists of letters A to Z, digits and
 // underscores. If two attributes have the same name, the later attribute wins. The names MESSAGE_ID, SERVICE, BACKEND
 // and STAGE have no prefix, because users filter by these names.
 func fieldsOf(attrs []attr) map[string]string {
