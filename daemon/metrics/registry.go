@@ -24,7 +24,7 @@ import (
 )
 
 // Options provides the metric values. Each scrape calls every function except OnPanic, from any goroutine. No function
-// may be nil.
+// in Options may be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
