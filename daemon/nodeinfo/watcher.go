@@ -29,7 +29,7 @@ const (
 	maxPause = 10 * time.Second
 )
 
-// Watcher keeps a Host up to date. All methods except Run may be called from any goroutine.
+// Watcher keeps a Host up to date. Any goroutine may call the methods other than Run.
 type Watcher struct {
 	log     *slog.Logger
 	devices []string // see Options.IgnoreDevices
