@@ -124,7 +124,7 @@ func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	}
 }
 
-// If a Service grows and displaces another Service, the displaced Service's addresses become free. If the growing
+// If a Service grows and displaces another Service, the displaced Service's addresses become available. If the growing
 // Service becomes the largest, the planner leaves it out. Of two Services of about the same size, the planner always
 // leaves out the same one.
 func TestBudgetAfterServiceGrows(t *testing.T) {
@@ -176,7 +176,7 @@ func TestServiceFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// cost returns the CPU time and the memory that one planning run uses.
+// cost measures the CPU time and the memory of one planning run.
 func cost(snap *tracker.Snapshot, opts Options) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

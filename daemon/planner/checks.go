@@ -161,7 +161,7 @@ func (p *Planner) isUnresponsive(s *source.EndpointSlice, e *source.Endpoint) bo
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// changedEndpoints holds the endpoints whose Services changed since the last call to take. The value reports
+	// changedEndpoints holds the endpoints whose Services changed since the last call to take. The map's value reports
 	// whether the endpoint had a Service before the change.
 	changedEndpoints map[netip.AddrPort]bool
 	all              bool

@@ -36,10 +36,11 @@ type request struct {
 	kind    plan.FrontendKind
 }
 
-// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs. If
-// external IPs came first, a tenant could choose an address as an external IP before the API server allocates it as a
-// ClusterIP. A load-balancer address comes before an external IP, because a controller assigns load-balancer addresses.
-// If a Service lists an address both as an external IP and as a load-balancer address, the source ranges must apply.
+// ranks orders the kinds of addresses by precedence. A ClusterIP comes first, because the API server allocates
+// ClusterIPs. If external IPs came first, a tenant could choose an address as an external IP before the API server
+// allocates it as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
+// load-balancer addresses. If a Service lists an address both as an external IP and as a load-balancer address, the
+// source ranges must apply.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b request) rank() int { return ranks[b.kind] }
@@ -157,7 +158,7 @@ func (o *ownership) forget(c exclusivePort) {
 }
 
 // closePorts closes all ports. For each port with a new owner, closePorts returns that owner and the Services with
-// stored requests for the port. Each Service appears only once.
+// stored requests for the port. Each Service appears in the result only once.
 func (o *ownership) closePorts() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
 	for c, holder := range o.openPorts {

@@ -171,7 +171,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	wantOwner(w, "3")
 }
 
-// NodePorts and healthCheckNodePorts belong to the host in all families.
+// NodePorts and healthCheckNodePorts belong to the host in all address families.
 func TestNodePortOwnership(t *testing.T) {
 	check := testService("check", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080

@@ -276,7 +276,7 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces ServicePorts in next with equal ServicePorts in prev. prev and next are in plan order.
+// shareServices replaces ServicePorts in next with equal ServicePorts in prev. prev and next must be in plan order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }
