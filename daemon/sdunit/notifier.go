@@ -49,7 +49,7 @@ type Subject struct {
 	Heartbeat func() time.Time
 }
 
-// Notifier reports the daemon's state to systemd. All methods may be called from any goroutine.
+// Notifier reports the daemon's state to systemd. Any goroutine may call the methods of Notifier.
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -76,7 +76,7 @@ func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	return &Notifier{manager: manager, logger: logger, watchdog: interval}
 }
 
-// Run reports the state of s until ctx is done.
+// Run reports the state of s to systemd until ctx is done.
 func (n *Notifier) Run(ctx context.Context, s Subject) {
 	if !n.manager.isPresent() {
 		return
@@ -178,7 +178,7 @@ func (n *Notifier) liveNotifications() []string {
 }
 
 // NotifyReloading notifies systemd that the daemon is reloading its configuration. systemd then expects READY=1 from
-// NotifyReloadFailed, or from Run with the new configuration. Before the first READY=1, the call has no effect.
+// NotifyReloadFailed, or from Run with the new configuration. Before the first READY=1, NotifyReloading has no effect.
 func (n *Notifier) NotifyReloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 // Sockets holds the listening sockets for NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
 //
-// The process has a single Sockets, which keeps the sockets open during a configuration reload. During a process
+// The process has only one Sockets value, which keeps the sockets open during a configuration reload. During a process
 // restart, systemd's fd store keeps a copy of each socket. systemd also keeps the sockets of socket units open. While
 // no process accepts connections, clients wait in the socket's queue.
 type Sockets struct {
@@ -88,8 +88,8 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 }
 
 // Release closes the socket for an address in this process and in the fd store, so the kernel then refuses clients. A
-// socket from a socket unit stays open, because systemd keeps a copy. Clients of such a socket wait in its queue. No
-// goroutine may still be accepting connections from the socket.
+// socket from a socket unit stays open, because systemd keeps a copy. Clients of such a socket wait in its queue.
+// Callers must stop accepting connections from the socket before they call Release.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
