@@ -69,8 +69,8 @@ func (s *Screen) PrintFix(fix string) {
 const (
 	// maxColumn is the maximum width of a table column. A longer cell shifts only the rest of its own line.
 	maxColumn = 64
-	// minColumn is the minimum width for a long text in the last column. If less than minColumn is available, the text
-	// moves to the next line, with the indent ownIndent.
+	// minColumn is the minimum width for a long text in the last column. If less width than minColumn is available, the
+	// text moves to the next line, with the indent ownIndent.
 	minColumn = 24
 	ownIndent = 4
 )
