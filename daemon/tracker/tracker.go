@@ -28,7 +28,7 @@ type Layer struct {
 	FallbackFor string
 }
 
-// Tracker merges layers. A Tracker's methods may be called from any goroutine.
+// Tracker merges layers. Any goroutine may call a Tracker's methods.
 type Tracker struct {
 	changed chan struct{}
 

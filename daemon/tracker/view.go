@@ -116,7 +116,8 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes the merged Service with this name. The view stores a merged Service while a Spec or a slice exists.
+// edit changes the merged Service that has the given name. The view stores a merged Service while a Spec or a slice
+// exists.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.mergedServices[name]; ok {
