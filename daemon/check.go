@@ -227,7 +227,7 @@ func (c *configCheck) checkManifests() {
 		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, folder := range m.EmptyDirs {
-		c.add(fault.New(manifestsID, fault.Warning, "rename the manifests: their names must end with .yaml, .yml or .json",
+		c.add(fault.New(manifestsID, fault.Warning, "end the names of manifests with .yaml, .yml or .json",
 			"%s: the directory contains no manifests", folder))
 	}
 	for _, kind := range m.IgnoredKinds {

@@ -50,7 +50,8 @@ const (
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftoverCleaner returns a leftoverCleaner for the Components in list. before may equal backend.
+// newLeftoverCleaner returns a leftoverCleaner for the Components in list. The parameters before and backend may be
+// equal.
 func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, before string) *leftoverCleaner {
 	l := &leftoverCleaner{logger: env.Logger, env: env, backend: backend, syncSignal: make(chan struct{}, 1)}
 	for _, c := range list {

@@ -125,7 +125,8 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		// A line is "0::/system.slice/edgeway.service" in cgroup v2, or "4:memory:/..." in cgroup v1.
+		// A line of /proc/self/cgroup is "0::/system.slice/edgeway.service" in cgroup v2, or "4:memory:/..." in cgroup
+		// v1.
 		parts := strings.SplitN(lines.Text(), ":", 3)
 		if len(parts) != 3 {
 			continue

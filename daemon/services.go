@@ -21,7 +21,7 @@ import (
 
 // serviceLog logs each Service that appears or disappears, loses its last ready endpoint, or has a ready endpoint
 // again. serviceLog records the Services without endpoints, so it can compute faults without reading the whole plan.
-// Any goroutine may call the methods.
+// Any goroutine may call the methods of serviceLog.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper
