@@ -186,7 +186,7 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// addError adds an error in the merged configuration. If a file sets the key, the error names the file and the line.
+// addError adds an error about the merged configuration. If a file sets the key, the error names the file and the line.
 func (l *loader) addError(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
 	if o := l.positions[key]; o != nil {
