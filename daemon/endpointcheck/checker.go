@@ -127,7 +127,7 @@ func (c *Checker) CountEndpoints() int {
 	return len(c.targets)
 }
 
-// Changed returns a channel that receives a value after the list of dead endpoints has changed. One value may stand for
+// Changed returns a channel that receives a value after the list of dead endpoints has changed. A single value may stand for
 // several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
