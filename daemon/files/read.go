@@ -112,7 +112,7 @@ func tooLarge(path string, limit int64) error {
 }
 
 // nonblockingReader reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report the
-// file's readiness, as for some files in /proc.
+// file's readiness. Some files in /proc can report readiness.
 type nonblockingReader struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.
