@@ -79,13 +79,13 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 // Ready returns a channel that is closed after the first read of Host.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed returns a channel that receives a value after Host has changed. One value may stand for many changes. The
+// Changed returns a channel that receives a value after Host has changed. A single value may stand for many changes. The
 // first read does not count as a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // NetworkChanged returns a channel that receives a value after a possible change to the host's network: interfaces,
 // addresses, routes (except in ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and
-// net.ipv4.ip_forward. One value may stand for many changes.
+// net.ipv4.ip_forward. A single value may stand for many changes.
 func (w *Watcher) NetworkChanged() <-chan struct{} { return w.moved }
 
 // Host returns the current state. The state is never nil, and is empty until Ready is closed.
