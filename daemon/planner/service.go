@@ -21,8 +21,8 @@ type serviceResult struct {
 	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// planService plans one Service, which may be nil. If a panic occurs, the Planner leaves out the Service and reports a
-// fault.
+// planService plans one Service. The Service may be nil. If a panic occurs, the Planner leaves out the Service and
+// reports a fault.
 func (p *Planner) planService(svc *tracker.Service) (out serviceResult) {
 	if svc == nil {
 		return out
