@@ -94,8 +94,8 @@ func (t *Tracker) Objects(name string) []source.Object {
 	return slices.Collect(maps.Values(t.layer(name).objects))
 }
 
-// Changed returns a channel that receives a value when the first snapshot becomes available, and then after changes.
-// One value may stand for many changes.
+// Changed returns a channel that receives a value when the first snapshot becomes available, and then after changes. A
+// single value may stand for many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
 // Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
