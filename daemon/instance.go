@@ -261,8 +261,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) sharedCompone
 	return s
 }
 
-// drainTime limits the wait for connections to NodePorts on loopback to close. If systemd keeps the sockets, new
-// connections wait for the next process.
+// drainTime limits the time that the daemon waits for connections to NodePorts on loopback to close. If systemd keeps
+// the sockets, new connections wait for the next process.
 const drainTime = 500 * time.Millisecond
 
 func (s sharedComponents) close() {
