@@ -127,8 +127,8 @@ func (c *Checker) CountEndpoints() int {
 	return len(c.targets)
 }
 
-// Changed returns a channel that receives a value after the list of dead endpoints has changed. A single value may stand for
-// several changes.
+// Changed returns a channel that receives a value after the list of dead endpoints has changed. A single value may
+// stand for several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
 // Run checks the targets until ctx is done, and returns nil.
