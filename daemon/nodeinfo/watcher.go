@@ -79,8 +79,8 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 // Ready returns a channel that is closed after the first read of Host.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed returns a channel that receives a value after Host has changed. A single value may stand for many changes. The
-// first read does not count as a change.
+// Changed returns a channel that receives a value after Host has changed. A single value may stand for many changes.
+// The first read does not count as a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // NetworkChanged returns a channel that receives a value after a possible change to the host's network: interfaces,
