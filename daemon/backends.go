@@ -54,7 +54,7 @@ func followers(cfg *config.Config, backend proxiers.Component, s sharedComponent
 	}
 }
 
-// sharedTables returns the nftables tables that contain both chains of Edgeway's backends and chains of other programs.
+// sharedTables returns the nftables tables that Edgeway's backends share with other programs.
 func sharedTables() (out []proxiers.SharedTable) {
 	for _, b := range Backends() {
 		out = append(out, b.Traits.SharedTables...)
@@ -97,7 +97,7 @@ func gapFunc(backend proxiers.Component, followers []follower) func(*plan.Servic
 	}
 }
 
-// unusedComponents returns the Components that are not in use but may have left rules on the host: all backends except
+// unusedComponents returns the Components that may have left rules on the host but are not in use: all backends except
 // backend, and the disabled followers.
 func unusedComponents(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
@@ -114,7 +114,7 @@ func unusedComponents(backends []proxiers.Component, backend string, followers [
 	return out
 }
 
-// LoadBPF loads the ebpf backend's programs and maps. The daemon itself lacks the privileges to load them.
+// LoadBPF loads the ebpf backend's programs and maps. The daemon itself lacks the privileges to load BPF programs.
 func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 	env := cleanupEnv(cfg, logger.With("component", ebpf.Name))
 	env.Settings = cfg.Settings(ebpf.Name)

@@ -48,7 +48,7 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 	}
 	for _, name := range config.IgnoredFiles(path) {
 		c.add(fault.New("drop-ins", fault.Warning, "rename it",
-			"%s: not read, because its name does not end with .toml", name))
+			"%s: Edgeway does not read this file, because its name does not end with .toml", name))
 	}
 	for _, r := range cfg.RemovedKeys {
 		c.add(fault.New("removed-key", fault.Problem, "remove this line from the file", "%s", r))
@@ -66,7 +66,7 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 type configCheck struct {
 	cfg       *config.Config
 	installed bool
-	// hasServiceRights reports whether this process has the permissions of edgeway.service.
+	// hasServiceRights reports whether this process has the same permissions as edgeway.service.
 	hasServiceRights bool
 	found            []fault.Fault
 }
@@ -103,7 +103,7 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	case err == nil, !unsupported && !c.installed:
 		return
 	case !unsupported:
-		f.Severity, f.Message, f.Fix = fault.Warning, "cannot check whether the backend can run: "+err.Error(),
+		f.Severity, f.Message, f.Fix = fault.Warning, "cannot determine whether the backend can run: "+err.Error(),
 			"run this command as root"
 	case !c.installed:
 		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHostAdvice
@@ -194,10 +194,10 @@ func (c *configCheck) checkKubeconfig() {
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentialsDir) && errors.Is(err, fs.ErrNotExist):
 		c.add(fault.New(kubeconfigID, fault.Warning, "the path exists only while the service runs",
-			"cannot check the kubeconfig: %v", err))
+			"cannot validate the kubeconfig: %v", err))
 	case errors.Is(err, fs.ErrPermission) && !c.hasServiceRights && os.Geteuid() != 0:
 		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root",
-			"cannot check the kubeconfig: %v", err))
+			"cannot validate the kubeconfig: %v", err))
 	default:
 		c.add(fault.New(kubeconfigID, fault.Problem, kube.Advice(err), "%v", err))
 	}
@@ -217,8 +217,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests validates the manifests and plans them for a host without addresses, so it reports no faults that
-// depend on this host.
+// checkManifests validates the manifests and their plan. checkManifests plans for a host without addresses, so no fault
+// depends on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return
@@ -227,7 +227,7 @@ func (c *configCheck) checkManifests() {
 		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
 	for _, folder := range m.EmptyDirs {
-		c.add(fault.New(manifestsID, fault.Warning, "their names must end with .yaml, .yml or .json",
+		c.add(fault.New(manifestsID, fault.Warning, "end the names of manifests with .yaml, .yml or .json",
 			"%s: the directory contains no manifests", folder))
 	}
 	for _, kind := range m.IgnoredKinds {

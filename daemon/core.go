@@ -68,8 +68,8 @@ type CoreOptions struct {
 	Overrides Overrides
 }
 
-// Overrides replaces source functions that make blocking system calls. If a field is nil, the Core uses the real
-// function.
+// Overrides replaces source functions that make blocking system calls. If a field of Overrides is nil, the Core uses
+// the real function.
 type Overrides struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)

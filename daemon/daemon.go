@@ -96,7 +96,7 @@ func Run(ctx context.Context, opts Options) error {
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
-		logger.Error("new configuration does not start, restoring the previous one",
+		logger.Error("cannot start the new configuration, restoring the previous one",
 			"message_id", messageid.ConfigurationNotStarted, "error", err)
 		if inst, err = start(set, before); err != nil {
 			return err
@@ -139,7 +139,8 @@ type reloader struct {
 // errReloading is the error that reload returns while another reload is running.
 var errReloading = errors.New("another reload is running, try again later")
 
-// reload validates the new configuration and passes it to Run, which applies it after reload has returned.
+// reload validates the new configuration and passes it to Run. Run applies the new configuration after reload has
+// returned.
 func (r *reloader) reload(ctx context.Context) (err error) {
 	r.notifier.NotifyReloading()
 	defer func() {
@@ -168,10 +169,10 @@ type settings struct {
 }
 
 const (
-	// checkTimeout limits the time for checking whether the host supports a configuration. On a busy single-board
+	// checkTimeout limits the time for testing whether the host supports a configuration. On a busy single-board
 	// computer, each program that a backend runs takes seconds.
 	checkTimeout = 5 * time.Minute
-	// startTimeout is the start time that the daemon requests from systemd for checking the host.
+	// startTimeout is the start time that the daemon requests from systemd for testing the host.
 	startTimeout = checkTimeout + time.Minute
 	// confirmDelay is the delay before the daemon confirms a permanent error, because another program may still be
 	// writing the file.

@@ -98,7 +98,7 @@ func (c *endpointChecks) dead() *endpointcheck.DeadEndpoints {
 	return c.endpoints.DeadEndpoints()
 }
 
-// describeDead describes a ServicePort's dead endpoints, which get no new connections.
+// describeDead describes a ServicePort's dead endpoints, which receive no new connections.
 func (c *endpointChecks) describeDead(state pipeline.State, sp *plan.ServicePort) []string {
 	if !c.on() || state.Snapshot == nil {
 		return nil

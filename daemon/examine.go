@@ -91,7 +91,8 @@ func queryFault(err, invalid error) (f fault.Fault) {
 	return f
 }
 
-// answerTime is the time limit for the daemon's response. After this time, ExamineHost returns a fault.
+// answerTime is the time limit for the daemon's response. If the daemon does not respond within answerTime, ExamineHost
+// returns a fault.
 const answerTime = 15 * time.Second
 
 // maxDoctorLookups limits the number of route lookups by "edgeway doctor". maxRoundLookups limits the number of route

@@ -63,7 +63,7 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 	}
 }
 
-// For an invalid configuration, ExamineHost only returns a fault, because a daemon may still use a previous
+// For an invalid configuration, ExamineHost only returns a fault, because a daemon may still be using the previous
 // configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	h, found := ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
@@ -73,8 +73,8 @@ func TestExaminedWithInvalidConfiguration(t *testing.T) {
 }
 
 // If ExamineHost lacks the permission to query the daemon, or does not know the daemon's socket, ExamineHost must not
-// conclude that no daemon is running. With this wrong conclusion, the doctor would report that another program uses the
-// daemon's ports.
+// conclude that no daemon is running. If ExamineHost concluded that no daemon is running, the doctor would blame
+// another program for using the daemon's ports.
 func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))

@@ -71,7 +71,7 @@ func TestIgnoredNoticesAreNotReported(t *testing.T) {
 	}
 }
 
-// The daemon logs a fault even while so many Services change that the log omits some of their lines.
+// The daemon logs each fault, even while it omits log lines because many Services change.
 func TestFaultIsLoggedDuringManyServiceChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -77,8 +77,8 @@ type instance struct {
 	freeTimer *time.Timer
 }
 
-// newInstance creates an instance, and opens the control socket before changing anything, because the control socket
-// prevents a second daemon on the host.
+// newInstance creates an instance. newInstance opens the control socket before changing anything, because the control
+// socket prevents a second daemon on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupportedErr: set.unsupportedErr, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))
@@ -261,8 +261,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) sharedCompone
 	return s
 }
 
-// drainTime limits the wait for connections to NodePorts on loopback to close. If systemd keeps the sockets, new
-// connections wait for the next process.
+// drainTime limits the time that the daemon waits for connections to NodePorts on loopback to close. If systemd keeps
+// the sockets, new connections wait for the next process.
 const drainTime = 500 * time.Millisecond
 
 func (s sharedComponents) close() {

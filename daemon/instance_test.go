@@ -18,8 +18,8 @@ type idle struct{}
 func (idle) Apply(context.Context, proxiers.Change) error { return nil }
 func (idle) Close() error                                 { return nil }
 
-// While the daemon creates the next instance, the running instance responds to health requests. The daemon never uses
-// an incomplete instance, or an instance that fails to start, for health requests.
+// While the daemon creates the next instance, the running instance responds to health requests. No health request
+// reaches an incomplete instance or an instance that fails to start.
 func TestHealthComesFromRunningInstance(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()

@@ -50,7 +50,8 @@ const (
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftoverCleaner returns a leftoverCleaner for the Components in list. before may equal backend.
+// newLeftoverCleaner returns a leftoverCleaner for the Components in list. The parameters before and backend may be
+// equal.
 func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, before string) *leftoverCleaner {
 	l := &leftoverCleaner{logger: env.Logger, env: env, backend: backend, syncSignal: make(chan struct{}, 1)}
 	for _, c := range list {
@@ -62,7 +63,7 @@ func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, be
 	return l
 }
 
-// noteFull notifies run of a full sync without blocking.
+// noteFull notifies run of a full sync, and does not block.
 func (l *leftoverCleaner) noteFull() {
 	select {
 	case l.syncSignal <- struct{}{}:
@@ -128,7 +129,7 @@ func (l *leftoverCleaner) cleanUp(ctx context.Context, c leftover) (after leftov
 	case ctx.Err() != nil || err == nil:
 		return leftover{}, true
 	case errors.Is(err, proxiers.ErrUnsupported):
-		logger.Debug("cannot check whether an unused component left rules", "error", err)
+		logger.Debug("cannot determine whether an unused component left rules", "error", err)
 		return leftover{}, true
 	}
 	if c.err == nil {

@@ -160,7 +160,7 @@ func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 	})
 }
 
-// A cleanup that is interrupted because the daemon stops does not count as a failure.
+// A cleanup that the daemon interrupts when it stops does not count as a failure.
 func TestInterruptedLeftoverCleanupIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

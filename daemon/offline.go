@@ -25,7 +25,7 @@ import (
 // predictPlan returns the plan that a daemon would compute if it started now and could not reach its API server. files
 // is the status of the manifests. predictPlan reads the last-known state, the manifests and this host's network
 // settings. predictPlan changes nothing and opens no connections. predictPlan does not need the kubeconfig, which may
-// be a credential that exists only while the service runs.
+// be a credential that exists only while the service is running.
 func predictPlan(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {
@@ -107,7 +107,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	s.ignoreStores = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
-			logger.Warn("cannot read last-known state, plan may differ", "error", err)
+			logger.Warn("cannot read the last-known state, plan may be inaccurate", "error", err)
 		}
 	}
 	node := nodeinfo.New(logger, hostOptions(cfg))

@@ -71,8 +71,7 @@ func families(cfg *config.Config) []plan.Family {
 }
 
 // memoryShare is Go's memory limit as a percentage of the control group's memory limit. The remaining memory is for the
-// programs that write rules and for the rules themselves, because the kernel charges both the programs and the rules to
-// the same control group.
+// programs that write rules and for the rules themselves, because the kernel charges both to the same control group.
 const memoryShare = 60
 
 // limitMemory sets Go's memory limit to memoryShare percent of the control group's limit, unless GOMEMLIMIT is set. Go
@@ -83,7 +82,7 @@ func limitMemory(logger *slog.Logger) {
 	}
 	if limit, ok := groupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok {
 		debug.SetMemoryLimit(limit / 100 * memoryShare)
-		logger.Debug("memory limit follows the control group", "group_bytes", limit, "limit_bytes",
+		logger.Debug("set Go's memory limit from the control group's limit", "group_bytes", limit, "limit_bytes",
 			limit/100*memoryShare)
 	}
 }
@@ -91,19 +90,18 @@ func limitMemory(logger *slog.Logger) {
 // idleMemory is the number of bytes that a daemon without Services needs.
 const idleMemory = 32 << 20
 
-// minBudget is the smallest budget, even on a host with very little memory. A budget of 4 MiB allows 1,000 ordinary
-// Services.
+// minBudget is the smallest memory budget for Services, even on a host with very little memory. A budget of 4 MiB
+// allows 1,000 ordinary Services.
 const minBudget = 4 << 20
 
 // netlinkCost is the number of bytes that each port, address and endpoint uses if the backend writes through netlink.
 // The bytes count towards Go's memory limit, which is 60 % of the control group's memory limit.
 //
 // The costs come from measurements with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services
-// and a million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each), and its
-// memory use peaks at 97 MB. With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the
-// daemon's memory use peaks at 87 to 94 MB. The planner itself keeps 42 bytes for an endpoint, 200 for an address, and
-// 600 for a port with an address and an endpoint. An nftables map element takes 100 bytes of kernel memory (Linux
-// 6.18).
+// and a million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each) in at most
+// 97 MB. With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's memory use
+// peaks at 87 to 94 MB. The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a port with
+// an address and an endpoint. An nftables map element occupies 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns the memory that Services may use within Go's memory limit. If cost is zero, budget uses netlinkCost.
@@ -127,7 +125,8 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	}
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
-		// A line is "0::/system.slice/edgeway.service" in cgroup v2, or "4:memory:/..." in cgroup v1.
+		// A line of /proc/self/cgroup is "0::/system.slice/edgeway.service" in cgroup v2, or "4:memory:/..." in cgroup
+		// v1.
 		parts := strings.SplitN(lines.Text(), ":", 3)
 		if len(parts) != 3 {
 			continue

@@ -116,7 +116,7 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 
 func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFaultID && f.Object.Kind == "" }
 
-// filterState returns the state without the faults of planFaults and without ignored notices.
+// filterState returns the state without ignored notices and without the faults that planFaults returns.
 func filterState(s pipeline.State, ignored []string) pipeline.State {
 	hidden := func(f fault.Fault) bool { return isOfHost(f) || f.Ignored(ignored) }
 	if slices.ContainsFunc(s.PlanProblems, hidden) {
@@ -138,7 +138,7 @@ func (i *instance) connections() map[proxiers.Frontends]uint64 {
 				counts[proxiers.Frontends{Name: svc.Name, Kind: kind}] += n
 			})
 			if err != nil {
-				i.logger.Debug("cannot read the numbers of connections", "stage", s.Name, "error", err)
+				i.logger.Debug("cannot read the connection counts", "stage", s.Name, "error", err)
 				return nil
 			}
 		}
@@ -219,7 +219,7 @@ func (c *Core) removedKeyFaults() (out []fault.Fault) {
 
 func logRemovedKeys(logger *slog.Logger, keys []config.RemovedKey) {
 	for _, r := range keys {
-		logger.Warn("configuration key was removed, ignoring it", "file", r.File, "line", r.Line, "key", r.Key,
+		logger.Warn("ignoring a removed configuration key", "file", r.File, "line", r.Line, "key", r.Key,
 			"replacement", r.Replacement)
 	}
 }
@@ -337,7 +337,7 @@ func (i *instance) newView() func() sdunit.View {
 }
 
 // isServing reports whether the backend has synced and no follower is waiting for its first sync. isServing considers
-// the followers, because they listen on loopback and serve health checks.
+// the followers, because followers listen on loopback and serve health checks.
 func isServing(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }
 	return s.Synced() && !slices.ContainsFunc(s.Followers, waiting)

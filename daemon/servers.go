@@ -75,8 +75,9 @@ func (s *serverFaults) faults() (out []fault.Fault) {
 	return out
 }
 
-// recordPanics returns a handler that records panics in h, because net/http (Go 1.26) would write them only to its own
-// log. A panic in h never terminates the daemon, because a client on another host could send a request that causes one.
+// recordPanics returns a handler that records panics in h, because net/http (Go 1.26) would write panics only to its
+// own log. A panic in h never terminates the daemon, because a client on another host could send a request that causes
+// a panic.
 func (c *Core) recordPanics(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

@@ -19,9 +19,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceLog logs each Service that is added or removed, loses its last ready endpoint, or has a ready endpoint again.
-// serviceLog records the Services without endpoints, so it can compute their faults without reading the whole plan. Any
-// goroutine may call the methods.
+// serviceLog logs each Service that appears or disappears, loses its last ready endpoint, or has a ready endpoint
+// again. serviceLog records the Services without endpoints, so it can compute faults without reading the whole plan.
+// Any goroutine may call the methods of serviceLog.
 type serviceLog struct {
 	logger *slog.Logger
 	lines  *journal.Damper

@@ -202,7 +202,7 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 	}
 }
 
-// If manifests are missing after a reload, the daemon logs that their Services were removed.
+// If manifests are missing after a reload, the daemon logs the removal of their Services.
 func TestReloadLogsRemovedServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		web := testService("web", 1, "http")

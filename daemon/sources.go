@@ -18,7 +18,7 @@ import (
 )
 
 // Each source has the same name as its tracker layer. Files take precedence over the API server, because an operator
-// placed them on this host.
+// placed the files on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
@@ -134,7 +134,7 @@ func (s *sources) storeFaults() (out []fault.Fault) {
 	return out
 }
 
-// commit allows the stores to save the sources' objects, because the kernel has accepted them.
+// commit allows the stores to save the sources' objects, because the kernel has accepted these objects.
 func (s *sources) commit(held []source.Holding) {
 	for _, store := range s.stores() {
 		store.Commit(held)

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// begin starts the sources as the daemon does. The sources run until stop is called.
+// begin starts the sources as the daemon does. The sources run until the test calls stop.
 func begin(t *testing.T, cfg *config.Config) (s *sources, stop func()) {
 	t.Helper()
 	s, err := newSources(cfg, slog.New(slog.DiscardHandler), Overrides{})
@@ -52,8 +52,8 @@ func await(t *testing.T, changed <-chan struct{}) {
 	}
 }
 
-// If a manifest directory was renamed while the daemon was stopped, the daemon serves the Services in the last-known
-// state and reports a fault. Without a last-known state, the daemon serves no Services.
+// If an operator renamed a manifest directory while the daemon was stopped, the daemon serves the Services in the
+// last-known state and reports a fault. Without a last-known state, the daemon serves no Services.
 func TestUnreadableManifestsAtStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")

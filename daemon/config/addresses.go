@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// keyword is a keyword in a list of address ranges, with the flag that the keyword sets.
+// keyword is a word, such as "host", that a list of address ranges can contain, with the flag that the word sets.
 type keyword struct {
 	name string
 	on   *bool

@@ -2,8 +2,8 @@
 //
 // The schema (schema.go) is the only description of the keys, and defaults.go holds the default values. The schema
 // defines how the package loads, validates and prints a configuration. The schema is also the source of the commented
-// file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Loading is strict: a key that
-// is not in the schema is an error, unless removed.go lists the key.
+// file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Load rejects a key that is not
+// in the schema, unless removed.go lists the key.
 package config
 
 import (
@@ -25,8 +25,8 @@ const DefaultPath = "/etc/edgeway/edgeway.toml"
 // DefaultSocket is the daemon socket path that the commands use if the configuration is unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. In schema.go, the text of each key documents the key's field. The comments
-// here document only the properties of the Go values.
+// Config is the effective configuration. The text of each key in schema.go documents the field for that key. The
+// comments here document only properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -57,7 +57,7 @@ type Node struct {
 // LocalPolicy is the effect of the traffic policy Local on a host without a Node object.
 type LocalPolicy string
 
-// LocalDrop and LocalCluster are the local policies.
+// LocalDrop and LocalCluster are the values of LocalPolicy.
 const (
 	LocalDrop    LocalPolicy = "drop"
 	LocalCluster LocalPolicy = "cluster"
@@ -104,9 +104,9 @@ type Proxy struct {
 	NodePortRange       PortRange
 
 	// AllowExternalIPs and AllowLoadBalancers allow an address of this host only if Host is set, even if a range
-	// contains it (CVE-2020-8554).
+	// contains the address (CVE-2020-8554).
 	AllowExternalIPs, AllowLoadBalancers HostRanges
-	// DenyEndpoints denies the host's own addresses only to EndpointSlices from an API server, and only while the host
+	// DenyEndpoints rejects the host's own addresses only in EndpointSlices from an API server, and only while the host
 	// has no Node object. On a Node, pods in the host's network use the host's addresses.
 	DenyEndpoints HostRanges
 }
@@ -125,16 +125,15 @@ const (
 )
 
 // NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
-// one family do not select addresses of the other family, and the zero value selects no address. A range selects
-// loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
+// one family do not select addresses of the other family. Unlike in kube-proxy, the zero value selects no address. A
+// range selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
-	// Primary selects one address of each family: the first one in Node.Addresses or in the Node object that is also an
-	// address of this host, or else the source address of the default route. If no address qualifies, Primary selects
-	// no address.
+	// Primary selects one address of each family. The first choice is an address in Node.Addresses or in the Node
+	// object that is also an address of this host. The second choice is the source address of the default route.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
-	// All selects all addresses except loopback.
+	// All selects all addresses except loopback addresses.
 	All bool
 	// Prefixes selects addresses by range. A range within 127.0.0.0/8 or ::1/128 has the same effect as Localhost, but
 	// only in its family.
@@ -147,7 +146,7 @@ type HostRanges struct {
 	Prefixes []netip.Prefix
 }
 
-// PortRange is the range of ports from First to Last, inclusive. The zero value contains all ports.
+// PortRange is the range of ports from First to Last, inclusive. The zero value of PortRange contains all ports.
 type PortRange struct{ First, Last uint16 }
 
 // Has reports whether the range contains the port.
@@ -159,7 +158,8 @@ func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last
 // FallbackNone means that no other backend replaces a backend that cannot run.
 const FallbackNone = "none"
 
-// Section is a backend's own section. Values maps the name of each setting to its value, a bool or a string.
+// Section holds the configuration section of one backend. Values maps the name of each setting to its value, a bool or
+// a string.
 type Section struct {
 	Name     string
 	Settings []proxiers.Setting
@@ -187,7 +187,7 @@ type Conntrack struct {
 	MaxPerCore int
 }
 
-// FastPath configures the fast path, which bypasses the rules for Services that opt in.
+// FastPath configures the fast path. Connections to Services that opt in use the fast path and bypass the rules.
 type FastPath struct {
 	Enabled  bool
 	Services []ServiceName
@@ -204,7 +204,7 @@ type Checks struct {
 	TCP TCPChecks
 }
 
-// TCPChecks configures the checks that use TCP connections. If Sources is empty, Edgeway checks no endpoints.
+// TCPChecks configures the endpoint checks that open TCP connections. If Sources is empty, Edgeway checks no endpoints.
 type TCPChecks struct {
 	Sources  []CheckedSource
 	Interval time.Duration

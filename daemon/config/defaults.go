@@ -38,7 +38,7 @@ func Default() *Config {
 	}
 }
 
-// defaultConfig returns the default configuration, including the sections of the backends.
+// defaultConfig returns the default configuration, including the backends' sections.
 func defaultConfig(backends []proxiers.Component) *Config {
 	c := Default()
 	for _, b := range backends {

@@ -7,7 +7,7 @@ import (
 )
 
 // FuzzLoad verifies that load never panics. Every file must either load as a configuration that Dump and load reproduce
-// unchanged, or fail with errors that each contain the path of the file.
+// unchanged, or fail with errors that each contain the file's path.
 func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
 	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']", "[proxy]\nmasquerade_bit=3")

@@ -92,7 +92,7 @@ type file struct {
 	data []byte
 }
 
-// load merges the files. The first file is the main file.
+// load merges the files. The first file must be the main file.
 func load(files []file, hostname string, backends []proxiers.Component) (*Config, error) {
 	c := defaultConfig(backends)
 	l := loader{keys: values(c, backends), positions: make(map[string]*Error)}
@@ -186,7 +186,7 @@ func (l *loader) isSection(name string) bool {
 	return false
 }
 
-// addError adds an error in the merged configuration. If a file sets the key, the error names the file and the line.
+// addError adds an error about the merged configuration. If a file sets the key, the error names the file and the line.
 func (l *loader) addError(mainFile, key string, err error) {
 	at := Error{File: mainFile, Key: key, Err: err}
 	if o := l.positions[key]; o != nil {

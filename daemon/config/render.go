@@ -25,8 +25,8 @@ func Dump(c *Config) string {
 }
 
 // CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other keys.
-// Each key has its default value, below a description of its meaning and its limits. Each key is commented out and
-// includes its section's name, because TOML allows each table only once.
+// Each key has its default value, below a description of its meaning and its limits. CommentedDefault comments out all
+// keys. Each key includes its section's name, because TOML allows each table only once.
 func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)
@@ -56,8 +56,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// writeKeys writes the keys for which wanted returns true, commented out below their descriptions. The argument of
-// wanted is a key's full name.
+// writeKeys writes the keys that wanted selects, commented out below their descriptions. The argument of wanted is a
+// key's full name.
 func (s section) writeKeys(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {

@@ -33,15 +33,15 @@ func schema(c *Config, backends []proxiers.Component) []section {
 		proxySection(&c.Proxy, backends),
 	}
 	after := []section{
-		{"routes", "Routes that Edgeway adds to this host, with the routing protocol \"edgeway\" (119). \"edgeway " +
-			"cleanup\" removes these routes.", []key{
+		{"routes", "Kernel routes that Edgeway adds to this host, with the routing protocol \"edgeway\" (119). " +
+			"\"edgeway cleanup\" removes the routes that Edgeway added.", []key{
 			{
-				"services", "When Edgeway adds routes to ClusterIP ranges, and to all other Service addresses. " +
-					"Without a route, the kernel rejects the host's own connections to Services. auto: Edgeway " +
-					"adds a route if the host has no route to the address, for example because it has no default " +
-					"route. always: Edgeway also adds a route to a range if the host has only a less specific " +
-					"route. never: Edgeway adds no routes. Without a default route, the host's own connections to " +
-					"ClusterIPs use the address of the interface through which they leave.",
+				"services", "When Edgeway adds kernel routes to ClusterIP ranges and to other Service addresses. " +
+					"Without a route, the kernel rejects the host's own connections to Services. auto: Edgeway adds " +
+					"a route if the host has no route to the address, for example because the host has no default " +
+					"route. always: Edgeway also adds a route to a range if the host has only a less specific route. " +
+					"never: Edgeway adds no routes. If the host has no default route, its own connections to " +
+					"ClusterIPs use the address of the outgoing interface.",
 				oneOf(&c.Routes.Services, RoutesAuto, RoutesAlways, RoutesNever),
 			},
 		}},
@@ -50,8 +50,8 @@ func schema(c *Config, backends []proxiers.Component) []section {
 		checksSection(&c.Checks.TCP),
 		doctorSection(&c.Doctor),
 		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
-			{"address", "The address at which Edgeway serves /healthz, /livez and /readyz. If it is empty, Edgeway " +
-				"does not serve these paths.", listenAddress(&c.Health.Address)},
+			{"address", "The address at which Edgeway serves /healthz, /livez and /readyz. If this key is empty, " +
+				"Edgeway serves none of these paths.", listenAddress(&c.Health.Address)},
 		}},
 		metricsSection(&c.Metrics),
 		{"log", "The log, on standard error.", []key{
@@ -62,7 +62,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 			"and reload reach the daemon.", []key{
 			{
 				"socket", "The path of the socket. The daemon's user and group can query the daemon. Only root and " +
-					"the daemon's user can reload it.",
+					"the daemon's user can reload the daemon.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -71,7 +71,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 }
 
 func nodeSection(n *Node) section {
-	return section{"node", "The name, addresses and zone of this host. The host needs no Node object.", []key{
+	return section{"node", "The name, addresses and zone of this host. The host does not need a Node object.", []key{
 		{
 			"name", "The name of the Node object that Edgeway reads. Edgeway assumes that endpoints with this node " +
 				"name run on this host. The default is the host name in lower case.",
@@ -99,9 +99,9 @@ func nodeSection(n *Node) section {
 
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
-		{"kubeconfig", "The path of the kubeconfig, which names the API server and the credentials. Edgeway reads " +
-			"the kubeconfig again when it changes, or when a file that it names changes. If this key is empty, " +
-			"Edgeway uses no API server.", path(&k.Kubeconfig, optional)},
+		{"kubeconfig", "The path of the kubeconfig, which names the API server and the credentials. Edgeway rereads " +
+			"the kubeconfig after a change to the kubeconfig or to a file that the kubeconfig names. If this key is " +
+			"empty, Edgeway uses no API server.", path(&k.Kubeconfig, optional)},
 		{"namespaces", "The namespaces that Edgeway watches. If the list is " +
 			"empty, Edgeway watches all namespaces.", list(&k.Namespaces, parseNamespace)},
 		{
@@ -122,10 +122,10 @@ func fileSection(f *File) section {
 	return section{"source.file", "Services from manifest files, alone or together with an API server.", []key{
 		{
 			"paths", "The paths of manifest files, and of directories whose *.yaml, *.yml and *.json files Edgeway " +
-				"reads. Manifests contain Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway reads a " +
-				"manifest again when it changes. If a path, a file or a document is unusable, Edgeway removes " +
-				"nothing. An empty file, or a directory without files, is unusable: to remove all Services in a " +
-				"file or directory, leave a file with a comment.",
+				"reads. Manifests contain Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway rereads a " +
+				"manifest after a change to the manifest. If a path, a file or a document is unusable, Edgeway " +
+				"removes no objects. An empty file or a directory without files is unusable. To remove all Services " +
+				"in a file or directory, leave a file that contains a comment.",
 			paths(&f.Paths),
 		},
 	}}
@@ -133,12 +133,12 @@ func fileSection(f *File) section {
 
 func lastKnownSection(l *LastKnown) section {
 	return section{"source.lastknown", "The last-known state of the API server and of the manifests. Edgeway uses " +
-		"this state if a source is unreadable when Edgeway starts.", []key{
+		"the last-known state if a source is unreadable when Edgeway starts.", []key{
 		{
-			"directory", "The directory for the last-known state. Its subdirectory \"manifests\" contains the " +
-				"state of the manifests. Edgeway writes the state when it receives SIGTERM, and otherwise writes " +
-				"at most 1 GB per day. After a power failure, the changes of the last minutes are lost (at most 20 " +
-				"minutes with 10,000 Services).",
+			"directory", "The directory for the last-known state. The subdirectory \"manifests\" contains the state " +
+				"of the manifests. Edgeway saves the state when it receives SIGTERM. While Edgeway is running, it " +
+				"also saves changes, but writes at most 1 GB per day. After a power failure, the saved state lacks " +
+				"the changes from the last few minutes (at most 20 minutes with 10,000 Services).",
 			path(&l.Directory, required),
 		},
 	}}
@@ -166,7 +166,7 @@ const alwaysRefused = "This key does not apply to Services from manifests. Edgew
 	"gateways and cloud metadata services. At this host's addresses, Edgeway always refuses the TCP ports of " +
 	"health.address, metrics.address, health checks and an API server on this host."
 
-const metadataAdvice = "On a host in a cloud, add the addresses of the cloud's metadata service, such as " +
+const metadataAdvice = "On a cloud host, add the addresses of the cloud's metadata service, such as " +
 	"\"168.63.129.16/32\" (Azure), \"100.100.100.200/32\" (Alibaba), \"192.0.0.192/32\" and " +
 	"\"fd00:c1::a9fe:a9fe/128\" (Oracle), \"fd00:ec2::254/128\" (AWS), \"fd20:ce::254/128\" (Google) or " +
 	"\"fd00:42::42/128\" (Scaleway). The metadata service can reveal this host's credentials. Edgeway never uses " +
@@ -180,7 +180,7 @@ func proxySection(p *Proxy, backends []proxiers.Component) section {
 func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 	return []key{
 		{
-			"backend", "The backend, which programs the kernel." + backendDocs(backends) + " On a reload with another " +
+			"backend", "The backend, which programs the kernel." + backendDocs(backends) + " If a reload changes the " +
 				"backend, the previous rules stay until the new backend has programmed the kernel.",
 			oneOf(&p.Backend, names(backends)...),
 		},
@@ -209,9 +209,10 @@ func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 		{"masquerade_all", "Whether Edgeway replaces the source address of every connection to a ClusterIP with " +
 			"this host's address.", boolean(&p.MasqueradeAll)},
 		{
-			"masquerade_bit", "The number of the packet mark bit that means \"masquerade this packet\". Packets of " +
-				"Edgeway's own connections are marked with the bit two positions lower (12 for 14; 30 for 0 and 31 " +
-				"for 1), and no rule redirects, rejects or drops these packets. Edgeway does not change other bits.",
+			"masquerade_bit", "The number of the packet mark bit that means \"masquerade this packet\". Edgeway " +
+				"marks the packets of its own connections with the bit two positions lower (12 for 14; 30 for 0 and " +
+				"31 for 1). No rule redirects, rejects or drops the packets of Edgeway's own connections. Edgeway " +
+				"does not change other bits of the mark.",
 			integer(&p.MasqueradeBit, 0, 31),
 		},
 	}
@@ -221,21 +222,21 @@ func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 func addressKeys(p *Proxy) []key {
 	return []key{
 		{
-			"nodeport_addresses", "The host's addresses that accept NodePorts: ranges, \"primary\" for " +
-				"node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or 0.0.0.0/0 and ::/0) for all " +
-				"addresses except loopback. On 127.0.0.1 and ::1, a relay in the daemon serves only TCP, and only " +
-				"if the list contains \"localhost\" or a range within 127.0.0.0/8 or ::1/128. If the list is " +
-				"empty, no address accepts NodePorts.",
+			"nodeport_addresses", "The host's addresses that accept connections to NodePorts. The list can contain " +
+				"ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or " +
+				"0.0.0.0/0 and ::/0) for all addresses except loopback. On 127.0.0.1 and ::1, a relay in the daemon " +
+				"serves NodePorts, but only for TCP. The relay requires \"localhost\" or a range within 127.0.0.0/8 " +
+				"or ::1/128. If the list is empty, no address accepts connections to NodePorts.",
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ClusterIP ranges. Edgeway drops connections to unused addresses in these ranges, " +
-				"and refuses external IPs in these ranges. Edgeway adds the ranges of ServiceCIDR objects, except " +
-				"ranges that overlap one of this host's networks. If a range contains the address of the API " +
-				"server, of the proxy to the API server or of a default gateway, Edgeway drops no connections to " +
-				"this range. The same applies if a range overlaps one of this host's networks; the status then " +
-				"shows a problem. If a range overlaps a route through a gateway or a tunnel, the status shows a " +
-				"notice.",
+			"service_cidrs", "The ClusterIP ranges. Edgeway drops connections to unused addresses in the ClusterIP " +
+				"ranges, and refuses external IPs in the ClusterIP ranges. Edgeway adds the ranges of ServiceCIDR " +
+				"objects, except ranges that overlap one of this host's networks. If a range contains the address of " +
+				"the API server, of the proxy to the API server or of a default gateway, Edgeway drops no " +
+				"connections to this range. If a range overlaps one of this host's networks, Edgeway drops no " +
+				"connections to the range, and the status shows a problem. If a range overlaps a route through a " +
+				"gateway or a tunnel, the status shows a notice.",
 			list(&p.ServiceCIDRs, parsePrefix),
 		},
 		{
@@ -247,24 +248,24 @@ func addressKeys(p *Proxy) []key {
 			portRange(&p.NodePortRange),
 		},
 		{
-			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server. The " +
-				"default is none, because a user who can write Services could otherwise receive this host's " +
-				"connections to any address (CVE-2020-8554). \"host\" means this host's addresses. A range " +
-				"includes only addresses that do not belong to this host. Edgeway refuses external IPs in a " +
-				"ClusterIP range. " + alwaysRefused,
+			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server. By " +
+				"default, Edgeway serves no external IPs, because a user who can write Services could otherwise " +
+				"receive this host's connections to any address (CVE-2020-8554). \"host\" means this host's " +
+				"addresses. A range includes only addresses that do not belong to this host. Edgeway refuses " +
+				"external IPs in a ClusterIP range. " + alwaysRefused,
 			hostRanges(&p.AllowExternalIPs),
 		},
 		{
-			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means this " +
-				"host's addresses, including addresses that keepalived, kube-vip or DSR add. A range includes only " +
-				"addresses that do not belong to this host. A user who can write the status of Services can claim " +
-				"any of these addresses. This key does not apply to Services from manifests. Edgeway always " +
+			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means this host's " +
+				"addresses, including addresses that keepalived, kube-vip or DSR add. A range includes only " +
+				"addresses that do not belong to this host. A user who can write a Service's status can request any " +
+				"address that this key allows. This key does not apply to Services from manifests. Edgeway always " +
 				"refuses the same addresses and ports as for allow_external_ips.",
 			hostRanges(&p.AllowLoadBalancers),
 		},
 		{
-			"deny_endpoints", "Edgeway uses no endpoints in these ranges, so no Service leads to a program that " +
-				"only this host should reach. \"host\" means this host's addresses, and applies only to " +
+			"deny_endpoints", "Edgeway uses no endpoints in these ranges, so no Service leads to a program that only " +
+				"this host should reach. \"host\" means this host's addresses. \"host\" applies only to " +
 				"EndpointSlices from the API server, and only if the host has no Node object. Manifests can always " +
 				"contain endpoints on this host. " + metadataAdvice,
 			hostRanges(&p.DenyEndpoints),
@@ -273,10 +274,10 @@ func addressKeys(p *Proxy) []key {
 }
 
 func fastPathSection(f *FastPath) section {
-	return section{"fastpath", "The fast path (KEP-4963). For Services that opt in, the kernel's flowtable " +
-		"forwards long-lived TCP and UDP connections from one network device to another, without evaluating rules. " +
-		"A Service opts in through the annotation edgeway.io/traffic-hint: LongLived, in manifests also through " +
-		"spec.trafficHint, or through fastpath.services.", []key{
+	return section{"fastpath", "The fast path (KEP-4963). For Services that opt in, the kernel's flowtable forwards " +
+		"long-lived TCP and UDP connections from one network device to another, without evaluating rules. A Service " +
+		"opts in through the annotation edgeway.io/traffic-hint: LongLived, or through fastpath.services. A Service " +
+		"in a manifest can also opt in through spec.trafficHint.", []key{
 		{"enabled", "Whether established connections use the fast path, if " +
 			"their Service opts in.", boolean(&f.Enabled)},
 		{"services", "The names of Services that use the fast path, such as \"namespace/name\", in addition to the " +
@@ -288,17 +289,17 @@ func conntrackSection(c *Conntrack) section {
 	return section{"conntrack", "Connection tracking settings, which apply to the whole host.", []key{
 		{
 			"max_per_core", "Edgeway raises nf_conntrack_max to this number times the number of CPUs, but to at " +
-				"least 131072 and at most 1048576. Edgeway never lowers nf_conntrack_max. With 0, Edgeway does not " +
-				"change it.",
+				"least 131072 and at most 1048576. Edgeway never lowers nf_conntrack_max. If this key is 0, Edgeway " +
+				"does not change nf_conntrack_max.",
 			integer(&c.MaxPerCore, 0, 1<<20),
 		},
 	}}
 }
 
 func checksSection(t *TCPChecks) section {
-	return section{"checks.tcp", "Endpoint checks through TCP connections from this host. An endpoint that does " +
-		"not respond gets no new connections until it responds again. While no endpoint of a Service responds, all " +
-		"of them stay in use.", []key{
+	return section{"checks.tcp", "Endpoint checks through TCP connections from this host. An endpoint that does not " +
+		"respond gets no new connections until it responds again. While no endpoint of a Service responds, Edgeway " +
+		"uses all of the Service's endpoints.", []key{
 		{
 			"sources", "The sources whose endpoints Edgeway checks with TCP connections. file: endpoints in " +
 				"manifests, whose readiness no controller updates. kube: endpoints from the API server, in " +
@@ -308,8 +309,8 @@ func checksSection(t *TCPChecks) section {
 			list(&t.Sources, parseCheckedSource),
 		},
 		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within " +
-			"half of this time, and within 5s. Edgeway runs at most 1000 checks per second: if there are many " +
-			"endpoints, it checks each of them less often.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
+			"half of this time, and within 5s. Edgeway runs at most 1000 checks per second, so it checks each " +
+			"endpoint less often if there are many endpoints.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
 		{
 			"failures", "The number of consecutive checks that must fail before an endpoint gets no new " +
 				"connections. After two consecutive successful checks, the endpoint gets new connections again.",
@@ -319,7 +320,7 @@ func checksSection(t *TCPChecks) section {
 }
 
 func doctorSection(d *Doctor) section {
-	return section{"doctor", "The faults that the commands status, doctor and config check list.", []key{
+	return section{"doctor", "The faults that the commands \"status\", \"doctor\" and \"config check\" report.", []key{
 		{
 			"ignore", "The IDs of notices that you accept, such as \"no-endpoint\". status, doctor, config check " +
 				"and the log omit these notices, and status lists the IDs. You cannot hide problems, warnings and " +
@@ -334,13 +335,14 @@ func metricsSection(m *Metrics) section {
 		{"address", "The address at which Edgeway serves /metrics. If it is " +
 			"empty, Edgeway does not serve metrics.", listenAddress(&m.Address)},
 		{"web_config", "The path of a file with the keys tls_server_config and basic_auth_users, as in a web " +
-			"configuration file of a Prometheus exporter. Edgeway reads the file again for each connection. If " +
-			"this key is empty, Edgeway serves plain HTTP to all clients.", path(&m.WebConfig, optional)},
+			"configuration file of a Prometheus exporter. Edgeway rereads the file for each connection. If this key " +
+			"is empty, Edgeway serves plain HTTP to all clients.", path(&m.WebConfig, optional)},
 		{"pprof", "Whether Edgeway serves /debug/pprof at metrics.address. Clients on other hosts get access only " +
 			"if web_config contains basic_auth_users.", boolean(&m.Pprof)},
 		{
 			"services", "Whether Edgeway counts the new connections to each Service, for the metric " +
-				"edgeway_service_connections_total and for edgeway services -o wide. The iptables backends do not support this.",
+				"edgeway_service_connections_total and for edgeway services -o wide. The iptables backends do not " +
+				"support this key.",
 			boolean(&m.Services),
 		},
 	}}

@@ -28,7 +28,7 @@ func (s *Explainer) addCause(p *plan.Plan, e *Explanation, d plan.Decision, dst 
 	case d.Verdict == plan.Drop && d.Frontend.Routes[d.Origin].Verdict == plan.Drop:
 		e.Fix = s.fixLocal()
 	case d.Verdict == plan.Drop:
-		e.Fix = "add the client to spec.loadBalancerSourceRanges of the Service"
+		e.Fix = "add the client to the Service's spec.loadBalancerSourceRanges"
 	}
 }
 

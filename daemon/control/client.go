@@ -65,7 +65,7 @@ func (c *Client) Services(ctx context.Context, filter string) (ServiceList, erro
 	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)
 }
 
-// Explain explains what happens to a connection. See Explainer.Explain.
+// Explain asks the daemon how it handles a connection. See Explainer.Explain.
 func (c *Client) Explain(ctx context.Context, src, dst, proto string) (Explanation, error) {
 	var e Explanation
 	return e, c.call(ctx, http.MethodGet, "explain", url.Values{"src": {src}, "dst": {dst}, "proto": {proto}}, &e)

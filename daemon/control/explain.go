@@ -22,14 +22,15 @@ type Explanation struct {
 	Protocol    string `json:"protocol"`
 	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
 	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
-	// rules forward the connection, but one of Faults breaks it.
+	// rules forward the connection, but one of Faults breaks the connection.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
 	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if Edgeway
 	// knows no fix.
 	Fix string `json:"fix,omitempty"`
-	// NextHop is the kernel's route from this host to the destination, or "" if another host sends the packet.
+	// NextHop is the next hop on the kernel's route from this host to the destination, or "" if another host sends the
+	// packet.
 	NextHop string `json:"nextHop,omitempty"`
 	// Service and Frontend are "" if no Service owns the destination.
 	Service  string `json:"service,omitempty"`
@@ -61,7 +62,7 @@ type ExplainedEndpoint struct {
 	Local   bool   `json:"local,omitempty"`
 	// SNAT reports whether this host's address replaces the client's address in the connection to the endpoint.
 	SNAT bool `json:"snat"`
-	// NextHop is the kernel's route to the endpoint, or "no route to …".
+	// NextHop is the next hop on the kernel's route to the endpoint, or "no route to …".
 	NextHop               string `json:"nextHop"`
 	proxiers.EndpointLoad        // Chosen holds the endpoint's weight and connections on Server
 }
@@ -83,22 +84,22 @@ type Explainer struct {
 	Lookups
 }
 
-// Lookups holds the functions that the daemon uses to explain connections. No function may be nil.
+// Lookups holds the functions that the daemon uses to explain connections. No function in Lookups may be nil.
 type Lookups struct {
 	// Gaps lists the ServicePort features that the backend and the followers implement differently from the plan.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
-	// NextHop returns the kernel's route to an address. See nodeinfo.LookupRoute.
+	// NextHop returns the next hop on the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
 	// DescribeDead describes the failures of a ServicePort's dead endpoints.
 	DescribeDead func(*plan.ServicePort) []string
 	FastPath     FastPath
 	// Faults returns the daemon's faults.
 	Faults func() []fault.Fault
-	// Path returns the backend's scheduler and shortcut for a connection. See proxiers.Explainer.
+	// Path returns a connection's path through the backend: the scheduler and the shortcut. See proxiers.Explainer.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
-// Explain explains what happens to a connection. src is "host", or an address. The address may have the suffix
+// Explain explains how Edgeway handles a connection. src is "host", or an address. The address may have the suffix
 // "@INTERFACE" if Edgeway detects pods by their interface. dst is "ADDR:PORT", "localhost:PORT" or
 // "NAMESPACE/NAME[:PORT]", and may end in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
 func (s *Explainer) Explain(src, dst, proto string) (Explanation, error) {
@@ -135,7 +136,7 @@ func (s *Explainer) Explain(src, dst, proto string) (Explanation, error) {
 	return e, nil
 }
 
-// addFaults adds the problems that break a forwarded connection.
+// addFaults adds the faults that break a forwarded connection.
 func (s *Explainer) addFaults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	if !e.IsForwarded() {
 		return
@@ -182,8 +183,8 @@ func (q *question) explanation(d plan.Decision) Explanation {
 	return e
 }
 
-// addEndpoints adds the endpoints and the kernel's routes to them. If the kernel has no route to any endpoint,
-// addEndpoints changes the verdict to "unreachable".
+// addEndpoints adds each endpoint with the next hop on the kernel's route to it. If the kernel has no route to any
+// endpoint, addEndpoints changes the verdict to "unreachable".
 func (s *Explainer) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr) {
 	reachable := len(d.Endpoints) == 0
 	var lost netip.AddrPort

@@ -18,8 +18,8 @@ type limits struct {
 	maxConnections int
 	// headerTimeout is the time limit for receiving a request's header.
 	headerTimeout time.Duration
-	// turnTimeout is the maximum time that a request for a large response may wait. At any time, the server builds at
-	// most one large response for the group's members, and one for root and the daemon's user.
+	// turnTimeout is the maximum time that a request for a large response may wait for its turn. At any time, the
+	// server builds at most one large response for the group's members, and one for root and the daemon's user.
 	turnTimeout time.Duration
 	// answerTimeout is the time limit for a client to read the response.
 	answerTimeout time.Duration
@@ -56,7 +56,7 @@ func (s *Server) answerLarge(f func(*http.Request) (any, error)) http.HandlerFun
 }
 
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
-	// The deadline does not include the encoding, because a slow board needs seconds for a large plan.
+	// The deadline does not include the encoding, because a slow board needs seconds to encode a large plan.
 	var body bytes.Buffer
 	err := json.NewEncoder(&body).Encode(value)
 	if err == nil {

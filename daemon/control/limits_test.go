@@ -20,7 +20,8 @@ import (
 	"edgeway/daemon/pipeline"
 )
 
-// bigState's plan takes about a megabyte as JSON, which exceeds the kernel's buffer for a Unix socket.
+// bigState returns a State whose plan occupies about 1 MB as JSON, more than the kernel's buffer for a Unix socket
+// holds.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -159,7 +160,8 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
-// The server closes the connections to clients that do not read. A waiting command then gets its response.
+// The server closes the connections to clients that do not read. After the server has closed a stalled connection, a
+// command that is waiting for its turn gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.headerTimeout, l.turnTimeout, l.answerTimeout = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second

@@ -19,8 +19,8 @@ import (
 
 type question struct {
 	packet plan.Packet
-	// hop is the kernel's route to the destination, or nil if another host sends the packet. routeErr is the error of a
-	// failed route lookup.
+	// hop is the next hop on the kernel's route to the destination, or nil if another host sends the packet. routeErr
+	// is the error of a failed route lookup.
 	hop      *nodeinfo.NextHop
 	routeErr error
 }
@@ -281,8 +281,8 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 // unservedError returns the error for a Service that is not in the plan.
 func (s *Explainer) unservedError(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
-		return fmt.Errorf("Service %s/%s is served at no address: see edgeway services %s/%s", name.Namespace, name.Name,
-			name.Namespace, name.Name)
+		return fmt.Errorf("Edgeway serves Service %s/%s at no address: see edgeway services %s/%s",
+			name.Namespace, name.Name, name.Namespace, name.Name)
 	}
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())
 }
@@ -318,7 +318,7 @@ func (t target) fits(sp *plan.ServicePort) bool {
 
 // choose returns the address that the client uses to connect to the ServicePort.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
-	// ranks holds a rank for each frontend kind: ClusterIP, ExternalIP, LoadBalancerIP and NodePort.
+	// ranks orders the frontend kinds (ClusterIP, ExternalIP, LoadBalancerIP and NodePort) by preference, from 0.
 	ranks := [...]int{0, 2, 1, 3}
 	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
 		ranks = [...]int{3, 1, 0, 2}
@@ -335,8 +335,8 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend,
-// which is a NodePort only if the ServicePort has no other frontend.
+// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend.
+// The first frontend is a NodePort only if the ServicePort has no other frontend.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {

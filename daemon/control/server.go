@@ -41,7 +41,7 @@ type Options struct {
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
 	Lookups
-	// ServiceInput documents Place and DeadEndpoints.
+	// ServiceInput documents the next two functions.
 	Place         func(source.Key) string
 	DeadEndpoints func() *endpointcheck.DeadEndpoints
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
@@ -61,8 +61,8 @@ type Server struct {
 }
 
 // Listen acquires the socket, or fails with ErrRunning if another daemon owns it. Callers must call Listen before
-// changing the host, to prevent a second daemon from programming it. After Listen succeeds, the caller must call Run or
-// Close.
+// changing the host, to prevent a second daemon from programming the host. After Listen succeeds, the caller must call
+// Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {

@@ -42,8 +42,7 @@ type ServiceItem struct {
 	// respond.
 	ReadyEndpoints int `json:"ready"`
 	AllEndpoints   int `json:"all"`
-	// ServicePorts and Endpoints count the Service's ServicePorts and endpoints, as Status.Counts does for the whole
-	// plan.
+	// ServicePorts and Endpoints are the Service's shares of the totals in Status.Counts.
 	ServicePorts int `json:"servicePorts"`
 	Endpoints    int `json:"endpoints"`
 	// Connections is the number of new connections, or nil if Edgeway does not count connections.
@@ -63,7 +62,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The following states are in order, from the worst to the best.
+// The ServiceStates are in order from the worst to the best.
 const (
 	ServiceRefused    ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut    ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
@@ -81,7 +80,7 @@ type ServiceInput struct {
 	// DeadEndpoints holds the endpoints that do not respond. DeadEndpoints may be nil.
 	DeadEndpoints *endpointcheck.DeadEndpoints
 	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. NewServiceList calls
-	// Place only for Services in the snapshot.
+	// the function only for Services in the snapshot.
 	Place func(source.Key) string
 	// Connections is nil if Edgeway does not count connections.
 	Connections map[proxiers.Frontends]uint64

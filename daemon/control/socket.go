@@ -19,7 +19,7 @@ var ErrRunning = errors.New("another edgeway daemon is running")
 
 const lockSuffix = ".lock"
 
-// socket is the bound socket and the lock that proves its ownership.
+// socket holds the bound socket and the lock that proves that this process owns it.
 type socket struct {
 	net.Listener
 	path string
@@ -29,8 +29,8 @@ type socket struct {
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
 // If two daemons start at the same time, a lock file next to the socket decides which daemon can continue. The kernel
-// releases the lock when the process exits. bind creates the socket in a private directory, sets the socket's mode, and
-// then moves the socket, so no other user can connect before the mode is set. The socket's group is the group of the
+// releases the lock when the process exits. bind creates the socket in a private directory, sets its mode, and then
+// moves it. Other users therefore cannot connect before bind has set the mode. The socket's group is the group of the
 // process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -48,8 +48,8 @@ func bind(path string) (*socket, error) {
 	return &socket{listener, path, lock}, nil
 }
 
-// lockDir is the directory that holds one lock file for each network namespace. Only root and the directory's owner
-// can create files in it. An abstract socket would not work as a lock, because any user could bind it.
+// lockDir is the directory that holds one lock file for each network namespace. Only root and the owner of lockDir can
+// create files in it. An abstract socket would not work as a lock, because any user could bind it.
 const lockDir = "/run/edgeway"
 
 // LockNamespace locks the process's network namespace, because two daemons with different sockets would keep repairing
@@ -116,8 +116,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerPID returns the ID of the process that listens on a socket, even if the process does not respond, or 0 if the
-// ID is unknown.
+// listenerPID returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
+// respond.
 func listenerPID(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

@@ -75,7 +75,7 @@ type StatusChecks struct {
 	Dead      int `json:"dead"`
 }
 
-// StatusFastPath holds the connections that take the fast path instead of the rules.
+// StatusFastPath describes the connections that bypass the rules by using the fast path.
 type StatusFastPath struct {
 	proxiers.Offloading
 	// Err is the reason why Edgeway could not read the connections.

@@ -21,7 +21,7 @@ type ServiceTable struct {
 }
 
 // maxCellWidth and maxWideCellWidth limit the width of a list of addresses or ports, in columns. Print always prints
-// the first item of a list, even if the item is wider.
+// the first item of a list, even if the item exceeds the limit.
 const (
 	maxCellWidth     = 15
 	maxWideCellWidth = 60
@@ -126,7 +126,7 @@ func (t ServiceTable) state(s *ServiceItem) string {
 	return out
 }
 
-// shortList joins values up to a size and appends the number of omitted values, as in "10.96.0.10,+2".
+// shortList joins values up to a maximum width and appends the number of omitted values, as in "10.96.0.10,+2".
 func shortList[T any](values []T, size int) string {
 	var out strings.Builder
 	for i, v := range values {

@@ -180,7 +180,7 @@ func (s Status) printFastPath(p *text.Screen) {
 	}
 }
 
-// age returns the time since t in its two largest units.
+// age formats the time since t in the two largest units.
 func (s Status) age(t time.Time) string {
 	d := max(0, s.Time.Sub(t))
 	switch {

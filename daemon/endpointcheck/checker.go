@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxRate is the maximum number of checks per second. Each check takes CPU time, and occupies a connection-tracking
+	// maxRate is the maximum number of checks per second. Each check uses CPU time, and occupies a connection-tracking
 	// entry for ten seconds.
 	maxRate = 1000
 	// maxBurst is the maximum number of checks that start together if the timer fires late.
@@ -29,8 +29,7 @@ const (
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. All methods may be called from any goroutine, except that Configure must not be called
-// during Run.
+// Checker checks endpoints. Any goroutine may call the methods, but callers must not call Configure during Run.
 type Checker struct {
 	lines          ChangeLogger
 	dial           dialFunc // Configure and tests set dial
@@ -58,7 +57,7 @@ type target struct {
 	since          time.Time
 }
 
-// ChangeLogger logs state changes by key, and may omit some of them. journal.Damper implements this interface.
+// ChangeLogger logs state changes by key, and may omit some changes. journal.Damper implements ChangeLogger.
 type ChangeLogger interface {
 	Log(key string, level slog.Level, id, message string, attrs ...any)
 }
@@ -83,7 +82,7 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// UpdateTargets changes the targets. The Checker considers a new endpoint alive until it fails.
+// UpdateTargets changes the targets. The Checker considers a new endpoint alive until the endpoint's checks fail.
 func (c *Checker) UpdateTargets(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,8 +127,8 @@ func (c *Checker) CountEndpoints() int {
 	return len(c.targets)
 }
 
-// Changed returns a channel that receives a value after the list of dead endpoints has changed. One value may stand for
-// several changes.
+// Changed returns a channel that receives a value after the list of dead endpoints has changed. A single value may
+// stand for several changes.
 func (c *Checker) Changed() <-chan struct{} { return c.changed }
 
 // Run checks the targets until ctx is done, and returns nil.

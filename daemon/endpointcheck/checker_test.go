@@ -283,8 +283,8 @@ func TestInterruptedCheckIsNoFailure(t *testing.T) {
 	})
 }
 
-// However many endpoints there are, this host opens at most maxRate connections per second: after the first list,
-// after a network recovers, and while endpoints are added and removed.
+// This host opens at most maxRate connections per second, regardless of the number of endpoints. The limit also applies
+// after the first list, after a network recovers, and while Edgeway adds and removes endpoints.
 func TestConnectionRateIsBounded(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.UpdateTargets(Targets{All: true, Add: many(10 * maxRate)})

@@ -15,7 +15,7 @@ import (
 
 type dialFunc func(ctx context.Context, to netip.AddrPort) error
 
-// connector returns a dialFunc that connects by TCP and closes the connection with a reset. A normal close would
+// connector returns a dialFunc that connects over TCP and closes the connection with a reset. A normal close would
 // leave an entry in the connection-tracking table for two minutes, and a socket on this host for one minute.
 func connector(mark uint32) dialFunc {
 	d := net.Dialer{Control: ownmark.Control(mark), KeepAlive: -1}
@@ -35,7 +35,7 @@ type result struct {
 	began time.Time
 	// fault is "" if the endpoint responded.
 	fault string
-	// unclear reports whether the result allows no verdict on the endpoint.
+	// unclear reports whether the result is insufficient for a verdict on the endpoint.
 	unclear bool
 }
 

@@ -1,8 +1,8 @@
 // Package endpointcheck opens TCP connections from this host to detect endpoints that do not respond. Endpoints in
-// manifests need checks, because no other component reports whether they are ready.
+// manifests need checks, because no other component reports whether these endpoints are ready.
 //
-// The planner sets the endpoints (UpdateTargets) and reads the dead endpoints (Checker.DeadEndpoints). The dead
-// endpoints are an input to the next plan, like the host's addresses, and the planner decides whether to exclude them.
+// The planner sets the endpoints (UpdateTargets) and reads the dead endpoints (Checker.DeadEndpoints). Like the host's
+// addresses, the dead endpoints are an input to the next plan. The planner decides whether to exclude a dead endpoint.
 // The Checker checks an endpoint only once per interval, even if many Services use it. Verdicts outlive Run, so a
 // reload does not restore a dead endpoint.
 package endpointcheck
@@ -34,11 +34,12 @@ const minPasses = 2
 // and 3 s.
 const maxTimeout = 5 * time.Second
 
-// timeout returns the time that an endpoint has to accept a connection. The time grows with the interval, because a
+// timeout returns the time that an endpoint has to accept a connection. The timeout grows with the interval, because a
 // response takes seconds on some links.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
-// Targets is a change to the set of endpoints to check. If All is set, Add is the complete new list of endpoints.
+// Targets describes a change to the set of endpoints to check. If All is set, Add is the complete new list of
+// endpoints.
 type Targets struct {
 	All       bool
 	Add, Drop []netip.AddrPort

@@ -77,7 +77,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Advice returns a fix for a file or directory that cannot be opened or read, or "" if the error alone is clear
+// Advice returns a fix for a file or directory that the process cannot open or read, or "" if the error alone is clear
 // enough.
 func Advice(path string, err error) string {
 	switch {
@@ -112,7 +112,7 @@ func tooLarge(path string, limit int64) error {
 }
 
 // nonblockingReader reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report the
-// file's readiness, as for some files in /proc.
+// file's readiness. Some files in /proc can report readiness.
 type nonblockingReader struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

@@ -8,7 +8,7 @@ import "github.com/fsnotify/fsnotify"
 // a testing/synctest bubble.
 type Watcher struct {
 	Events <-chan fsnotify.Event
-	// Errors reports lost events. After an error, any file may have changed.
+	// Errors reports that the kernel dropped events. After an error, any file may have changed.
 	Errors <-chan error
 	// Add watches a file, or a directory and the files in it.
 	Add   func(path string) error

@@ -119,8 +119,8 @@ func followers(s *pipeline.State) []fault.Fault {
 	return out
 }
 
-// sourceFaults returns the sources' faults, which never change the host's health, because Edgeway keeps each source's
-// last objects.
+// sourceFaults returns the sources' faults. A source's fault never changes the host's health, because Edgeway keeps the
+// source's last objects.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
 	for _, src := range c.sources {
 		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {

@@ -1,7 +1,7 @@
 // Package health reports the daemon's health as a list of known faults.
 //
-// The responses of /healthz, /livez and /readyz, systemd's status line, and the output of "edgeway status" are based on
-// the same report.
+// The responses of /healthz, /livez and /readyz, systemd's status line, and the output of "edgeway status" all come
+// from the same report.
 package health
 
 import (
@@ -40,14 +40,14 @@ type Report struct {
 	// NodeEligible is false if the Node is being deleted, or if the cluster autoscaler is about to delete it. A host
 	// without a Node is eligible.
 	NodeEligible bool `json:"nodeEligible"`
-	// Ready reports whether the host is healthy, the Node is eligible, and all manifests have been read since the
-	// start. A host that serves the last-known Services of an unreachable API server can also be ready.
+	// Ready reports whether the host is healthy, the Node is eligible, and Edgeway has read all manifests since it
+	// started. A host that serves the last-known Services of an unreachable API server can also be ready.
 	Ready bool `json:"ready"`
 	// Faults lists the faults, the worst first.
 	Faults []fault.Fault `json:"faults"`
 }
 
-// State derives the host's health state from the faults.
+// State returns the health state that the faults imply.
 func (r Report) State() State {
 	switch {
 	case !r.Healthy:
@@ -89,11 +89,11 @@ func New(p Pipeline, sources ...source.Source) *Checker {
 	return c
 }
 
-// Include adds a function that reports a component's faults. faults may be called from any goroutine. Include must not
-// be called after the first report.
+// Include adds a function that reports a component's faults. Any goroutine may call faults. Callers must not call
+// Include after the first report.
 func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
-// Ignore omits the notices with these IDs from reports. Ignore must not be called after the first report.
+// Ignore excludes the notices with the given IDs from reports. Callers must not call Ignore after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
 // IDs returns all known fault IDs. The value of an ID is true if a current fault with that ID is more severe than a
@@ -106,7 +106,7 @@ func (c *Checker) Faults() []fault.Fault { return c.faults.All() }
 // Healthy returns Report().Healthy.
 func (c *Checker) Healthy() bool { return c.Report().Healthy }
 
-// Report builds a report from the faults of all components. Report takes a few microseconds.
+// Report builds a report from the faults of all components. Building a report takes a few microseconds.
 func (c *Checker) Report() Report {
 	state, faults := c.pipeline.State(), c.Faults()
 	r := Report{

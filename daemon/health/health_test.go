@@ -170,8 +170,8 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 	}
 }
 
-// A source that could read only some of its objects causes a warning. If the source's paths have not been read since
-// the start, /readyz fails, but /healthz does not.
+// A source that could read only some of its objects causes a warning. If the daemon has not read the source's paths
+// since it started, /readyz fails, but /healthz succeeds.
 func TestPartiallyReadSource(t *testing.T) {
 	for name, tt := range map[string]struct {
 		status source.Status
@@ -239,7 +239,7 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 }
 
 // The report lists host problems after the faults that make the daemon unhealthy and before all other faults. Host
-// problems do not fail any health endpoint.
+// problems do not cause /healthz, /livez or /readyz to fail.
 func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})

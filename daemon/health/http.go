@@ -32,9 +32,9 @@ type familyBody struct {
 
 // HandlerOptions configures Handler.
 type HandlerOptions struct {
-	// Families are the synced address families. Each family has an entry in "status".
+	// Families are the address families that Edgeway syncs. Each family has an entry in "status".
 	Families []plan.Family
-	// OnAnswer is called with the path and the status code of every response, and must not be nil.
+	// The Handler calls OnAnswer with the path and the status code of every response. OnAnswer must not be nil.
 	OnAnswer func(path string, code int)
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // A client on another host receives only the ID and severity of a fault. Only clients on this host receive the fault's
-// text, in which control characters are escaped.
+// text, and the server escapes control characters in the text.
 func TestOtherHostsGetNoFaultText(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1

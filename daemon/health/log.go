@@ -17,8 +17,8 @@ const (
 	// startupTime is the time after a start or a reload during which the sources and the doctor find the existing
 	// faults.
 	startupTime = 10 * time.Second
-	// logInterval is the time between two reads of the faults. Run logs only a fault that two consecutive reads find,
-	// because some faults last only for a moment, for example while the host renews a DHCP lease.
+	// logInterval is the time between two reads of the faults. Run logs a fault only after two consecutive reads have
+	// found it. Some faults last only for a moment, for example while the host renews a DHCP lease.
 	logInterval = 5 * time.Second
 )
 
@@ -31,12 +31,12 @@ type FaultLog struct {
 }
 
 // NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the pipeline's faults and the faults
-// with the IDs in except, because other components log them.
+// with the IDs in except, because other components log these faults.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
 
-// Run reads the faults repeatedly until ctx is done. Run must not be called concurrently.
+// Run reads the faults repeatedly until ctx is done. Only one goroutine at a time may call Run.
 func (l *FaultLog) Run(ctx context.Context, faults func() []fault.Fault) {
 	for wait := startupTime; ; wait = logInterval {
 		select {
@@ -84,13 +84,14 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 
 func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") }
 
-// isListing reports whether the fault only means that a source has not listed all objects yet, as is normal after a
-// start. A source fault with any other cause has a fix.
+// isListing reports whether the fault only means that a source has not listed all objects yet. After a start, sources
+// need time to list their objects. A source fault with any other cause has a fix.
 func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key identifies a fault without its message, because the numbers in the message may change. The key of a Service's
 // fault does not contain the fix, because the fix may name another endpoint later. The key of a source's fault is only
-// the ID, because the cause may change before the source works again. The log then contains another line "fault began".
+// the ID, because the cause may change before the source works again. If the fix for a source's fault changes, the
+// FaultLog logs another line "fault began".
 func key(f fault.Fault) string {
 	switch {
 	case f.Scope.ServicePort != "":

@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// maxLines is the maximum number of lines per minute, because many things can change at the same time.
+	// maxLines is the maximum number of log lines per minute. Many items, such as Services, can change at the same
+	// time.
 	maxLines = 20
-	// maxChanges is the number of changes to one thing that the Damper logs individually within an hour (damping):
-	// three changes in each direction.
+	// maxChanges is the number of changes to one item that the Damper logs individually within an hour (damping): three
+	// changes in each direction.
 	maxChanges = 6
-	// damping is the minimum time that a flapping thing must keep its state before the Damper logs each of its changes
-	// again. While a thing flaps, the Damper logs its latest change once per damping interval.
+	// damping is the minimum time that a flapping item must keep its state before the Damper logs each of the item's
+	// changes again. While an item flaps, the Damper logs its latest change once per damping interval.
 	damping = time.Hour
-	// calmTime is the minimum time without a change before the Damper logs a flapping thing's current state.
+	// calmTime is the minimum time without a change before the Damper logs a flapping item's current state.
 	calmTime = 15 * time.Minute
-	// reviewPeriod is the time between two calls of Damper.review.
+	// reviewPeriod is the time between two calls to Damper.review.
 	reviewPeriod = time.Minute
 )
 
 // Damper logs state changes, such as a Service that loses its endpoints and gets them back. The Damper limits the
-// number of lines about each thing, and the total number of lines. All methods of Damper may be called from any
-// goroutine.
+// number of lines about each item, and the total number of lines. Any goroutine may call the methods of Damper.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
@@ -44,14 +44,14 @@ type Damper struct {
 	waiting   bool                // a review is scheduled
 }
 
-// history holds the recent changes to one thing, such as a Service.
+// history holds the recent changes to one item, such as a Service.
 type history struct {
 	since     time.Time // since is the time of the first counted change
 	changes   int
 	last      line
 	changedAt time.Time // changedAt is the time of the change in last
 	// unlogged counts the changes since loggedAt that the Damper has not logged. loggedAt is the time of the latest
-	// line about a flapping thing.
+	// line about a flapping item.
 	unlogged int
 	loggedAt time.Time
 }
@@ -72,8 +72,8 @@ func NewDamper(logger *slog.Logger) *Damper {
 	}
 }
 
-// Log logs a change to the thing that key identifies, unless the thing flaps or the line limit is reached. id is a
-// constant from package messageid.
+// Log logs a change to the item that key identifies, unless the item flaps or the Damper has reached its line limit. id
+// is a constant from package messageid.
 func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +96,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	d.schedule()
 }
 
-// write logs a line or, if the limit is reached, counts it as omitted. write reports whether it logged the line.
+// write logs a line or, at the line limit, counts the line as omitted. write reports whether it logged the line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++
@@ -139,7 +139,7 @@ func (d *Damper) review() {
 		}
 	}
 	if len(d.omitted) > 0 {
-		d.log.Info("too many changes, lines omitted", "message_id", messageid.LinesOmitted, "omitted", d.counts())
+		d.log.Info("too many changes, omitting lines", "message_id", messageid.LinesOmitted, "omitted", d.counts())
 		clear(d.omitted)
 	}
 	d.schedule()

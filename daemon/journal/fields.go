@@ -44,13 +44,13 @@ func textOf(v slog.Value) string {
 	return v.String()
 }
 
-// prefix separates Edgeway's fields from the journal's own fields. For example, an attribute "unit" must not become the
-// field UNIT, because systemctl status uses that field to assign a line to a unit.
+// prefix separates Edgeway's fields from the journal's own fields. An attribute "unit", for example, must not become
+// the field UNIT, because systemctl status uses that field to assign a line to a unit.
 const prefix = "EDGEWAY_"
 
-// fieldsOf returns the journal fields by name. A name consists of letters A to Z, digits and underscores. If two
-// attributes have the same name, the later attribute wins. Four names have no prefix, because users filter by them:
-// MESSAGE_ID, SERVICE, BACKEND and STAGE.
+// fieldsOf converts attributes to journal fields, indexed by name. A field name consists of letters A to Z, digits and
+// underscores. If two attributes have the same name, the later attribute wins. The names MESSAGE_ID, SERVICE, BACKEND
+// and STAGE have no prefix, because users filter by these names.
 func fieldsOf(attrs []attr) map[string]string {
 	fields := make(map[string]string, len(attrs)+4)
 	for _, a := range attrs {
@@ -67,8 +67,8 @@ func fieldsOf(attrs []attr) map[string]string {
 	return fields
 }
 
-// service returns the "namespace/name" of the Service that an attribute names, or "" if it names no Service. The
-// attribute's value is a Service name, a plan.ServicePortName, or a source.Key.
+// service returns the "namespace/name" of the Service that an attribute names, or "" if the attribute names no Service.
+// The attribute's value is a Service name, a plan.ServicePortName, or a source.Key.
 func service(a attr) string {
 	name := a.value
 	switch a.key {

@@ -153,7 +153,7 @@ func TestDerivedLoggersDoNotShareAttributes(t *testing.T) {
 	}
 }
 
-// Control characters in values must be escaped, because journalctl -x inserts the values into its explanations
+// The handler must escape control characters in values, because journalctl -x inserts the values into its explanations
 // unchanged.
 func TestHandlerEscapesControlCharacters(t *testing.T) {
 	r, log, _ := newRecorder()

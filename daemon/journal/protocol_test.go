@@ -17,8 +17,8 @@ import (
 	"time"
 )
 
-// The journal's socket has a fixed path. A child process in its own mount namespace can have another journal at that
-// path.
+// The journal's socket has a fixed path. A child process in its own mount namespace can have another journal at the
+// same path.
 const (
 	childRole     = "EDGEWAY_TEST_CHILD"
 	journalSocket = "/run/systemd/journal/socket"
@@ -106,7 +106,7 @@ func child() error {
 	return nil
 }
 
-// receive reads a journal entry, which the native protocol passes as a file descriptor if it is long.
+// receive reads a journal entry. The native protocol passes a long entry as a file descriptor.
 func receive(conn *net.UnixConn) (map[string]string, error) {
 	_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
 	data, oob := make([]byte, 1<<20), make([]byte, 128)

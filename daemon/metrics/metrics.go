@@ -242,7 +242,7 @@ func (s scrape) sources() {
 	}
 }
 
-// maxServicePorts limits the label values of edgeway_service_connections_total.
+// maxServicePorts limits the number of label values of edgeway_service_connections_total.
 const maxServicePorts = 1000
 
 func (s scrape) connections() {

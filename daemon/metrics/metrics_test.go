@@ -107,7 +107,7 @@ func testMetrics() *Metrics {
 	})
 }
 
-// manyConnections returns the counts of two more ports than the metric has labels for.
+// manyConnections returns connection counts for maxServicePorts + 2 ports.
 func manyConnections() map[proxiers.Frontends]uint64 {
 	counts := map[proxiers.Frontends]uint64{}
 	for i := range maxServicePorts + 2 {

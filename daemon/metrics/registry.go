@@ -2,7 +2,7 @@
 //
 // A metric with the same meaning as one of kube-proxy's metrics (v1.36) has the same name and labels, so dashboards and
 // alerts for kube-proxy keep working. In Edgeway, a sync covers both address families, and the metrics count the sync
-// once for each family. The names of other metrics begin with "edgeway_".
+// once for each family. The names of Edgeway's own metrics begin with "edgeway_".
 //
 // Hooks update the histograms (hooks.go). The collector reads the gauges at each scrape (metrics.go). A proxier that
 // has its own metrics is also a collector. Each Metrics has its own registry and does not use the global registry.
@@ -23,8 +23,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options provides the metric values. Every function except OnPanic is called at each scrape, from any goroutine. No
-// function may be nil.
+// Options provides the metric values. Each scrape calls every function except OnPanic, from any goroutine. No function
+// in Options may be nil.
 type Options struct {
 	Version, Revision string
 	// Backend is the name of the backend and of its stage. Mode is kube-proxy's name for the kind of backend.
@@ -44,12 +44,13 @@ type Options struct {
 	Proxiers []prometheus.Collector
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
 	Connections func() map[proxiers.Frontends]uint64
-	// OnPanic is called with a collector's panic. The scrape then lacks the collector's other metrics.
+	// OnPanic receives the error for a collector's panic. After the panic, the scrape lacks the collector's other
+	// metrics.
 	OnPanic func(error)
 }
 
-// safeCollector is a collector that recovers from its own panics. A panic would otherwise terminate the process,
-// because client_golang (1.23) runs collectors in separate goroutines.
+// safeCollector is a collector that recovers from its own panics. Without a safeCollector, a panic would terminate the
+// process, because client_golang (1.23) runs collectors in separate goroutines.
 type safeCollector struct {
 	prometheus.Collector
 	onPanic func(error)

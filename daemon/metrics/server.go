@@ -56,7 +56,7 @@ func (o HandlerOptions) addProfiles(mux *http.ServeMux) {
 	}
 }
 
-// restrictTo serves the page only to the allowed clients. Other clients get a 404 response, as if the page did not
+// restrictTo serves the page only to the allowed clients. All other clients get a 404 response, as if the page did not
 // exist.
 func restrictTo(allowed func(*http.Request) bool, page http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {

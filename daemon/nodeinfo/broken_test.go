@@ -105,7 +105,8 @@ func (s panickingSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	panic("on purpose")
 }
 
-// If handling a notification panics, Run returns, and the next Run reads the change that the notification announced.
+// If the handler of a notification panics, Run returns, and the next Run reads the change that the notification
+// announced.
 func TestWatcherRunAfterPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()

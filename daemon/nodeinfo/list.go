@@ -135,7 +135,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 }
 
 // isUsable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
-// address until duplicate address detection has passed, unless it is optimistic (RFC 4429).
+// address until duplicate address detection has passed, unless the address is optimistic (RFC 4429).
 func isUsable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		return false

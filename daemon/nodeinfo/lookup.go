@@ -39,8 +39,8 @@ func (w NextHop) String() string {
 }
 
 // LookupRoute looks up the route to an address in the kernel (RTM_GETROUTE), in the network namespace of the calling
-// thread. The lookup specifies neither a mark nor a source address, so routing rules that match a mark or a source
-// address may choose another route. LookupRoute returns the kernel's error if there is no route.
+// thread. The lookup specifies neither a mark nor a source address. Routing rules that match a mark or a source address
+// may therefore choose another route for an actual packet. LookupRoute returns the kernel's error if there is no route.
 func LookupRoute(to netip.Addr) (NextHop, error) {
 	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// resolvConf returns the files that list this host's name servers. The second file lists systemd-resolved's upstream
-// servers, because /etc/resolv.conf may list only systemd-resolved itself.
+// resolvConf returns the files that list this host's name servers. /etc/resolv.conf may list only systemd-resolved, so
+// resolvConf includes the file that lists systemd-resolved's upstream servers.
 func resolvConf() []string { return []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} }
 
 const (
@@ -19,8 +19,8 @@ const (
 	maxNameServers = 32
 )
 
-// readNameServers returns the name servers in the files, sorted and without zones. readNameServers omits addresses
-// that no Service can have. If a file cannot be read, the result includes the previous name servers.
+// readNameServers returns the name servers in the files, sorted and without zones. readNameServers omits addresses that
+// no Service can have. If readNameServers cannot read a file, the result includes the previous name servers.
 func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range paths {

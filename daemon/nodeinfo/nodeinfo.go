@@ -1,7 +1,7 @@
 // Package nodeinfo watches the addresses of this host, its gateways and its name servers.
 //
 // The package subscribes to rtnetlink events, and reads the whole state again after each event. Each event only
-// triggers a read, so a lost event does not lose a change.
+// triggers a read, so the package detects a change even if the kernel drops the event.
 package nodeinfo
 
 import (
@@ -15,10 +15,10 @@ import (
 // Host is the state of the host at one point in time. Host is immutable.
 type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
-	// interface. Addrs omits IPv6 addresses that duplicate address detection is still checking or has rejected.
+	// interface. Addrs omits IPv6 addresses that duplicate address detection is still testing or has rejected.
 	Addrs []Addr
 	// Gateways are the next routers of the default routes in the main routing table, sorted and without zones. A host
-	// may have several gateways, because it can have several default routes, and a route can have several next hops.
+	// has several gateways if it has several default routes, or a default route with several next hops.
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr

@@ -29,7 +29,7 @@ const (
 	maxPause = 10 * time.Second
 )
 
-// Watcher keeps a Host up to date. All methods except Run may be called from any goroutine.
+// Watcher keeps a Host up to date. Any goroutine may call the methods other than Run.
 type Watcher struct {
 	log     *slog.Logger
 	devices []string // see Options.IgnoreDevices
@@ -44,7 +44,7 @@ type Watcher struct {
 	moved   chan struct{}
 }
 
-// Options configures a Watcher. Most options name the devices, routing tables and protocols of proxies, which the
+// Options configures a Watcher. Most options name devices, routing tables and protocols that proxies use and that the
 // Watcher ignores.
 type Options struct {
 	// IgnoreDevices are the names of interfaces whose addresses are not the host's own, such as interfaces that a proxy
@@ -79,13 +79,13 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 // Ready returns a channel that is closed after the first read of Host.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
-// Changed returns a channel that receives a value after Host has changed. One value may stand for many changes. The
-// first read does not count as a change.
+// Changed returns a channel that receives a value after Host has changed. A single value may stand for many changes.
+// The first read does not count as a change.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 // NetworkChanged returns a channel that receives a value after a possible change to the host's network: interfaces,
 // addresses, routes (except in ignored tables), routing rules, and the settings in net.ipv4.conf, net.ipv6.conf and
-// net.ipv4.ip_forward. One value may stand for many changes.
+// net.ipv4.ip_forward. A single value may stand for many changes.
 func (w *Watcher) NetworkChanged() <-chan struct{} { return w.moved }
 
 // Host returns the current state. The state is never nil, and is empty until Ready is closed.

@@ -141,8 +141,8 @@ func (l *lab) wantNoChange() {
 	}
 }
 
-// veth creates a pair of interfaces. The tests use the interface v0. Link-local addresses are disabled because they
-// would cause events.
+// veth creates a pair of interfaces. The tests use the interface v0. The commands disable link-local addresses, because
+// these addresses would cause events.
 var veth = []string{
 	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
 	"link set v1 up", "link set v0 up",
@@ -275,7 +275,7 @@ func TestForeignInterfaceIsIgnored(t *testing.T) {
 	}
 }
 
-// An interface becomes foreign when it gets the ignored name, and stops being foreign when it loses this name.
+// The watcher ignores an interface that gets an ignored name, and stops ignoring an interface that gets another name.
 func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")

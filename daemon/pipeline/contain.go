@@ -35,7 +35,7 @@ func (p *Pipeline) refusePanic(s *stage, err error) error {
 }
 
 // isolatePanic searches for the ServicePort that causes a panic in a follower. The backend then applies the plan
-// without that ServicePort, and the follower receives the same plan.
+// without the faulty ServicePort, and the follower receives the same plan.
 func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan, partial bool, err error) error {
 	if !contain.IsPanic(err) || ctx.Err() != nil {
 		return err

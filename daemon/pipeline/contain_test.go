@@ -66,7 +66,7 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// If a change causes a panic only in a partial sync, the pipeline applies it in a full sync and leaves out no
+// If a change causes a panic only in a partial sync, the pipeline applies the change in a full sync and leaves out no
 // ServicePort.
 func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -4,7 +4,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counts holds the numbers of the different objects in a plan.
+// Counts holds the number of objects of each kind in a plan.
 type Counts struct {
 	Services     int `json:"services"`
 	ServicePorts int `json:"servicePorts"`
@@ -14,7 +14,7 @@ type Counts struct {
 	WithoutEndpoint int `json:"withoutEndpoint"`
 }
 
-// Count counts the objects in a plan, which takes about 1 ms for 10,000 Services. A nil plan contains no objects.
+// Count counts the objects in a plan, in about 1 ms for 10,000 Services. A nil plan contains no objects.
 func Count(p *plan.Plan) Counts {
 	var c Counts
 	if p == nil {

@@ -148,7 +148,7 @@ func fingerprint(p *plan.Plan) string {
 	return b.String()
 }
 
-// takeChanges returns the Changes of all Applies since the last call to changes.
+// takeChanges returns the Changes of all Applies since the last call to takeChanges.
 func (k *kernel) takeChanges() []proxiers.Change {
 	k.mu.Lock()
 	defer k.mu.Unlock()

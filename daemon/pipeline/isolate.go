@@ -11,13 +11,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed limits the number of ServicePorts that one search leaves out. If the kernel refuses more ServicePorts, the
-// host probably has a different fault, which the error describes. The next retry continues the search.
+// maxBlamed limits the number of ServicePorts that one search leaves out. If the kernel refuses more than maxBlamed
+// ServicePorts, the host probably has a different fault, which the error describes. The next retry continues the
+// search.
 const maxBlamed = 100
 
 var (
-	errNotToBlame = errors.New("refused even without the suspected ServicePorts")
-	errTooMany    = errors.New("too many ServicePorts are refused for one search")
+	errNotToBlame = errors.New("the kernel refuses the plan even without the suspected ServicePorts")
+	errTooMany    = errors.New("the kernel refuses too many ServicePorts for one search")
 )
 
 // isolate quarantines the ServicePorts that cause a stage to refuse the target. The backend and then the followers
@@ -25,7 +26,7 @@ var (
 // accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort
 // has one of its addresses.
 //
-// The kernel may also refuse a partial change because its state is not what Edgeway assumes, so isolate first tries a
+// The kernel may also refuse a partial change because its state differs from the last plan, so isolate first tries a
 // full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGoodPlan, target).Changed
@@ -54,7 +55,7 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 		return nil
 	}
 	if p.backend.currentPlan == nil { // the stage refused the last attempt
-		p.backend.reason = "refused ServicePorts left out"
+		p.backend.reason = "leaving out refused ServicePorts"
 	}
 	_, err = p.apply(ctx, p.backend, p.target)
 	return err
@@ -199,9 +200,9 @@ func (s *search) bisect(ctx context.Context, suspects []*plan.ServicePort, refus
 	return s.confirm(ctx)
 }
 
-// confirm offers all blamed ServicePorts to the kernel once more, and clears the blame if it accepts them. If the
-// kernel refuses everything for a moment and recovers during the search, the bisection blames random ServicePorts. A
-// search with a single suspect would blame that suspect for every temporary refusal.
+// confirm offers all blamed ServicePorts to the kernel once more, and clears the blame if the kernel accepts them. If
+// the kernel refuses everything for a moment and recovers during the search, the bisection blames random ServicePorts.
+// A search with a single suspect would blame that suspect for every temporary refusal.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {

@@ -9,7 +9,7 @@ import (
 )
 
 // The backend applies a very large change in several partial syncs, beginning with the ServicePorts that have the
-// fewest elements. A Service that is created during the change does not wait for all partial syncs.
+// fewest elements. A Service that a user creates during the change does not wait for all partial syncs.
 func TestLargeChangeIsAppliedInPortions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

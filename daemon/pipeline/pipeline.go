@@ -4,7 +4,7 @@
 //
 // One goroutine does all the work, in this order: snapshot, plan, backend, followers. Each stage remembers the last
 // plan that it applied. When the host's state becomes unknown (first sync, failure, drift, periodic full sync), the
-// stage forgets that plan and receives a Change without Prev.
+// stage forgets its last plan and receives a Change without Prev.
 package pipeline
 
 import (
@@ -105,7 +105,7 @@ type Pipeline struct {
 	progress progressMark
 	state    atomic.Pointer[State]
 
-	// Only the goroutine of Run uses the following fields.
+	// Only Run's goroutine uses the following fields.
 	started      time.Time
 	backend      *stage
 	followers    []*stage
@@ -328,9 +328,10 @@ func (p *Pipeline) noteDrift() {
 }
 
 // invalidateDrifted invalidates a stage after drift. If the stage is the backend, invalidateDrifted invalidates all
-// stages, because the followers must check the connections that clients opened while the backend's rules were missing.
+// stages, because the followers must inspect the connections that clients opened while the backend's rules were
+// missing.
 func (p *Pipeline) invalidateDrifted(s *stage, report driftReport, now time.Time) {
-	p.opts.Logger.Warn("kernel state drifted, full sync", "message_id", messageid.Drifted,
+	p.opts.Logger.Warn("kernel state drifted, running a full sync", "message_id", messageid.Drifted,
 		"stage", s.Name, "cause", report.reason)
 	s.recordDrift(report, now)
 	if s != p.backend {

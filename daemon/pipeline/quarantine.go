@@ -20,7 +20,7 @@ type QuarantinedVersion struct {
 	Since  time.Time            `json:"since"`
 	// Err is the error that the kernel or the backend's program returned when it refused the version.
 	Err string `json:"error"`
-	// Previous reports whether Edgeway serves the last accepted version instead.
+	// Previous reports whether Edgeway serves the last accepted version instead of the refused version.
 	Previous bool `json:"previous,omitempty"`
 }
 
@@ -28,7 +28,7 @@ type QuarantinedVersion struct {
 func (q QuarantinedVersion) String() string {
 	what := "is not served"
 	if q.Previous {
-		what = "is served in its previous version, because the kernel refuses the new one"
+		what = "keeps its previous version, because the kernel refuses the new version"
 	}
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }
@@ -59,7 +59,7 @@ type quarantineEntry struct {
 	digest [32]byte
 	// previous is the last version that the kernel accepted, or nil if the kernel accepted no version. previous is also
 	// nil if the kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one
-	// of its addresses.
+	// of that version's addresses.
 	previous *plan.ServicePort
 }
 
@@ -123,7 +123,8 @@ func replace(p *plan.Plan, with func(*plan.ServicePort) *plan.ServicePort) *plan
 	return &sub
 }
 
-// exclusivePort is an address and port that only one ServicePort may have. A NodePort has no address.
+// exclusivePort is an address and port that only one ServicePort may have. The exclusivePort of a NodePort has no
+// address.
 type exclusivePort struct {
 	addr     netip.Addr
 	family   plan.Family

@@ -14,7 +14,7 @@ func (p *Pipeline) RequestFull(stage, reason string) {
 	p.Wake()
 }
 
-// Wake wakes the loop, which then queries again when the stages' deferred work is due.
+// Wake wakes the loop. The loop then asks the stages again when their deferred work is due.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:

@@ -82,7 +82,8 @@ func (s *stage) maintainAt() time.Time {
 	return later(due, s.notBefore)
 }
 
-// recordDrift records a drift report. StageState.DriftRepairs counts only successful repairs.
+// recordDrift records that the kernel no longer matches the stage's plan. StageState.DriftRepairs counts only
+// successful repairs.
 func (s *stage) recordDrift(report driftReport, now time.Time) {
 	s.status.DriftReason, s.status.LastDrift = report.reason, report.since
 	s.repairing = s.lastGoodPlan != nil
@@ -107,7 +108,7 @@ func (s *stage) recordResult(now time.Time, target *plan.Plan, err error) {
 	s.retryAt = now.Add(s.retry.wait())
 }
 
-// change returns the Change from prev to next, which stages that need the same Change share.
+// change returns the Change from prev to next. Stages that need the same Change share it.
 func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	if p.step.Prev != prev || p.step.Next != next {
 		p.step = proxiers.NewChange(prev, next)

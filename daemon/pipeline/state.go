@@ -10,8 +10,7 @@ import (
 
 // State is the pipeline's state at one point in time. All values that a State points to are immutable.
 type State struct {
-	// Snapshot and Plan are the newest snapshot and the newest plan. Snapshot and Plan are nil until the tracker
-	// provides a snapshot.
+	// Snapshot and Plan hold the newest values, or nil until the tracker provides a snapshot.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
 	// AppliedPlan is the plan that the backend last applied successfully, or nil if the backend has applied no plan.

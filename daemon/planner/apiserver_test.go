@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Only default/kubernetes can have the API server's address as a ClusterIP, even if a Service CIDR contains it.
+// Only default/kubernetes can have the API server's address as a ClusterIP, even if a Service CIDR contains this
+// address.
 func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 	w := newWorld(t, testOptions(), apiServer("10.96.0.1"), testService("thief", func(s *source.Service) {
 		s.ClusterIPs = ips("10.96.0.1")

@@ -30,7 +30,7 @@ type Budget struct {
 }
 
 // maxServiceEndpoints limits the size of a Service: the number of its endpoints multiplied by the number of its ports.
-// A port or address counts as the number of endpoints that use the same amount of memory: with nftables, 20,000 ports
+// A port or address counts as the number of endpoints that use the same amount of memory. With nftables, 20,000 ports
 // reach the limit. A full sync that writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not
 // in bytes, because an endpoint uses twenty times as much memory with iptables as with nftables.
 const maxServiceEndpoints = 170_000
@@ -48,7 +48,8 @@ type budget struct {
 	// order lists the Services that are not in largeServices, in the order in which the Planner leaves them out. order
 	// is nil until the total exceeds the limit for the first time.
 	order []size
-	// excludedServices holds the Services that the Planner leaves out, and depends only on sizes and limit.
+	// excludedServices holds the Services that the Planner leaves out. excludedServices depends only on sizes and
+	// limit.
 	excludedServices map[tracker.Name]struct{}
 }
 
@@ -143,12 +144,12 @@ func (p *Planner) resize(name tracker.Name) {
 	}
 }
 
-// size computes the size of a Service, which may be nil, without creating its ServicePorts.
+// size computes the size of a Service without creating its ServicePorts. The Service may be nil.
 func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
 	}
-	// If the Service causes a panic, Planner.service refuses it.
+	// If the Service causes a panic, planService leaves out the Service.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
 			p.opts.Budget.Address*p.countAddresses(svc.Spec)}

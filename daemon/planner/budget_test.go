@@ -22,7 +22,7 @@ func numbered(base string, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// withPorts returns a function that gives a Service n ports named p0, p1 and so on.
+// withPorts returns a function that sets a Service's ports to n ports named p0, p1 and so on.
 func withPorts(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
@@ -88,7 +88,7 @@ func TestBudget(t *testing.T) {
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
-			// The Service other requests one of big's addresses.
+			// The Service "other" requests an address of the Service "big".
 			w.put(testService("other", at(1), func(s *source.Service) { s.Created = s.Created.Add(time.Hour) }))
 			w.wantFrontends("other", fmt.Sprintf("ClusterIP %s:80", numbered("10.96.1.0", 1)))
 			w.remove(testService("small"), testService("other"))
@@ -124,7 +124,7 @@ func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	}
 }
 
-// If a Service grows and displaces another Service, the displaced Service's addresses become free. If the growing
+// If a Service grows and displaces another Service, the displaced Service's addresses become available. If the growing
 // Service becomes the largest, the planner leaves it out. Of two Services of about the same size, the planner always
 // leaves out the same one.
 func TestBudgetAfterServiceGrows(t *testing.T) {
@@ -176,7 +176,7 @@ func TestServiceFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// cost returns the CPU time and the memory that one planning run uses.
+// cost measures the CPU time and the memory of one planning run.
 func cost(snap *tracker.Snapshot, opts Options) (took time.Duration, allocated uint64) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -223,8 +223,8 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// The planner refuses a Service that exceeds the budget before creating its ServicePorts: 2,000 ports with 10,000
-// endpoints, or with 2,000 addresses, would take gigabytes of memory.
+// The planner refuses a Service that exceeds the budget before creating its ServicePorts. With 2,000 ports and 10,000
+// endpoints or 2,000 addresses, the ServicePorts would occupy gigabytes of memory.
 func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
@@ -267,7 +267,7 @@ func BenchmarkPlanManyPorts(b *testing.B) {
 }
 
 // The size limit is 170,000 endpoint-port pairs, regardless of the memory that a backend needs for an endpoint. With
-// iptables, a Service with 170,000 pairs takes 1 GB of memory.
+// iptables, a Service with 170,000 pairs uses 1 GB of memory.
 func TestLargestServiceIsEqualForAllBackends(t *testing.T) {
 	for _, b := range []Budget{{0, 1200, 1000, 300}, {0, 4 << 10, 2 << 10, 6 << 10}} {
 		opts := testOptions()
@@ -308,8 +308,8 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner leaves out Services, each change to a Service decides again which Services to leave out.
-// BenchmarkUpdateOverBudget measures the cost.
+// While the planner leaves out Services, the planner decides again after each change to a Service which Services to
+// leave out. BenchmarkUpdateOverBudget measures the cost.
 func TestChangesOverBudget(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})

@@ -17,8 +17,8 @@ import (
 //
 // The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
 // responds, all endpoints stay in use, because the network path that the checks use may be at fault. The local pool
-// keeps its last endpoint even if it is dead. A health check port does not count the dead endpoint, so load balancers
-// use other hosts. Edgeway does not check endpoints that are not ready.
+// keeps its last endpoint even if it is dead. A health check port does not count dead endpoints, so load balancers use
+// other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
 	// server.
@@ -72,7 +72,7 @@ func (c *Checks) DescribeDead(svc *tracker.Service, sp *plan.ServicePort) (out [
 	return out
 }
 
-// reason returns the fault of a dead endpoint and the time when it started, or "" if the endpoint responds.
+// reason returns the fault of a dead endpoint and the time when the fault began, or "" if the endpoint responds.
 func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.DeadEndpoints) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
@@ -96,7 +96,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// allPortsDead reports whether a slice has checked TCP ports and all of them are dead at the address.
+// allPortsDead reports whether a slice has checked TCP ports, and whether all of these ports are dead at the address.
 func allPortsDead(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool) bool {
 	found := false
 	for _, port := range s.Ports {
@@ -161,7 +161,7 @@ func (p *Planner) isUnresponsive(s *source.EndpointSlice, e *source.Endpoint) bo
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// changedEndpoints holds the endpoints that gained or lost a Service since the last call to take. The value reports
+	// changedEndpoints holds the endpoints whose Services changed since the last call to take. The map's value reports
 	// whether the endpoint had a Service before the change.
 	changedEndpoints map[netip.AddrPort]bool
 	all              bool

@@ -12,8 +12,8 @@ import (
 )
 
 // No external IP may be in a ClusterIP range, regardless of the range's origin and of whether Edgeway drops connections
-// to its unused addresses. A load-balancer address may be in a ClusterIP range, because only controllers write the
-// status.
+// to unused addresses in the range. A load-balancer address may be in a ClusterIP range, because only controllers write
+// the status.
 func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/16")

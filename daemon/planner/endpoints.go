@@ -77,7 +77,7 @@ type portKey struct {
 
 func keyOf(sp *plan.ServicePort) portKey { return portKey{sp.Name.Port, sp.Name.Protocol, sp.Family} }
 
-// candidates holds the endpoints of one slice at one of its ports.
+// candidates holds one slice's endpoints for one of the slice's ports.
 type candidates struct {
 	slice *source.EndpointSlice
 	port  uint16
@@ -114,8 +114,8 @@ func (p *Planner) index(svc *tracker.Service) backends {
 	return p.ports
 }
 
-// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, an
-// entry that is not terminating takes precedence, and otherwise the last entry. The result is valid until the next call
+// endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, the
+// last entry that is not terminating takes precedence, or else the last entry. The result is valid until the next call
 // to endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
@@ -168,7 +168,7 @@ type pools struct {
 // choosePools chooses the endpoints of each pool by readiness, check results, topology hints and termination. Each pool
 // holds the ready endpoints that are alive. If no endpoint is alive, the pool holds all ready endpoints. If no endpoint
 // is ready, the pool holds the terminating endpoints that still serve connections. One pool can therefore hold ready
-// endpoints while the other one holds terminating endpoints. Topology applies only to the ready endpoints of the
+// endpoints while the other one holds terminating endpoints. Topology hints apply only to the ready endpoints of the
 // cluster pool.
 func (e *environment) choosePools(endpoints []endpoint) pools {
 	var out pools
@@ -216,9 +216,9 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 
 // topologyFilter returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node
 // hints and at least one hint names this node, the function allows only the endpoints for this node. If node hints do
-// not apply, the same rule applies to zone hints. If no hints apply, the function allows all endpoints. A single usable
-// endpoint without a node or zone hint disables hints of that kind. The hints already reflect the Service's
-// spec.trafficDistribution.
+// not apply but zone hints do, the function allows only the endpoints for this node's zone. If no hints apply, the
+// function allows all endpoints. A single usable endpoint without a node or zone hint disables hints of that kind. The
+// hints already reflect the Service's spec.trafficDistribution.
 func (e *environment) topologyFilter(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
 	forZone := func(ep *endpoint) []string { return ep.Zones() }

@@ -75,7 +75,7 @@ func TestZoneOfNodeObject(t *testing.T) {
 	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 }
 
-// An endpoint in two slices counts once. An entry that is not terminating takes precedence, and otherwise the last
+// An endpoint in two slices counts once. The last entry that is not terminating takes precedence, or else the last
 // entry.
 func TestDuplicateEndpoints(t *testing.T) {
 	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
@@ -119,7 +119,7 @@ func TestEndpointWeights(t *testing.T) {
 	}
 }
 
-// Ports match by name and protocol. The slice determines the port number, which may differ between slices.
+// Ports match by name and protocol. Each slice determines the port number, so the number may differ between slices.
 func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) {
 		s.Ports = []source.ServicePort{

@@ -30,16 +30,16 @@ type environment struct {
 	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs excludes the addresses that only dummy devices
 	// have. hostAddrs and realAddrs are sorted.
 	hostAddrs, realAddrs []netip.Addr
-	// apiServers comes from the snapshot, and the other lists come from the host. gateways excludes link-local
-	// addresses.
+	// apiServers comes from the snapshot. gateways, broadcasts and nameServers come from the host. gateways excludes
+	// link-local addresses.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
 	// apiPorts holds the ports of the API servers if an API server is on this host.
 	apiPorts     []uint16
 	serviceCIDRs []netip.Prefix
 	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
 	denyHost bool
-	// guessedFamilies holds the families in which Edgeway's own routes choose the source address of the host's
-	// connections to ClusterIPs before the endpoint, and thus the device, is known.
+	// guessedFamilies holds the families in which Edgeway's routes determine the source address of the host's
+	// connections to ClusterIPs. The kernel chooses the source address before Edgeway chooses the endpoint.
 	guessedFamilies []plan.Family
 	// portlessFamilies holds the families in which "primary" selects no address although the host has an address.
 	portlessFamilies []portlessFamily
@@ -103,8 +103,8 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 }
 
 // pods returns the ranges and the devices that Edgeway uses to recognize this host's pods. In a family without ranges
-// and devices, no source counts as a pod: connections to ClusterIPs keep their source address, and Edgeway
-// short-circuits no connection.
+// and devices, no source counts as a pod. If no source counts as a pod, connections to ClusterIPs keep their source
+// address, and Edgeway short-circuits no connection.
 func (o *Options) pods(node *source.Node) (ranges []netip.Prefix, interfaces []string) {
 	switch p := o.Proxy; p.LocalDetection {
 	case config.DetectClusterCIDR:
@@ -242,8 +242,8 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 
 // uplink returns the source address and the device for connections that use one of Edgeway's routes. ok is false if the
 // host has no usable address or no usable device. own lists, in order of preference, the addresses that the cluster
-// knows the host by. Of the other addresses, uplink prefers the default route's source address, and uses a dummy
-// device's address only as a last resort.
+// knows the host by. Among addresses that are not in own, uplink prefers the default route's source address, and uses a
+// dummy device's address only as a last resort.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {

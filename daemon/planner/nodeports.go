@@ -85,7 +85,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portlessFamilies = append(e.portlessFamilies, portlessFamily{family, why})
 }
 
-// countPortless adds by to p.portlessCounts for each ServicePort with a NodePort that no address accepts.
+// countPortless adds the parameter by to p.portlessCounts for each ServicePort with a NodePort that no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portlessFamilies {
 		for _, sp := range ports {

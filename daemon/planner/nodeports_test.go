@@ -53,8 +53,8 @@ func TestNodePortRange(t *testing.T) {
 }
 
 // If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
-// health check port, even if the range contains it or the Service is from a manifest. UDP ports with the same numbers
-// are free.
+// health check port, even if the range contains the port or the Service is from a manifest. Services can use UDP ports
+// with the same numbers.
 func TestDaemonPortsAreNoNodePorts(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

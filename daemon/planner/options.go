@@ -6,10 +6,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Options configures a Planner. A Planner's options never change: a reload creates a new Planner, which receives the
+// Options configures a Planner. A Planner's options never change. A reload creates a new Planner, which receives the
 // old Planner's plan.
 type Options struct {
-	// Node, Proxy and FastPath are configuration sections. The configuration schema documents their keys.
+	// Node, Proxy and FastPath are configuration sections. The configuration schema documents the keys of these
+	// sections.
 	Node     config.Node
 	Proxy    config.Proxy
 	FastPath config.FastPath

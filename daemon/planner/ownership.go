@@ -36,26 +36,27 @@ type request struct {
 	kind    plan.FrontendKind
 }
 
-// ranks orders the kinds of addresses. A ClusterIP comes first, because the API server allocates ClusterIPs. If
-// external IPs came first, a tenant could choose an address as an external IP before the API server allocates it as a
-// ClusterIP. A load-balancer address comes before an external IP, because a controller assigns load-balancer addresses,
-// and because the source ranges must apply if a Service lists one address as both kinds.
+// ranks orders the kinds of addresses by precedence. A ClusterIP comes first, because the API server allocates
+// ClusterIPs. If external IPs came first, a tenant could choose an address as an external IP before the API server
+// allocates it as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
+// load-balancer addresses. If a Service lists an address both as an external IP and as a load-balancer address, the
+// source ranges must apply.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b request) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each port. A Service requests each port at most once.
 //
-// A request with a better kind of address wins the port at any time. Within a kind, the owner keeps a port until the
-// owner removes its request. A port that never had an owner, or whose owner has removed its request, is open until the
-// next call to closePorts. Among the requests for an open port, the request with the highest precedence wins. After
+// A request whose kind of address ranks higher wins the port at any time. Within a kind, the owner keeps a port until
+// the owner removes its request. A port that never had an owner, or whose owner has removed its request, is open until
+// the next call to closePorts. Among the requests for an open port, the request with the highest precedence wins. After
 // closePorts, a request from an older Service does not change the owner.
 type ownership struct {
 	owner map[exclusivePort]request
-	// rivals maps each port to the losing requests for it. No value is empty.
+	// rivals maps each port to the losing requests for the port. No value is empty.
 	rivals map[exclusivePort]*rivals
-	// openPorts maps each open port to the name of its last owner, or to an empty name if it had no owner. If allOpen
-	// is true, all ports are open.
+	// openPorts maps each open port to the name of its last owner, or to an empty name if the port had no owner. If
+	// allOpen is true, all ports are open.
 	openPorts map[exclusivePort]tracker.Name
 	allOpen   bool
 	limit     int
@@ -121,8 +122,8 @@ func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	}
 }
 
-// restore returns a port to its previous owner, whose current request is b. If the current owner requests a better kind
-// of address, the current owner keeps the port.
+// restore returns a port to its previous owner, whose current request is b. If the current owner's kind of address
+// ranks higher, the current owner keeps the port.
 func (o *ownership) restore(c exclusivePort, b request) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -133,9 +134,9 @@ func (o *ownership) restore(c exclusivePort, b request) {
 	o.addRival(c, owner)
 }
 
-// uncertainPorts returns the open ports that have a new owner or no owner, and whose losing requests are not all
-// stored. A request that is not stored may belong to the rightful owner, so the Planner must collect all requests for
-// the port again.
+// uncertainPorts returns the open ports that have a new owner or no owner, and whose list of rivals is incomplete. A
+// request that the list lacks may belong to the rightful owner, so the Planner must collect all requests for the port
+// again.
 func (o *ownership) uncertainPorts() map[exclusivePort]struct{} {
 	out := map[exclusivePort]struct{}{}
 	for c, holder := range o.openPorts {
@@ -157,7 +158,7 @@ func (o *ownership) forget(c exclusivePort) {
 }
 
 // closePorts closes all ports. For each port with a new owner, closePorts returns that owner and the Services with
-// stored requests for the port. Each Service appears only once.
+// stored requests for the port. Each Service appears in the result only once.
 func (o *ownership) closePorts() (disturbed []tracker.Name) {
 	found := map[*source.Service]struct{}{}
 	for c, holder := range o.openPorts {
@@ -197,8 +198,8 @@ func (o *ownership) contestedPorts() []source.Holding {
 	return o.contestedCache
 }
 
-// precedes reports whether request a wins the port against request b. If the port is open, holder is its last owner.
-// Otherwise, b owns the port.
+// precedes reports whether request a wins the port against request b. If the port is open, holder is its last owner. If
+// the port is not open, b owns the port.
 func precedes(a, b request, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
@@ -232,14 +233,14 @@ func comparePrecedence(a, b *source.Service) int {
 const maxRivals = 16
 
 // rivals holds the losing requests for a port. The field requests holds the first losing requests in order of
-// precedence. otherCount counts the other losing requests, which all have a lower precedence.
+// precedence. otherCount counts the losing requests of lower precedence.
 type rivals struct {
 	requests   []request
 	otherCount int
 }
 
 // While otherCount is not 0, add only counts a request that comes after all stored requests, because one of the counted
-// requests may precede it.
+// requests may precede the new request.
 func (r *rivals) add(b request, limit int) {
 	i, _ := slices.BinarySearchFunc(r.requests, b, compareRequests)
 	if i == len(r.requests) && (r.otherCount > 0 || i >= limit) {
@@ -267,7 +268,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.requests) == 0 && r.otherCount == 0 }
 
-// recount collects all requests for some ports again, and returns the Services that request these ports.
+// recount collects all requests for the given ports again, and returns the Services that request these ports.
 func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival returns a Service that requests 198.51.100.10:80 and was created on the given day of January, or at an unknown
-// time if day is 0.
+// rival returns a Service that requests 198.51.100.10:80. The parameter day is the Service's creation day in January,
+// or 0 if the Service has no creation time.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
 		s.Created = time.Date(2026, 1, day, 0, 0, 0, 0, time.UTC)
@@ -75,7 +75,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 
 // If several Services request an address in the same plan, the oldest Service becomes the owner. Among Services of the
 // same age, the one with the lowest UID or, without UIDs, the first one by name becomes the owner. A Service without a
-// creation time comes last. If the owner leaves, the same order applies to the other Services that request the address.
+// creation time comes last. If the owner leaves, the oldest other Service that requests the address becomes the owner.
 func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -145,8 +145,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	w.put(cluster) // the Service is created again
 	wantOwner(w, "3")
 
-	// After a reload or a restart, the previous owner does not get the address back from a Service with a better kind
-	// of address.
+	// After a reload or a restart, the previous owner does not get the address back from a Service whose kind of
+	// address ranks higher.
 	before := newWorld(t, testOptions(), external)
 	for what, held := range map[string]tracker.Name{
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
@@ -171,7 +171,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	wantOwner(w, "3")
 }
 
-// NodePorts and healthCheckNodePorts belong to the host in all families.
+// NodePorts and healthCheckNodePorts belong to the host in all address families.
 func TestNodePortOwnership(t *testing.T) {
 	check := testService("check", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080

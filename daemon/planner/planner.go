@@ -1,12 +1,12 @@
 // Package planner implements the Kubernetes Service policy: it computes a plan from the sources' objects and the host's
 // state. The proxiers apply the plan to the kernel.
 //
-// To the caller, Planner.Plan is a pure function: the previous plan only decides which Service keeps an address that
+// To the caller, Planner.Plan is a pure function. The previous plan only decides which Service keeps an address that
 // several Services request. Internally, a Planner is incremental. If the previous plan is the Planner's own last plan
 // and only some Services changed, the Planner replans only these Services and the Services that gain or lose an address
 // because of the change.
 //
-// The files, in reading order: planner.go (which Services to plan again), options.go, environment.go (this host),
+// Read the files in this order: planner.go (which Services to plan again), options.go, environment.go (this host),
 // requests.go and nodeports.go (the addresses and ports that a Service requests), ownership.go (which Service owns an
 // address or port), budget.go (which Services are too large), service.go (the ServicePorts and their frontends),
 // endpoints.go (the pools) and checks.go (endpoints that do not respond).
@@ -43,7 +43,7 @@ type Planner struct {
 	owners       ownership
 	budget       budget
 	health       healthPorts
-	// outOfRangePorts maps each port outside Proxy.NodePortRange to the number of times that Services request it.
+	// outOfRangePorts maps each port outside Proxy.NodePortRange to the number of times that Services request the port.
 	outOfRangePorts map[uint16]int
 	// portlessCounts counts the ServicePorts with a NodePort in each family of environment.portlessFamilies.
 	portlessCounts map[plan.Family]int
@@ -65,7 +65,7 @@ func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals}
 // Plan returns the plan for a snapshot and a host. A nil host has no addresses. The plan shares unchanged data with
 // prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out, but
 // exclude the snapshot's own faults. Service faults come last and are sorted. While no fault changes, Plan returns the
-// same slice again.
+// same slice of faults again.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -227,7 +227,7 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 }
 
 // ContestedPorts returns each port that several Services request, with the port's owner. After a restart,
-// Options.SavedOwners must return the same list. The caller must not modify the slice.
+// Options.SavedOwners must return the list from the last call to ContestedPorts. The caller must not modify the slice.
 func (p *Planner) ContestedPorts() []source.Holding { return p.owners.contestedPorts() }
 
 // CheckChanges returns the changes to the set of checked endpoints since the last call. CheckChanges requires
@@ -276,7 +276,7 @@ func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// shareServices replaces ServicePorts in next with equal ServicePorts in prev. prev and next are in plan order.
+// shareServices replaces ServicePorts in next with equal ServicePorts in prev. prev and next must be in plan order.
 func shareServices(prev, next []*plan.ServicePort) {
 	share(prev, next, (*plan.ServicePort).Compare, func(a, b *plan.ServicePort) bool { return a.Digest == b.Digest })
 }

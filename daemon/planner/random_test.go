@@ -287,7 +287,7 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkOwners fails the test if a Service lost a port, except to a request with a better kind of address.
+// checkOwners fails the test if a port has a new owner, unless the new owner's kind of address ranks higher.
 func checkOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {

@@ -94,9 +94,9 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 const RefusedAddressID = "refused-address"
 
 // allowlist is a configuration key that lists the addresses that Services from the API server can have. A Service's
-// author sets its external IPs, and a controller sets its load-balancer addresses. A Service at an address of this host
-// would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Manifests
-// need no permission, because only root can write them.
+// author sets the external IPs, and a controller sets the load-balancer addresses. A Service at an address of this host
+// would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Services
+// from manifests need no permission, because only root can write manifests.
 type allowlist struct {
 	key string
 	config.HostRanges
@@ -153,7 +153,7 @@ func (p *Planner) isReachable(s *source.Service) bool {
 
 func (p *Planner) eachRequest(s *source.Service, f func(exclusivePort, request)) {
 	p.requestBuffer = p.requestBuffer[:0]
-	// If the Service causes a panic, Planner.service refuses it.
+	// If the Service causes a panic, planService leaves out the Service.
 	_ = contain.Call(func() error {
 		if p.opts.beforeRequests != nil {
 			p.opts.beforeRequests(s)
@@ -204,7 +204,7 @@ func healthCheckPort(s *source.Service) (c exclusivePort, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owns reports whether the Service owns the port c, and adds a fault with the reason to found if it does not.
+// owns reports whether the Service owns the port c, and adds a fault with the reason to found if the Service does not.
 func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -220,8 +220,8 @@ func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *
 }
 
 // vipPortRefusal returns the reason why no Service can have a port at the address, or "" if there is none. At an
-// address of this host, a frontend takes precedence over a listening program: a load balancer that checks the health of
-// this host would receive an endpoint's response.
+// address of this host, a frontend takes precedence over a listening program. A load balancer that tests this host's
+// health would therefore receive an endpoint's response.
 func (p *Planner) vipPortRefusal(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.isHostAddr || protocol != plan.TCP {
 		return ""
@@ -304,8 +304,8 @@ func (p *Planner) healthPortConflicts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether a is in the sorted list, or whether NAT64 translates it to an address in the list. With
-// 464XLAT, this host's connections to an IPv4 address go to the corresponding IPv6 address.
+// leadsTo reports whether the sorted list contains a, or an address that NAT64 translates a to. With 464XLAT, this
+// host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.TranslateNAT64(a))
 }

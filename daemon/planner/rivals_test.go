@@ -66,7 +66,7 @@ func TestRivalsKeepHighestPrecedence(t *testing.T) {
 }
 
 // 300 Services of 6 kB request the same 15,000 addresses and ports, and the owner leaves. The planner must not store
-// all 4.5 million requests, which would take 1,200 MB.
+// all 4.5 million requests, because the requests would occupy 1,200 MB.
 func TestManyRivalsUseLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {

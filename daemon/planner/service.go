@@ -21,8 +21,8 @@ type serviceResult struct {
 	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// planService plans one Service, which may be nil. If a panic occurs, the Planner leaves out the Service and reports a
-// fault.
+// planService plans one Service. The Service may be nil. If a panic occurs, the Planner leaves out the Service and
+// reports a fault.
 func (p *Planner) planService(svc *tracker.Service) (out serviceResult) {
 	if svc == nil {
 		return out
@@ -159,7 +159,7 @@ func (p *Planner) setRoutes(spec *source.Service, sp *plan.ServicePort, b backen
 	sp.Seal()
 }
 
-// keepUsedPools sets only the pools that a plan.Route of sp uses.
+// keepUsedPools copies only the pools that a plan.Route of sp uses from p to sp.
 func keepUsedPools(sp *plan.ServicePort, p pools) {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
@@ -176,8 +176,8 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 
 // allowedSources returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If
 // the ranges contain an address of this host, the host itself may connect. If the load-balancer address is on a device
-// of this host, the kernel uses this address as the source of the host's connections, so allowedSources adds it to the
-// ranges.
+// of this host, allowedSources adds the address to the ranges, because the kernel uses it as the source of the host's
+// connections.
 func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.BlockedFamilies, family) {
@@ -244,7 +244,7 @@ type policy struct {
 	detectsPods    bool       // whether Edgeway can distinguish pods from other sources
 	masqueradeAll  bool
 	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's kernel
-	// routes chose the source address before the endpoint was known.
+	// routes determined the source address before Edgeway chose the endpoint.
 	masqueradeHost bool
 }
 
@@ -282,10 +282,11 @@ func (p policy) internalRoutes(local bool) (r routes) {
 
 // externalRoutes returns the plan.Routes of a frontend that is not a ClusterIP.
 //
-// With the Local policy, connections from outside keep their source address. The policy does not apply to connections
-// from pods and from the host itself: Edgeway short-circuits them, as if a load balancer had returned them. Edgeway
-// masquerades the host's connections, because their source and destination may be the same address. If Edgeway cannot
-// distinguish pods from other sources, it treats connections from pods like connections from outside.
+// With the Local policy, connections from outside keep their source address. The Local policy does not apply to
+// connections from pods and from the host itself. Edgeway short-circuits these connections, as if a load balancer had
+// returned them. Edgeway masquerades the host's connections, because their source and destination may be the same
+// address. If Edgeway cannot distinguish pods from other sources, it treats connections from pods like connections from
+// outside.
 func (p policy) externalRoutes(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)

@@ -112,7 +112,7 @@ func TestTrafficPolicies(t *testing.T) {
 	}
 }
 
-// Missing and terminating endpoints determine whether the proxy forwards, rejects or drops connections. There is a
+// Missing and terminating endpoints determine whether the proxy forwards, rejects or drops connections. The table has a
 // column for each origin. Pod detection is enabled.
 func TestMissingAndTerminatingEndpoints(t *testing.T) {
 	internal := func(s *source.Service) { s.InternalLocal = true }

@@ -71,8 +71,9 @@ func withoutDefaultRoute() *nodeinfo.Host {
 	return h
 }
 
-// If Edgeway's own routes determine the source of the host's connections before the endpoint is known, the proxy
-// rewrites the source to an address of the link. When the host has a default route again, the proxy keeps the source.
+// If Edgeway's own routes determine the source of the host's connections before the proxy chooses the endpoint, the
+// proxy rewrites the source to an address of the link. When the host has a default route again, the proxy keeps the
+// source.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
 	opts.OwnRoutes, opts.Proxy.LocalDetection = true, config.DetectNone
@@ -140,7 +141,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	}
 }
 
-// The pod bridge has the numerically lowest address, but clients do not use it.
+// The pod bridge has the numerically lowest address, but clients do not use this address.
 func TestProposedAddresses(t *testing.T) {
 	at := func(a, device string) nodeinfo.Addr { return nodeinfo.Addr{Addr: ip(a), Interface: device} }
 	bridge := at("10.42.0.1", "cni0")

@@ -86,7 +86,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 }
 
 // shutDown stops the socket from listening in all processes that have it open. The kernel resets queued connections and
-// refuses new ones.
+// refuses new connections.
 func shutDown(socket *os.File) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

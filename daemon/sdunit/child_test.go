@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startChild starts the test binary and passes it descriptors, numbered from 3. The shell sets LISTEN_PID, because the
-// process ID must be known before the binary runs.
+// startChild starts the test binary and passes it descriptors, numbered from 3. A shell sets LISTEN_PID, because
+// startChild does not know the process ID before the binary runs.
 func startChild(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])

@@ -37,8 +37,8 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// FuzzNotifySocket uses arbitrary values of NOTIFY_SOCKET. A message must be received if the value is the socket's
-// path, and must be lost otherwise.
+// FuzzNotifySocket sets NOTIFY_SOCKET to arbitrary values. The service manager must receive a message if and only if
+// the value is the socket's path.
 func FuzzNotifySocket(f *testing.F) {
 	for _, path := range []string{"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1", strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f"} {
 		f.Add(path)

@@ -30,7 +30,7 @@ type Manager struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// failed reports whether the last datagram could not be sent. After a failure, the next send does not wait.
+	// failed reports whether sending the last datagram failed. After a failure, the next send does not wait.
 	failed bool
 }
 
@@ -38,7 +38,7 @@ type Manager struct {
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
 // ExtendStart requests more start time for work that takes up to limit before a Notifier runs. On a slow single-board
-// computer, checking the host may take minutes, and systemd would abort the start after TimeoutStartSec=. If the
+// computer, testing the host may take minutes, and systemd would abort the start after TimeoutStartSec=. If the
 // Notifier later requests less time, systemd keeps the longer time (see service_extend_event_source_timeout in
 // systemd's service.c).
 func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extraTime)) }
@@ -99,7 +99,7 @@ func sendDatagram(rights []byte, text string, wait bool) error {
 	}
 	var sent error
 	// Go (1.26) does not allow WriteMsgUnix on connected datagram sockets. Only a connected socket becomes writable
-	// when the manager has read its queue.
+	// when the manager has read the queued messages.
 	err = to.Write(func(manager uintptr) bool {
 		sent = syscall.Sendmsg(int(manager), []byte(text), rights, nil, 0)
 		return !wait || !errors.Is(sent, syscall.EAGAIN)

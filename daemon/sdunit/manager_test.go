@@ -82,7 +82,7 @@ func TestNotifierWithoutServiceManager(t *testing.T) {
 	}
 }
 
-// Checking the host may take longer than TimeoutStartSec=.
+// Testing the host may take longer than TimeoutStartSec=.
 func TestExtendStart(t *testing.T) {
 	m := sdtest.New(t)
 	logger, _ := newLog()

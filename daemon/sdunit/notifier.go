@@ -25,9 +25,9 @@ const (
 	// extendPeriod.
 	extendPeriod = 10 * time.Second
 	extraTime    = 30 * time.Second
-	// maxReloadWait is the maximum time that a reload waits for the new configuration's sources, such as an
-	// unreachable API server. The Notifier then reports the reload as done. During the wait, the previous Services keep
-	// working.
+	// maxReloadWait is the maximum time that a reload waits for the new configuration's sources, such as an unreachable
+	// API server. After maxReloadWait, the Notifier reports the reload as done. While the reload waits, the previous
+	// Services keep working.
 	maxReloadWait = 10 * time.Second
 )
 
@@ -35,8 +35,8 @@ const (
 type View struct {
 	// Status is the text of STATUS=. The Notifier sends each new text, but at most one per statusPeriod.
 	Status string
-	// Programmed reports whether the kernel is programmed and every follower has run at least once, even if a follower
-	// failed.
+	// Programmed reports whether the backend has programmed the kernel and every follower has run at least once, even
+	// if a follower failed.
 	Programmed bool
 	// ReloadDone reports whether the configuration is in force or has failed.
 	ReloadDone bool
@@ -49,7 +49,7 @@ type Subject struct {
 	Heartbeat func() time.Time
 }
 
-// Notifier reports the daemon's state to systemd. All methods may be called from any goroutine.
+// Notifier reports the daemon's state to systemd. Any goroutine may call the methods of Notifier.
 type Notifier struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -76,7 +76,7 @@ func NewNotifier(manager *Manager, logger *slog.Logger) *Notifier {
 	return &Notifier{manager: manager, logger: logger, watchdog: interval}
 }
 
-// Run reports the state of s until ctx is done.
+// Run reports the state of s to systemd until ctx is done.
 func (n *Notifier) Run(ctx context.Context, s Subject) {
 	if !n.manager.isPresent() {
 		return
@@ -178,13 +178,13 @@ func (n *Notifier) liveNotifications() []string {
 }
 
 // NotifyReloading notifies systemd that the daemon is reloading its configuration. systemd then expects READY=1 from
-// NotifyReloadFailed, or from Run with the new configuration. Before the first READY=1, the call has no effect.
+// NotifyReloadFailed, or from Run with the new configuration. Before the first READY=1, NotifyReloading has no effect.
 func (n *Notifier) NotifyReloading() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.ready && !n.stopping {
 		n.reloading = true
-		// With Type=notify-reload, systemd 253 expects both lines in one datagram.
+		// With Type=notify-reload, systemd 253 expects RELOADING=1 and MONOTONIC_USEC= in one datagram.
 		n.manager.send(sd.SdNotifyReloading, strings.TrimSuffix(sd.SdNotifyMonotonicUsec(), "\n"))
 	}
 }
@@ -199,7 +199,8 @@ func (n *Notifier) NotifyReloadFailed() {
 	}
 }
 
-// NotifyStopping notifies systemd that the daemon is stopping. The Notifier sends no notifications afterwards.
+// NotifyStopping notifies systemd that the daemon is stopping. After NotifyStopping, the Notifier sends no
+// notifications.
 func (n *Notifier) NotifyStopping() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

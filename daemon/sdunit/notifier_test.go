@@ -91,8 +91,8 @@ func run(t *testing.T, n *Notifier, h *host) (stop func()) {
 	return stop
 }
 
-// advance advances the fake clock and returns the datagrams that the Notifier has sent. The function reads often,
-// because a socket's queue holds only a few datagrams.
+// advance advances the fake clock and returns the datagrams that the Notifier has sent. advance reads often, because a
+// socket's queue holds only a few datagrams.
 func advance(m *serviceManager, d time.Duration) []datagram {
 	var out []datagram
 	for end := time.Now().Add(d); time.Now().Before(end); {

@@ -20,7 +20,7 @@ import (
 
 // Sockets holds the listening sockets for NodePorts on loopback. Sockets implements proxiers/localnodeport.Sockets.
 //
-// The process has a single Sockets, which keeps the sockets open during a configuration reload. During a process
+// The process has only one Sockets value, which keeps the sockets open during a configuration reload. During a process
 // restart, systemd's fd store keeps a copy of each socket. systemd also keeps the sockets of socket units open. While
 // no process accepts connections, clients wait in the socket's queue.
 type Sockets struct {
@@ -42,9 +42,9 @@ type socket struct {
 	released             bool // Release was called, and the socket stays open
 }
 
-// PassedFiles returns the files that the service manager passed, and removes their variables from the environment.
-// go-systemd (22.7) allocates memory for as many files as the environment specifies, so a number above the process's
-// limit on open files has no effect.
+// PassedFiles returns the files that the service manager passed, and removes the LISTEN_* variables from the
+// environment. go-systemd (22.7) allocates memory for as many files as the environment specifies, so a number above the
+// process's limit on open files has no effect.
 func PassedFiles() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -88,8 +88,8 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 }
 
 // Release closes the socket for an address in this process and in the fd store, so the kernel then refuses clients. A
-// socket from a socket unit stays open, because systemd holds it, and clients wait in its queue. No goroutine may still
-// be accepting connections from the socket.
+// socket from a socket unit stays open, because systemd keeps a copy. Clients of such a socket wait in its queue.
+// Callers must stop accepting connections from the socket before they call Release.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *Sockets) store(sock *socket, name string) {
 
 func (s *Sockets) remove(sock *socket) {
 	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. While
-	// only systemd's copy listens, clients hang, and the address cannot be bound again.
+	// only systemd's copy listens, clients hang, and no process can bind the address.
 	shutDown(sock.file)
 	sock.file.Close()
 	if sock.storedName != "" {

@@ -133,7 +133,7 @@ func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 	s.Release(four)
 }
 
-// A socket unit's port may not be a NodePort yet, or may no longer be one.
+// A socket unit's port may not be a NodePort yet, or may no longer be a NodePort.
 func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	manager := sdtest.New(t)
 	file, _, addr := passedSocket(t, "edgeway-nodeport@30080.socket")

@@ -12,11 +12,11 @@ import (
 )
 
 // Clean escapes characters that could control a terminal. Messages quote certificates, API server responses, manifests
-// and program output, in which control characters could rewrite the screen.
+// and program output. Control characters in a quotation could rewrite the screen.
 //
 // Clean replaces control characters (C0, DEL and C1, except newline and tab), format characters (such as text direction
-// marks), and Unicode's line and paragraph separators with \uXXXX. JSON uses the same notation, so JSON text keeps its
-// meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
+// marks), and Unicode's line and paragraph separators with \uXXXX. JSON also uses the notation \uXXXX, so JSON text
+// keeps its meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s

@@ -21,7 +21,7 @@ type Screen struct {
 	err     error
 }
 
-// NewScreen returns a Screen that wraps lines at width columns. If width is 0, lines are not wrapped.
+// NewScreen returns a Screen that wraps lines at width columns. If width is 0, the Screen does not wrap lines.
 func NewScreen(out io.Writer, width int, color bool) *Screen {
 	return &Screen{out: out, width: width, color: color}
 }
@@ -39,7 +39,7 @@ func (s *Screen) PrintLine(format string, args ...any) {
 	s.printBlock("", "", fmt.Sprintf(format, args...), 2)
 }
 
-// PrintRow prints text with a heading. Row omits the heading if the previous row had the same heading.
+// PrintRow prints text with a heading. PrintRow omits the heading if the previous row had the same heading.
 func (s *Screen) PrintRow(heading, format string, args ...any) {
 	shown := heading
 	if heading == s.heading {
@@ -58,7 +58,8 @@ func (s *Screen) PrintFault(f fault.Fault, about string) {
 	s.PrintFix(f.Fix)
 }
 
-// PrintFix prints a fix, unless it is "". Fix never wraps lines, because a command on several lines is hard to copy.
+// PrintFix prints a fix, unless it is "". PrintFix never wraps lines, because a command on several lines is hard to
+// copy.
 func (s *Screen) PrintFix(fix string) {
 	if fix != "" {
 		s.print(strings.Repeat(" ", 12) + "fix: " + CleanLine(fix))
@@ -68,13 +69,13 @@ func (s *Screen) PrintFix(fix string) {
 const (
 	// maxColumn is the maximum width of a table column. A longer cell shifts only the rest of its own line.
 	maxColumn = 64
-	// minColumn is the minimum width for a long text in the last column. If less width is available, the text moves
-	// to the next line and is indented by ownIndent.
+	// minColumn is the minimum width for a long text in the last column. If less width than minColumn is available, the
+	// text moves to the next line, with the indent ownIndent.
 	minColumn = 24
 	ownIndent = 4
 )
 
-// PrintTable prints rows with aligned columns. Table wraps the text of the last column.
+// PrintTable prints rows with aligned columns. PrintTable wraps the text of the last column.
 func (s *Screen) PrintTable(rows [][]string) {
 	last := len(rows[0]) - 1
 	widths, indent := make([]int, last+1), 0
@@ -108,7 +109,7 @@ var colors = [...]string{
 	fault.OK: "32", fault.Notice: "36", fault.Warning: "33", fault.Problem: "31", fault.Unhealthy: "31",
 }
 
-// printBlock prints text after a colored lead. Lines after the first are indented.
+// printBlock prints text after a colored lead. printBlock indents all lines except the first.
 func (s *Screen) printBlock(color, lead, text string, indent int) {
 	lead = CleanLine(lead)
 	for _, line := range Wrap(lead, CleanLine(text), s.width, indent) {

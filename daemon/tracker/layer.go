@@ -37,7 +37,7 @@ func (l *layer) put(key source.Key, obj source.Object) {
 	}
 }
 
-// hide removes an object that the primary layer deleted, and ignores it if the fallback adds it later.
+// hide removes an object that the primary layer deleted. If the fallback later adds the object, the layer ignores it.
 func (l *layer) hide(key source.Key) {
 	if l.retired {
 		return

@@ -1,8 +1,8 @@
 // Package tracker merges the sources' objects into snapshots for the planner.
 //
-// Each source writes to its own layer. The layers are ordered: if several layers contain an object, Edgeway serves the
-// version in the first of them. A fallback layer replaces another layer (the last-known state replaces the API server)
-// until the other layer has listed all objects.
+// Each source writes to its own layer. The layers are ordered. If several layers contain an object, Edgeway serves the
+// version in the first of these layers. A fallback layer replaces another layer (the last-known state replaces the API
+// server) until the other layer has listed all objects.
 //
 // The tracker is incremental: after one change among 30,000 Services, a snapshot copies one slice of pointers and
 // shares all other data with the previous snapshot.
@@ -23,12 +23,12 @@ type Layer struct {
 	// Name is the source's name.
 	Name string
 	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves a fallback's objects
-	// until the other layer has synced. The tracker then removes all of the fallback's objects at once, because an
-	// object that the other layer has not listed no longer exists.
+	// until the primary layer has synced. When the primary layer has synced, the tracker removes all of the fallback's
+	// objects at once, because an object that the primary layer has not listed no longer exists.
 	FallbackFor string
 }
 
-// Tracker merges layers. A Tracker's methods may be called from any goroutine.
+// Tracker merges layers. Any goroutine may call a Tracker's methods.
 type Tracker struct {
 	changed chan struct{}
 
@@ -94,13 +94,13 @@ func (t *Tracker) Objects(name string) []source.Object {
 	return slices.Collect(maps.Values(t.layer(name).objects))
 }
 
-// Changed returns a channel that receives a value when the first snapshot becomes available, and then after changes.
-// One value may stand for many changes.
+// Changed returns a channel that receives a value when the first snapshot becomes available, and then after changes. A
+// single value may stand for many changes.
 func (t *Tracker) Changed() <-chan struct{} { return t.changed }
 
 // Snapshot returns the current state, with Changed and Triggers relative to the previous call. ok is false until two
 // conditions hold: every primary layer or its fallback has synced, and a primary layer has synced or a fallback holds
-// objects. Afterwards, ok is always true.
+// objects. Once true, ok stays true.
 func (t *Tracker) Snapshot() (s *Snapshot, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -171,7 +171,7 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 // servedObject returns the version in the first layer that contains the key, or nil if no layer does.
 func (t *Tracker) servedObject(key source.Key) source.Object { return t.servedObjectAbove(nil, key) }
 
-// servedObjectAbove is like served, but considers only the layers that precede below.
+// servedObjectAbove is like servedObject, but considers only the layers that precede below.
 func (t *Tracker) servedObjectAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers limits the number of trigger times between two snapshots. 1,000 times suffice for a percentile of the
-// programming latency, and use at most 24 KB if the pipeline requests no snapshot.
+// maxTriggers limits the number of trigger times between two snapshots. 1,000 trigger times suffice for a percentile of
+// the programming latency, and use at most 24 KB if the pipeline requests no snapshot.
 const maxTriggers = 1000
 
 type view struct {
@@ -116,7 +116,8 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes the merged Service with this name. The view stores a merged Service while a Spec or a slice exists.
+// edit changes the merged Service that has the given name. The view stores a merged Service while a Spec or a slice
+// exists.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.mergedServices[name]; ok {
@@ -138,8 +139,9 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores trigger
-// times from before the start, as in the first list, because they do not show the latency of current changes.
+// count counts a change for metrics and stores the trigger time of a new version of a slice. Trigger times from before
+// the start do not show the latency of current changes, so count ignores them. The first list contains trigger times
+// from before the start.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -198,8 +200,8 @@ func (v *view) snapshot() *Snapshot {
 		slices.Sort(next.APIPorts)
 		next.APIPorts = slices.Compact(next.APIPorts)
 	}
-	// The changes stay until the end, so that the next snapshot includes them after a panic. The maps are new, because
-	// the old maps are large after the first list.
+	// The recorded changes stay until the end, so that the next snapshot includes the changes after a panic. The maps
+	// are new, because the old maps are large after the first list.
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.dirtyServices, v.dirtyFaults = map[Name]struct{}{}, map[fault.Object]struct{}{}
 	v.services.Pending, v.endpoints.Pending = 0, 0

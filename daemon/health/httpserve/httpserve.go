@@ -28,11 +28,12 @@ type Server struct {
 	Addr    string
 	Handler http.Handler
 	// WebConfig is the path of a Prometheus web configuration file, which configures TLS and passwords. The server
-	// reads the file again for each connection. If WebConfig is empty, the server uses plain HTTP without passwords.
+	// rereads the web configuration file for each connection. If WebConfig is empty, the server uses plain HTTP without
+	// passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// OnStateChange is called with the reason when the server stops serving, and with nil when the server starts
-	// serving. The function may be nil.
+	// The server calls OnStateChange with the reason when it stops serving, and with nil when it starts serving.
+	// OnStateChange may be nil.
 	OnStateChange func(error)
 }
 

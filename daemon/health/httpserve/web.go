@@ -41,7 +41,7 @@ func HasUsers(path string) bool {
 }
 
 // serve handles requests until the caller closes the server. exporter-toolkit reads the file for each connection, so
-// certificates and passwords can be replaced at any time.
+// operators can replace certificates and passwords at any time.
 func serve(l net.Listener, server *http.Server, path string, log *slog.Logger) error {
 	if path == "" {
 		return server.Serve(l)
