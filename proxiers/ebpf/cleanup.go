@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state that any version of the backend left. Open sockets keep working, because they exchange
-// packets with their endpoints directly. After cleanup, however, getpeername and recvmsg return the endpoint's address
-// to the application.
+// cleanup removes the state that any version of the backend has left on the host. Open sockets keep working, because
+// they exchange packets with their endpoints directly. After cleanup, however, getpeername and recvmsg return the
+// endpoint's address to the application.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)

@@ -60,8 +60,8 @@ func missingTCFeatures(dir string) []fault.Fault {
 	}}
 }
 
-// requireFunction returns an error unless the kernel offers the function to BPF programs. A module's functions are
-// available only while the module is loaded.
+// requireFunction returns an error unless the kernel offers the given function to BPF programs. A module's functions
+// are available only while the module is loaded.
 func requireFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,8 +82,8 @@ const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 o
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
 	mixedUp    = "an IPv6 connection from this host that nftables translates can wait for up to a " +
-		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint: " +
-		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
+		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint, " +
+		"because this kernel, like Linux 6.1, delivers the replies to the wrong socket"
 )
 
 // mayMisdeliver reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
@@ -103,7 +103,7 @@ func mayMisdeliver() bool {
 	defer symbols.Close()
 	nat := false
 	for lines := bufio.NewScanner(symbols); lines.Scan(); {
-		// A line consists of an address, a type, a name and a module.
+		// A line in /proc/kallsyms consists of an address, a type, a name and a module.
 		if fields := strings.Fields(lines.Text()); len(fields) > 2 {
 			nat = nat || fields[2] == "nf_nat_ipv6_out"
 			if fields[2] == "nf_nat_ipv6_local_in" {

@@ -9,9 +9,9 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// tcRate is the number of connections that the tc program may start per second on each CPU. If a firewall drops a SYN
-// after the tc program has added its connection-tracking entry, the entry stays for 120 s, so there can be at most
-// 24,000 such entries per CPU. nftables forwards connections above the limit.
+// tcRate is the maximum number of connections that the tc program starts per second on each CPU. If a firewall drops a
+// SYN after the tc program has added a connection-tracking entry, the entry stays for 120 s. The table therefore holds
+// at most 24,000 entries of this kind per CPU. nftables forwards connections above the limit.
 const tcRate = 200
 
 // updateTCFlags updates the tc program's flags. After an error, updateTCFlags stops the tc program, and a later call to

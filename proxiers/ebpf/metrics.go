@@ -61,14 +61,16 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 
 func socketsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_connections_total",
-		"Connections that the BPF programs sent to an endpoint: the host's own at connect or at the first send, "+
-			"others at their first packet.", []string{"call"}, nil)
+		"Connections that the BPF programs sent to an endpoint. "+
+			"The programs choose the endpoint at connect or at the first send for the host's own connections. "+
+			"For other connections, the programs choose the endpoint at the first packet.", []string{"call"}, nil)
 }
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that the BPF programs left to nftables. The programs see no UDP packets from "+
-			"other hosts, and TCP packets from other hosts only with ebpf.tc.", []string{"reason"}, nil)
+		"Connections to Services that the BPF programs left to nftables. "+
+			"The programs see no UDP packets from other hosts. "+
+			"The programs see TCP packets from other hosts only if ebpf.tc is true.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {

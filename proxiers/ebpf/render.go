@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bpf/maps.h defines the same values.
+// bpf/maps.h also defines the following values.
 const (
 	masqueraded uint32 = 1
 	left        uint32 = 2
@@ -67,8 +67,8 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// bypassReason returns the counter for the reason that the programs leave a frontend to nftables, or false if they
-// serve it.
+// bypassReason returns the reason that the programs leave a frontend to nftables, or false if the programs serve the
+// frontend. The reason is the index of a counter.
 func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
@@ -142,12 +142,12 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// takenKey returns the key of the map taken for connections to a kind of frontend.
+// takenKey returns the key in the map "taken" for connections to a kind of frontend.
 func takenKey(service uint32, kind plan.FrontendKind) uint32 {
 	return service | uint32(kind)<<kindShift
 }
 
-// takenService returns the number of the ServicePort in a key of the map taken.
+// takenService returns the number of the ServicePort in a key of the map "taken".
 func takenService(key uint32) uint32 { return key &^ (3 << kindShift) }
 
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {

@@ -12,8 +12,8 @@ const batchSize = 4096
 
 type typedMap[K comparable, V any] struct{ *ebpf.Map }
 
-// each visits every element, but may miss or repeat an element that is written during the call. Only the daemon writes
-// to the maps that implement the plan.
+// each visits every element, but may miss or repeat an element that another goroutine writes during the call. Only the
+// daemon writes to the maps that implement the plan.
 func (t typedMap[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, batchSize), make([]V, batchSize)
 	var cursor ebpf.MapBatchCursor
@@ -86,7 +86,7 @@ type mapContents struct {
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
 	addresses map[socketsAddress]uint8
-	// taken holds the keys of the map taken, which counts the connections that used the shortcut.
+	// taken holds the keys in the BPF map "taken", which counts the connections that used the shortcut.
 	taken []uint32
 }
 
