@@ -18,7 +18,8 @@ import (
 // one small chain. The first split of NodePorts is by protocol and the high byte of the port.
 const (
 	leafSize = 64
-	// maxDepth keeps chain names within the 29 bytes that iptables allows.
+	// maxDepth is the maximum depth of a tree. Deeper trees need chain names longer than the 29 bytes that iptables
+	// allows.
 	maxDepth = 4
 )
 
@@ -67,8 +68,8 @@ func (p dest) match(depth int) string {
 	return fmt.Sprintf("-d %s/%s", a, m)
 }
 
-// tree is a chain with subchains whose rules jump to the ServicePorts' chains. The shape of a tree depends only on its
-// contents, not on the order of the changes.
+// tree is a chain with its subchains. The rules in a tree jump to the ServicePorts' chains. The structure of a tree
+// depends only on the tree's contents, not on the order of the changes.
 type tree struct {
 	table string
 	root  *node
@@ -181,7 +182,7 @@ func (t *tree) newKid(n *node, sample dest) *node {
 	return kid
 }
 
-// reshape turns a node into a leaf or an inner node, depending on its size.
+// reshape turns a node into a leaf or an inner node, depending on the number of items below the node.
 func (t *tree) reshape(n *node) {
 	items := n.items
 	if n.kids != nil {

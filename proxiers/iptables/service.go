@@ -53,7 +53,7 @@ type service struct {
 	// rule jumps to the pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
-	// routes and sourceFilters hold the routes and source ranges that have their own chains, in the order of the
+	// routes and sourceFilters hold the Routes and source ranges that have their own chains, in the order of the
 	// chains' numbers.
 	routes        []routes
 	sourceFilters []sourceFilter

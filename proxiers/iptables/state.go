@@ -45,13 +45,12 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// serviceChange holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and
-// after is empty if the next plan lacks the ServicePort.
+// serviceChange holds a ServicePort's old and new chains and entries. If the ServicePort is new, before is empty. If
+// the next plan lacks the ServicePort, after is empty.
 type serviceChange struct{ before, after renderedService }
 
-// replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
-// writes. writeDifference has already removed the old entries, because another ServicePort may need the same
-// destinations.
+// replace writes the chains that differ between before and after. replace also adds the new entries to the trees, and
+// finish writes the trees.
 func (s *state) replace(in *xtables.Input, st serviceChange) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {

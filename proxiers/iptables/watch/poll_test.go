@@ -87,7 +87,7 @@ func TestPollEvaluatesAfterFullSync(t *testing.T) {
 			return nil
 		})
 	}
-	// By now, the full sync has read the table.
+	// The full sync has already read the table.
 	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING")
 	for range 3 {
 		if got, err := ownRule(); got != "" || err != nil {

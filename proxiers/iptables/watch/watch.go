@@ -15,9 +15,9 @@ import (
 
 // Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// RunCommit runs commit, and does not report the changes that commit makes. commit restores the given number of
-	// tables. RunCommit reports changes that other programs made before and during the restore. big reports whether the
-	// restore changes more than about a thousand rules.
+	// RunCommit runs commit, and does not report changes by commit itself. The function commit restores the given
+	// number of tables. RunCommit reports changes by other programs before and during the restore. The parameter big
+	// reports whether the restore changes more than about a thousand rules.
 	RunCommit(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()

@@ -48,9 +48,9 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	return t.restore(ctx, call{Stdin: input, Timeout: tableBound})
 }
 
-// Try applies an input in a new network namespace. If the process may not create a namespace, the program only checks
-// the input (--test). With --test, the kernel does not check every rule, and iptables-legacy registers the tables. Try
-// returns the same errors as Restore.
+// Try applies an input in a new network namespace. If the process may not create a namespace, the program only
+// validates the input (--test). With --test, the kernel does not validate every rule, and iptables-legacy registers the
+// tables. Try returns the same errors as Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
 	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Timeout: tryBound}
 	err := t.restore(ctx, c)
@@ -75,7 +75,7 @@ func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waitTime.Load())
 }
 
-// A program has one of these time limits, unless the context has an earlier deadline.
+// The time limit of a program is one of the following, unless the context has an earlier deadline.
 const (
 	// queryBound applies to a program that only prints its version.
 	queryBound = 20 * time.Second
