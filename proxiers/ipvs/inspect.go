@@ -18,7 +18,7 @@ const (
 	// server for each family, which detects `ipvsadm -C`.
 	shortPollInterval = time.Second
 	// listInterval is the minimum time between two requests for the list of all servers. After a slow request, the
-	// watcher waits longer, so that requests use at most a hundredth of the time.
+	// watcher waits longer than listInterval, so the requests use at most 1 % of the time.
 	listInterval    = 5 * time.Second
 	listPauseFactor = 100
 	// maxServersPerPoll and maxPollTime limit how many servers' endpoints a short poll reads. Successive polls cover

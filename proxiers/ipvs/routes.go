@@ -130,9 +130,9 @@ func (r *routeManager) remove(a netip.Addr) error {
 	return nil
 }
 
-// validateAddr returns an error if the address belongs to another host on a directly connected network, because this
-// host would accept packets for the address. validateAddr looks up the route first, because the list of neighbours may
-// be long.
+// validateAddr returns an error if the address belongs to another host on a directly connected network. With such an
+// address, this host accepts packets for the other host. validateAddr looks up the route first, because the list of
+// neighbours may be long.
 func (r *routeManager) validateAddr(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
