@@ -134,7 +134,8 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// While other programs write to their own tables, Edgeway does not lose its own changes and reports no drift.
+// While other programs write to their own tables, the kernel applies all of Edgeway's changes, and Edgeway reports no
+// drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
