@@ -20,7 +20,7 @@ import (
 // Device is a network device other than a loopback device.
 type Device struct {
 	Name string
-	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0 if it belongs to none.
+	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0 if there is none.
 	Master int
 }
 
@@ -112,8 +112,8 @@ func (l *Links) Forget() {
 }
 
 // List returns the devices by index. The first call to List queries the kernel, which takes 10 µs for each device
-// (Linux 6.18), and later calls use the notifications. The kernel also sends notifications about devices that appear
-// during the query.
+// (Linux 6.18). Later calls use the notifications. The kernel also sends notifications about devices that appear during
+// the query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

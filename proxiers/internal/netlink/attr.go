@@ -12,7 +12,7 @@ const AttrTable = 1
 const attrTypeMask = 0x3fff
 
 // EachAttr iterates over netlink attributes and stops at the first malformed one. mdlayher/netlink's AttributeDecoder
-// would need about 30 allocations for each flow, which would take a second of CPU time for 100,000 flows.
+// needs about 30 allocations for each flow, or a second of CPU time for 100,000 flows.
 func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {

@@ -10,8 +10,8 @@ const (
 	headSize = netlinkHeader + nfgenHeader
 	// beginSize is the size of a batch's first message, which contains the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the maximum length of an attribute. The length field has 16 bits, and the kernel (6.18) does not check
-	// the length, so a longer attribute would be truncated.
+	// MaxAttr is the maximum length of an attribute. The length field has 16 bits, and the kernel (6.18) does not
+	// reject a longer attribute but truncates it.
 	MaxAttr = 1<<16 - 4
 )
 

@@ -42,11 +42,11 @@ type WatcherOptions struct {
 // All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
 // a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
 // transactions that Commit sent. For a program that Edgeway runs, the Watcher does not know the sender's address.
-// RunCommit therefore holds mu while the program is running, reads earlier notifications first, and then expects at
-// most as many relevant transactions as the program sends.
+// RunCommit therefore holds mu while the program is running. RunCommit reads earlier notifications first, and then
+// expects at most as many relevant transactions as the program sends.
 //
-// For a big transaction, the kernel would allocate a page for each notification, so RunCommit leaves the multicast
-// group and compares the kernel's transaction counts instead.
+// For a big transaction, the kernel allocates a page for each notification. RunCommit therefore leaves the multicast
+// group during a big transaction, and compares the kernel's transaction counts instead.
 type Watcher struct {
 	// Commit uses Conn. Other code may also use Conn for requests.
 	Conn *Conn
@@ -132,7 +132,7 @@ func (m *Watcher) Run() {
 	}
 }
 
-// Close closes the sockets, which ends Run.
+// Close closes the sockets, so Run returns.
 func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()
@@ -150,10 +150,10 @@ func (m *Watcher) Forget() {
 var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that the " +
 	"program is the distribution's own")
 
-// RunCommit runs commit, and does not report the transactions that commit sends as drift. commit sends up to the given
+// RunCommit runs commit, and does not report commit's transactions as drift. The function commit sends up to the given
 // number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed
 // Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway object, RunCommit returns
-// ErrNoEffect. big reports whether the transactions have more than about a thousand operations.
+// ErrNoEffect. The parameter big reports whether the transactions have more than about a thousand operations.
 func (m *Watcher) RunCommit(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.runCommit(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -183,7 +183,7 @@ func (m *Watcher) runCommit(transactions int, big bool, commit func() error) (be
 	return before, meanwhile, err
 }
 
-// commitOutsideGroup runs transactions while the watcher is outside the multicast group.
+// commitOutsideGroup calls commit while the watcher is outside the multicast group.
 func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (foreign string, err error) {
 	before, err := m.Conn.Generation()
 	if err != nil {

@@ -69,12 +69,12 @@ type ClientMap struct {
 const pruneAttempts = 5
 
 // clientsPerDatagram is the number of clients that are certain to fit into one datagram. A list that spans several
-// datagrams may be incomplete, because the map changes during the read, or for the reason that the comment on reread
-// explains. Prune therefore reads lists that span several datagrams twice.
+// datagrams may be incomplete, because the map changes during the read, or because the kernel moves the map to another
+// hash table (see reread). Prune therefore reads lists that span several datagrams twice.
 const clientsPerDatagram = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
-// removed the address, so that the rules no longer add clients with it.
+// removed the address, because the rules may add clients with the address until then.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

@@ -142,8 +142,8 @@ func rejectionMessage(err error) string {
 }
 
 // isContentError reports whether a transaction's content is the cause of an error. The result is also true for a batch
-// that is too big for the socket, because it contains a single ServicePort with very many elements, which the caller
-// leaves out.
+// that is too big for the socket. Such a batch contains a single ServicePort with very many elements, and the caller
+// leaves out this ServicePort.
 func isContentError(err error) bool {
 	var r *netlink.RejectionError
 	if errors.As(err, &r) {

@@ -77,7 +77,7 @@ func (b *batch) fillTables(next *plan.Plan, o baseOptions, done func(int)) error
 	if err := b.flush(); err != nil {
 		return err
 	}
-	// A transaction without changes would count as failed.
+	// The Table reports an empty transaction as failed.
 	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.FillLast && len(set.Prefixes(next.Node)) > 0 }) {
 		b.r.addRanges(b.tx, next.Node, false)
 	}

@@ -55,8 +55,7 @@ type Set struct {
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
 	// LeadsToLookup reports whether a match in the set leads to a lookup in another set. A change that spans several
-	// transactions adds elements to sets with LeadsToLookup last, and deletes elements from sets with LeadsToLookup
-	// first.
+	// transactions first deletes elements from sets with LeadsToLookup. The change adds elements to these sets last.
 	LeadsToLookup bool
 }
 

@@ -15,7 +15,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The constants are the SetIDs in the test schema, whose sets use each field and each kind of data.
+// The constants are the SetIDs in the test schema, whose sets use every field and every kind of data.
 const (
 	frontends SetID = iota
 	slots

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the default of Schema.ChunkSize. The number is large enough that nft's startup time does not matter,
-// and small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
+// chunkElements is the default of Schema.ChunkSize. With 10,000 elements, nft's startup time does not matter. The
+// number is also small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
 // serviceChanges describes changes to ServicePorts, in plan order.
@@ -27,15 +27,15 @@ type serviceChanges struct {
 }
 
 // errMoves means that a change that spans several transactions moves elements between ServicePorts. The transaction
-// that adds an element for the new owner might then precede the one that deletes it for the old owner.
+// that adds an element for the new owner might then precede the transaction that deletes the element for the old owner.
 var errMoves = errors.New("elements move between ServicePorts in different transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// collect adds the changes in s to the batch, and sends the batch whenever it has become too large. Unless a Service
-// has too many ports, one transaction contains all of its ports, because between transactions, the rules reject packets
-// to a ClusterIP's missing ports.
+// collect adds the changes in s to the batch, and sends the batch whenever it has become too large. One transaction
+// contains all ports of a Service, unless the Service has too many. Between transactions, the rules reject packets to a
+// ClusterIP's missing ports.
 func (b *batch) collect(s serviceChanges) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunkSize || b.size >= b.r.chunkSize && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -106,8 +106,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeObsolete removes from b.deleted the elements in sets without LeadsToLookup that b does not add again, and returns
-// them.
+// takeObsolete removes elements from b.deleted and returns them. The elements are in sets without LeadsToLookup, and b
+// does not add them again.
 func (b *batch) takeObsolete() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
