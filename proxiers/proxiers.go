@@ -76,8 +76,9 @@ type Reporter interface{ Faults() []fault.Fault }
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
 	// Connections calls add with the number of new connections to a kind of frontend of a ServicePort. Connections
-	// omits zeros, and may call add several times with the same arguments: the numbers add up. The numbers start at 0
-	// when the ServicePort is added, and survive a restart. Connections may be called from any goroutine.
+	// omits zeros. Connections may call add several times with the same arguments, and the caller must add up the
+	// numbers. The numbers start at 0 when the ServicePort is added, and survive a restart. Connections may be called
+	// from any goroutine.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -148,8 +149,8 @@ type Path struct {
 	Endpoints map[netip.AddrPort]EndpointLoad
 }
 
-// EndpointLoad holds the scheduler's weight and connection counts for an endpoint. Weight is the relative share of
-// connections that the endpoint should get.
+// EndpointLoad holds the scheduler's weight and connection counts for an endpoint. Weight is the endpoint's relative
+// share of new connections.
 type EndpointLoad struct {
 	Weight   int `json:"weight,omitempty"`
 	Active   int `json:"active,omitempty"`
@@ -185,7 +186,7 @@ type Component struct {
 	// Cleanup removes the state that any version of the Component left on the host, but not the state of other
 	// Components. Cleanup does not need a running Proxier. If the Component left no state, Cleanup changes nothing (for
 	// example, it loads no kernel module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot
-	// check this host, because a program or a privilege is missing. After the backend's first successful Apply, the
+	// inspect this host, because a program or a privilege is missing. After the backend's first successful Apply, the
 	// daemon runs Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing
 	// behind.
 	Cleanup func(ctx context.Context, env Env) error
@@ -282,7 +283,8 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 
 // OwnMark returns the packet mark of the daemon's own connections to its API server. A backend never redirects, rejects
 // or drops a packet that the host sends with this mark. The mark is the bit two positions below the masquerade bit,
-// modulo 32, so a user who changes the masquerade bit because of a conflict with other software changes both bits.
+// modulo 32. A user who changes the masquerade bit because of a conflict with other software therefore changes both
+// bits.
 //
 // For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
 // The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
@@ -301,7 +303,7 @@ var ErrRefused = errors.New("refused by the kernel")
 
 // Refusal is an ErrRefused with a cause reported by the kernel.
 type Refusal struct {
-	// Services lists the ServicePorts that contain the rejected element.
+	// Services lists the ServicePorts whose elements the kernel rejected.
 	Services []*plan.ServicePort
 	Err      error
 }
