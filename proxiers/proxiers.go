@@ -75,10 +75,10 @@ type Reporter interface{ Faults() []fault.Fault }
 
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
-	// Connections calls add with the number of new connections to a kind of frontend of a ServicePort. Connections
+	// Connections calls add with the number of new connections to a ServicePort's frontends of one kind. Connections
 	// omits zeros. Connections may call add several times with the same arguments, and the caller must add up the
-	// numbers. The numbers start at 0 when the ServicePort is added, and survive a restart. Connections may be called
-	// from any goroutine.
+	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart. Connections may be
+	// called from any goroutine.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -231,7 +231,7 @@ type Traits struct {
 	CountsConnections bool
 	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
 	// they may bypass the rules. A backend needs NoFastPathReason if netfilter's connection tracking does not translate
-	// its connections.
+	// the backend's connections.
 	NoFastPathReason string
 }
 
@@ -296,9 +296,9 @@ func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32)
 // the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
-// ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport
-// failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the faulty
-// ServicePort by bisection and leaves it out.
+// ErrRefused means that the kernel rejected the content of a transaction and will reject the same content again. A
+// transport failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the
+// faulty ServicePort by bisection and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
 
 // Refusal is an ErrRefused with a cause reported by the kernel.

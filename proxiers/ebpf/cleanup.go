@@ -45,7 +45,8 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// Either the systemd unit or this program mounted the file system. Unmounting fails without the privilege to mount.
+	// Either a systemd mount unit or this program mounted the BPF file system. Unmounting fails without the privilege
+	// to mount.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// This file detects missing kernel features and kernel bugs. packets.go and devices.go work around differences between
-// versions.
+// The functions in this file detect missing kernel features and kernel bugs. packets.go and devices.go work around
+// differences between versions.
 
 // missingFeatures returns a fault for each feature that the shortcuts need but the host lacks.
 func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {

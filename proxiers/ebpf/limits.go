@@ -57,7 +57,7 @@ func halfFull() (bool, error) {
 	return limit > 0 && entries > limit/2, nil // a maximum of 0 means that there is no limit
 }
 
-// routesByMark reports whether a routing rule matches on a packet mark.
+// routesByMark reports whether a routing rule matches a packet mark.
 func routesByMark() (bool, error) {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {

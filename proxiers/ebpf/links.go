@@ -107,7 +107,7 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	return link.LoadPinnedLink(path, nil) // a link of this type reports its cgroup
 }
 
-// cgroupOf returns a link's cgroup ID, or 0 if it is detached.
+// cgroupOf returns a link's cgroup ID, or 0 if the link is detached.
 func cgroupOf(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {

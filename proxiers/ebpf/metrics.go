@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts returns the values that the programs have counted since they were loaded.
+// counts returns the values that the programs have counted since Edgeway loaded them.
 func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

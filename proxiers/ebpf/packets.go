@@ -185,7 +185,7 @@ func (p *deviceAttacher) writeDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
+// attach attaches the tc program to a device. If a device rejects the program, attach logs one warning and nftables
 // forwards the device's connections.
 func (p *deviceAttacher) attach(index int, name string) {
 	before := p.attachments[index]

@@ -25,8 +25,8 @@ const (
 	minRetryDelay, maxRetryDelay = time.Second, time.Minute
 )
 
-// shortcuts manages the programs and their maps. If the programs fail, nftables forwards all connections until a retry
-// succeeds.
+// shortcuts manages the BPF programs and their maps. If the programs fail, nftables forwards all connections until a
+// retry succeeds.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family

@@ -34,7 +34,7 @@ func newStep(n int) *step {
 type mapState struct {
 	size    size
 	records map[portKey]record
-	// service and set are the last assigned numbers.
+	// service and set are the numbers that the backend assigned last.
 	service, set uint32
 	// frontends, slots and members count elements, including elements that maintain has yet to delete.
 	frontends, slots, members int

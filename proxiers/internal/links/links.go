@@ -24,7 +24,7 @@ type Device struct {
 	Master int
 }
 
-// Links tracks the devices of one network namespace. Links is safe for concurrent use.
+// Links tracks the network devices in one network namespace. Links is safe for concurrent use.
 type Links struct {
 	kernel  *netlink.Handle
 	watcher *rtnl.Watcher

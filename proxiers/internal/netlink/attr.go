@@ -25,7 +25,7 @@ func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// Attr returns the first attribute of the type, or nil if b contains no such attribute.
+// Attr returns the first attribute of the given type, or nil if b contains no such attribute.
 func Attr(b []byte, typ uint16) []byte {
 	for t, v := range EachAttr(b) {
 		if t == typ {

@@ -108,7 +108,7 @@ type Message struct {
 	Family uint8
 	// If the message is a notification, Port is the netlink address of the socket that sent the transaction.
 	Port uint32
-	// Attrs is valid only until the next message is read.
+	// Attrs is valid only until the Conn reads the next message.
 	Attrs []byte
 }
 

@@ -15,9 +15,9 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// watcherBuffer is the size of the socket's receive buffer. On kernels before 5.13, which use a separate buffer for
-// each notification, the socket has space for notifications about 1,000 element operations. On Linux 5.13 and newer,
-// the socket has space for many more notifications.
+// watcherBuffer is the size of the socket's receive buffer, which has space for notifications about at least 1,000
+// element operations. Kernels before 5.13 need the most space, because they use a separate buffer for each
+// notification.
 const watcherBuffer = 8 << 20
 
 // rejoinDelay is the delay before the next attempt to join the multicast group.
@@ -27,7 +27,7 @@ const rejoinDelay = 2 * time.Second
 type WatcherOptions struct {
 	// AffectedObject describes the Edgeway object that a notification is about, or returns "" if it is about another
 	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during a call to
-	// AffectedObject. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
+	// AffectedObject. After AffectedObject has returned a description for a transaction, the Watcher may skip the
 	// transaction's other notifications.
 	AffectedObject func(Message) (what string)
 	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and RunCommit call
@@ -108,7 +108,7 @@ func (m *Watcher) join() (reason string) {
 	return ""
 }
 
-// Run reports drift until the Watcher is closed.
+// Run reports drift until the caller calls Close.
 func (m *Watcher) Run() {
 	for {
 		reason := ""
@@ -138,7 +138,8 @@ func (m *Watcher) Close() error {
 	return m.sock.Close()
 }
 
-// Forget discards all notifications sent so far. A full sync calls Forget first, because it detects all changes itself.
+// Forget discards all notifications that the kernel has sent so far. A full sync calls Forget first, because the sync
+// itself detects all changes.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,8 +148,8 @@ func (m *Watcher) Forget() {
 }
 
 // ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
-var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that the " +
-	"program is the distribution's own")
+var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel; " +
+	"fix: install the distribution's own program")
 
 // RunCommit runs commit, and does not report commit's transactions as drift. The function commit sends up to the given
 // number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed

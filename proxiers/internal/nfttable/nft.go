@@ -40,7 +40,7 @@ func FindProgram() (*Program, error) {
 	return &Program{path}, nil
 }
 
-// checkVersion returns an error if nft fails, or if Edgeway does not support its version.
+// checkVersion returns an error if nft fails, or if Edgeway does not support nft's version.
 func (p *Program) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Timeout: versionTimeout}.Run(ctx)

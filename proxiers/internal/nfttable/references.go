@@ -58,7 +58,7 @@ func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
 
-// forget removes an object that has been deleted from the kernel.
+// forget removes an object that Edgeway has deleted from the kernel.
 func (r *references) forget(id ObjectID) {
 	delete(r.idleObjects, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})

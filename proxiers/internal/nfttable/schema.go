@@ -36,7 +36,7 @@ type Schema struct {
 	AddService func(n *Needs, svc *plan.ServicePort)
 	// NodeEntries returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
 	NodeEntries func(n *plan.Node) []Entry
-	// SameRules reports whether two hosts have the same rules, in which case a change from a to b needs no full sync.
+	// SameRules reports whether the hosts a and b have the same rules, so a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 

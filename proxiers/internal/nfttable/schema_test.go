@@ -134,7 +134,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After a sync's removals, a batch may already contain more than a chunk before other changes follow.
+// After a sync's removals, a batch may already contain more than a chunk.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)

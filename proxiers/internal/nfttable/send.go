@@ -89,8 +89,8 @@ func (b *batch) flush() error {
 
 // writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each lookup
 // uses the current elements (Linux 6.18). If a match leads to a second lookup, the element that the second lookup needs
-// must therefore still exist. With netlink, which makes transactions cheap, a second transaction deletes the elements
-// that no lookup needs any more.
+// must therefore still exist. With netlink, transactions are cheap, so a second transaction deletes the elements that
+// no lookup needs any more.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.netlinkBatch != nil {

@@ -19,7 +19,7 @@ type Call struct {
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Timeout is the timeout for the run. The context may have an earlier deadline.
+	// Timeout limits the program's run time. The context may have an earlier deadline.
 	Timeout time.Duration
 }
 
@@ -31,7 +31,7 @@ const waitDelay = 10 * time.Second
 // and the daemon can run the program again.
 const oomScoreAdj = "500"
 
-// largeInput is the input size in bytes above which a program may need much memory. For a smaller input, setting
+// largeInput is the input size in bytes above which a program may need a lot of memory. For a smaller input, setting
 // oom_score_adj adds a tenth to the run time.
 const largeInput = 64 << 10
 

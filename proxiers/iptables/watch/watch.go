@@ -21,7 +21,7 @@ type Watcher interface {
 	RunCommit(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
-	// Run reports changes, and returns after Close is called.
+	// Run reports changes until the caller calls Close.
 	Run()
 	Close() error
 }

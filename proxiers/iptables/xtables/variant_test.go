@@ -64,7 +64,7 @@ func TestVariantWithOnlyLongNames(t *testing.T) {
 	wantChoice(t, NFT)
 }
 
-// The iptables program belongs to the other variant, whose other programs are missing.
+// The program iptables belongs to the other variant, but the other programs of that variant are missing.
 func TestOnlyUsableVariant(t *testing.T) {
 	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
