@@ -21,8 +21,8 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
-		Doc: "BPF programs connect this host's sockets directly to endpoints, and nft tables handle all other " +
-			"connections",
+		Doc: "BPF programs connect this host's sockets directly to endpoints, " +
+			"and nft tables handle all other connections",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
 			return missingFeatures(dir, tcOf(settings), served)
@@ -52,7 +52,7 @@ func ComponentIn(dir string) proxiers.Component {
 	}
 }
 
-// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. Prepare keeps
+// Prepare loads and pins the BPF programs and maps. Loading needs more privileges than the daemon has. Prepare keeps
 // objects that are already pinned.
 func Prepare(env proxiers.Env) error {
 	without, err := load(Dir, sizeOf(env.Settings), tcOf(env.Settings))

@@ -100,7 +100,7 @@ type orphanDestroyer struct {
 }
 
 // destroyOrphans destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
-// the map until its socket is destroyed, so a later call retries after a failure.
+// the map until destroyOrphans has destroyed the connection's socket, so the next call retries after a failure.
 func (o *orphanDestroyer) destroyOrphans(t *planMaps, connections typedMap[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlistedCookies) > 0 {

@@ -78,7 +78,7 @@ func TestPacketsAttachmentIsRetried(t *testing.T) {
 	w.wantTCConnections(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 }
 
-// removeFromDevice detaches the tc program from a device, as another program might.
+// removeFromDevice detaches the tc program from a device to simulate a change by another program.
 func (w *world) removeFromDevice(name string) {
 	w.Helper()
 	l, err := netlink.LinkByName(name)

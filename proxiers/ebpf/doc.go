@@ -30,8 +30,8 @@
 // # Order
 //
 // Edgeway removes frontends from the maps before it changes the nft tables, and adds frontends afterwards. Edgeway
-// never modifies a set of endpoints: a single map write switches a frontend to another set. Edgeway deletes the old set
-// after a delay, when no program can still be reading it.
+// never modifies a set of endpoints: a single map write switches a frontend to another set. Edgeway deletes an unused
+// set after a delay, when no program can still be reading it.
 //
 // # Licence
 //

@@ -55,8 +55,8 @@ func missingTCFeatures(dir string) []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: shortcutFault, Severity: fault.Warning, Fix: tcFix,
-		Message: "the tc program does not serve connections from other hosts: edgeway-bpf.service has not loaded " +
-			"it (ebpf.tc), which usually needs CAP_SYS_ADMIN",
+		Message: "the tc program does not serve connections from other hosts: " +
+			"edgeway-bpf.service has not loaded the program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
 
@@ -76,14 +76,14 @@ func requireFunction(module, function string) error {
 	return nil
 }
 
-const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with " +
-	"CONFIG_DEBUG_INFO_BTF_MODULES)"
+const noFunctions = "this kernel has no connection tracking for BPF " +
+	"(Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES)"
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
-	mixedUp    = "an IPv6 connection from this host that nftables translates can wait for up to a " +
-		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint, " +
-		"because this kernel, like Linux 6.1, delivers the replies to the wrong socket"
+	mixedUp    = "this kernel, like Linux 6.1, can deliver replies to the wrong IPv6 socket: " +
+		"a connection from this host through nftables can then fail, or wait for up to a minute, " +
+		"if an earlier connection through the BPF programs had the same port and endpoint"
 )
 
 // mayMisdeliver reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the

@@ -15,7 +15,7 @@ import (
 const tcRate = 200
 
 // updateTCFlags updates the tc program's flags. After an error, updateTCFlags stops the tc program, and a later call to
-// damage starts it again.
+// damage starts the tc program again.
 func (s *shortcuts) updateTCFlags() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {
@@ -46,8 +46,8 @@ func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	return flags, nil
 }
 
-// halfFull reports whether connection tracking uses more than half of its maximum number of entries in the calling
-// thread's network namespace.
+// halfFull reports whether the connection-tracking table in the calling thread's network namespace is more than half
+// full.
 func halfFull() (bool, error) {
 	entries, err := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_count")
 	limit, limitErr := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_max")

@@ -33,7 +33,7 @@ func total(perCPU []uint64) (out uint64) {
 	return out
 }
 
-// Connections implements proxiers.Counter. The connections that used the shortcut are not in the counts of nftables.
+// Connections implements proxiers.Counter. nftables does not count the connections that used the shortcut.
 func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
 	if err := nftables.Connections(p.Table, from, add); err != nil {
 		return err

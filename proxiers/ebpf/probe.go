@@ -85,8 +85,8 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("%w: this kernel lacks a feature that the BPF programs need (Linux 6.1 and "+
-			"newer have all of them): %w", proxiers.ErrUnsupported, err)
+		return fmt.Errorf("%w: this kernel lacks a feature that the BPF programs need "+
+			"(Linux 6.1 and newer have all of these features): %w", proxiers.ErrUnsupported, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w (%s)", err, loadFix)
 	}

@@ -25,7 +25,7 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the data in a ServicePort's map elements that the plan does not determine.
+// record holds the data about a ServicePort's map elements that is not part of the plan.
 type record struct {
 	service uint32
 	// sets holds the set number of each pool, or 0 if a pool is unused.
@@ -82,7 +82,7 @@ func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (co
 	return 0, false
 }
 
-// usedPools reports for each of a ServicePort's pools whether it needs a set.
+// usedPools reports for each of a ServicePort's pools whether the pool needs a set of endpoints.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -111,8 +111,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables,
-// because the programs would otherwise look up a NodePort at the same address and port.
+// eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables.
+// Without an element for such a frontend, the programs look up a NodePort at the same address and port.
 func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
@@ -176,7 +176,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addressPurposes returns, for each host address, the purposes that the programs may use the address for.
+// addressPurposes returns the purposes that the programs may use each host address for.
 func addressPurposes(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {

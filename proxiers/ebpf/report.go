@@ -88,7 +88,8 @@ func (p *proxier) explainPath(d plan.Decision, bound bool) string {
 		}
 		return "by tc: the tc program adds a connection-tracking entry with the endpoint" + s.describeCount(svc)
 	case bound && d.SNAT:
-		return "by nftables if the socket is bound to its address and needs masquerading, otherwise by socket" +
+		return "by nftables if the socket is bound to its address, because its packets need masquerading; " +
+			"otherwise by socket" +
 			s.describeCount(svc)
 	}
 	return "by socket: connect replaces the Service's address with the endpoint's address" + s.describeCount(svc)
@@ -102,8 +103,8 @@ func (s *shortcuts) tcBypassReason(d plan.Decision) string {
 	case d.Service.Name.Protocol == plan.UDP:
 		return "the tc program serves TCP only"
 	case d.SNAT && s.config.Flags&markRules != 0:
-		return "a routing rule matches a packet mark, so the tc program cannot determine the address " +
-			"for masquerading"
+		return "a routing rule matches a packet mark, " +
+			"so the tc program cannot determine the address for masquerading"
 	case s.tcErr != nil:
 		return "the tc program is not in use: " + s.tcErr.Error()
 	}

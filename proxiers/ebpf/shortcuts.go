@@ -222,8 +222,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pauseTC stops the tc program, because startTC must not change the pod ranges while the tc program is
-// running. The other programs keep running.
+// pauseTC stops the tc program, because startTC must not change the pod ranges while the tc program is running. The
+// socket programs keep running.
 func (s *shortcuts) pauseTC(n *plan.Node) error {
 	if !s.tc || s.attacher.isCurrent(n) {
 		return nil

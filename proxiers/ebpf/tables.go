@@ -50,8 +50,7 @@ func (t typedMap[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements one by one and ignores missing ones, because a batch deletion would stop at the first missing
-// element.
+// remove deletes elements one by one and ignores missing elements. A batch deletion stops at the first missing element.
 func (t typedMap[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -61,7 +60,7 @@ func (t typedMap[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// planMaps holds the maps with contents that the plan determines.
+// planMaps holds the maps whose contents depend on the plan.
 type planMaps struct {
 	frontends typedMap[socketsFrontendKey, socketsFrontend]
 	slots     typedMap[socketsSlotKey, socketsEndpoint]
@@ -111,7 +110,7 @@ func (t *planMaps) read() (*mapContents, error) {
 	)
 }
 
-// eachTaken visits the numbers of connections that used the shortcut.
+// eachTaken visits the key and the number of connections in each element of the map "taken".
 func (t *planMaps) eachTaken(visit func(key uint32, n uint64)) error {
 	var key uint32
 	var perCPU []uint64

@@ -4,7 +4,7 @@
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat table
 // did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the ServicePorts' chains. If there are
-// many rules, the backend splits the two chains into trees (see dispatch.go), so that no packet and no change has to
+// many rules, the backend splits the two chains into trees (see dispatch.go), so neither a packet nor a change has to
 // visit all rules.
 //
 // The names of a ServicePort's chains contain a hash of the ServicePort's name:
@@ -69,7 +69,7 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost is an estimate between the memory uses of iptables-nft-restore and iptables-legacy-restore. For an endpoint with
+// cost is a common estimate of the memory use of iptables-nft-restore and iptables-legacy-restore. For an endpoint with
 // a chain and three rules, iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore uses 3.8 kB (with 20,000
 // endpoints). A port needs one or two chains with one rule each, and an address needs one rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}

@@ -12,10 +12,10 @@ import (
 )
 
 // A chain contains the rules for up to leafSize frontends, as in kube-proxy. If there are more frontends, the backend
-// distributes them over sixteen chains by four bits of the address, and splits each of the chains in the same way if
-// necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000
-// Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service rewrites
-// one small chain. The first split of NodePorts is by protocol and the high byte of the port.
+// distributes them over sixteen chains by four bits of the address. If necessary, the backend splits each of the
+// sixteen chains in the same way. The lowest bits of the address come first, because clusters allocate ClusterIPs in
+// sequence. With 10,000 Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a
+// new Service rewrites one small chain. The first split of NodePorts is by protocol and the high byte of the port.
 const (
 	leafSize = 64
 	// maxDepth is the maximum depth of a tree. Deeper trees need chain names longer than the 29 bytes that iptables

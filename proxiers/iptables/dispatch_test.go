@@ -84,7 +84,7 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 	}
 }
 
-// checkReached fails the test unless the chains' rules lead a packet for the destination to the destination's rules.
+// checkReached fails the test unless a packet to the destination reaches the destination's rules.
 func checkReached(t *testing.T, kernel treeText, p dest) {
 	t.Helper()
 	walked := 0

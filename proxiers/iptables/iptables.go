@@ -152,9 +152,8 @@ func (p *proxier) compareTable(t watch.Table) (reason string) {
 		}
 	}
 	if got := (total{len(now.chains), now.rules}); got != want {
-		return fmt.Sprintf("%s has %d Edgeway chains with %d rules instead of %d chains with %d "+
-			"rules", t, got.chains, got.rules,
-			want.chains, want.rules)
+		return fmt.Sprintf("%s has %d Edgeway chains with %d rules instead of %d chains with %d rules",
+			t, got.chains, got.rules, want.chains, want.rules)
 	}
 	return ""
 }

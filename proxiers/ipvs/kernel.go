@@ -152,8 +152,8 @@ func (k *client) removeEndpoint(at key, e netip.AddrPort) error {
 }
 
 // errForeign means that another program has a virtual server at the address.
-var errForeign = errors.New("another program has a virtual server at this address: remove it (ipvsadm -D), or " +
-	"give the Service another address")
+var errForeign = errors.New("another program has a virtual server at this address; " +
+	"fix: remove the virtual server (ipvsadm -D), or give the Service another address")
 
 // serverError adds the failed operation to the error. An error about an address or a scheduler wraps
 // proxiers.ErrRefused, because the kernel will reject the same request again.

@@ -33,8 +33,8 @@ func schema(p *allocator, count bool) nfttable.Schema {
 		// Changing the mark causes the kernel to look up the route again, and the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
 		// After IPVS, a packet passes the output hooks again, where other programs may set their own mark. The rules
-		// therefore also store the need to masquerade in the packet's priority. The kernel keeps the priority on this
-		// path, but resets the priority of packets that it forwards.
+		// therefore also store the need to masquerade in the packet's priority. On the path to the output hooks, the
+		// kernel keeps the priority, but the kernel resets the priority of packets that it forwards.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {

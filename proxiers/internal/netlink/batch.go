@@ -15,8 +15,7 @@ const (
 	MaxAttr = 1<<16 - 4
 )
 
-// Batch is a transaction: messages that change nftables and that the kernel applies atomically. The zero Batch is
-// empty.
+// Batch is a transaction, a list of messages that the kernel applies to nftables atomically. The zero Batch is empty.
 type Batch struct {
 	buf    []byte
 	starts []int

@@ -64,8 +64,8 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// The kernel applies a batch atomically, and the watcher does not report it as drift, regardless of the generation and
-// the number of messages in the batch.
+// The kernel applies a batch atomically, and the watcher does not report the batch as drift. The generation and the
+// number of messages do not matter.
 func TestCommit(t *testing.T) {
 	m, r := newWriter(t)
 	var b Batch

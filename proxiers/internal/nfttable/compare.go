@@ -183,7 +183,7 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	return nil
 }
 
-// unknownObjects returns the objects in a table that are neither fixed nor needed.
+// unknownObjects returns the objects in a table that are neither fixed in the Schema nor needed by the plan.
 func (r *renderer) unknownObjects(refs *references, have []ObjectID) (unknown []ObjectID) {
 	for _, id := range have {
 		fixed := false

@@ -43,10 +43,10 @@ func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, er
 	return t.recreate(ctx, next, elements)
 }
 
-// build fills new tables in self-contained chunks. Until Edgeway has written a Service, a packet to the Service matches
-// only the interval sets, such as the Service CIDRs. The rules for these sets drop packets to unused addresses. Clients
-// retry after the rules drop a packet. In a takeover, build writes the ranges with Range.FillLast in the last chunk.
-// Until then, the other backend serves the remaining Services.
+// build writes new tables in self-contained chunks. Until Edgeway has written a Service, a packet to the Service
+// matches only the interval sets, such as the Service CIDRs. The rules for these sets drop packets to unused addresses.
+// Clients retry after the rules drop a packet. In a takeover, build writes the ranges with Range.FillLast in the last
+// chunk. Until then, the other backend serves the remaining Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.fillTables(next, baseOptions{takeover: t.env.Takeover},
@@ -58,8 +58,9 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces whole tables, which deletes map elements that rules in the packet path added. If one transaction
-// cannot contain all elements, recreate uses several transactions, and some Services are briefly unavailable.
+// recreate replaces whole tables. The replacement deletes map elements that rules in the packet path added. If one
+// transaction cannot contain all elements, recreate uses several transactions, and some Services are briefly
+// unavailable.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {

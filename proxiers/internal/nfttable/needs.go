@@ -42,13 +42,13 @@ type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.AddService fills in
-// a Needs.
+// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.AddService adds
+// elements and objects to a Needs.
 type Needs struct {
 	refs    *references
 	sets    []Set
 	comment comment
-	// entries belong to this ServicePort alone.
+	// entries holds the elements that only this ServicePort needs.
 	entries []Entry
 	// shared holds elements that other ServicePorts may also need.
 	shared []Element

@@ -26,8 +26,8 @@ const (
 	runLimit = 10 * time.Minute
 )
 
-// Program runs nft. knftables only renders transactions, because its own code for running nft (v0.0.22) sets no
-// WaitDelay and does not use the context for its first run.
+// Program runs nft. knftables only renders transactions, because knftables (v0.0.22) runs nft without a WaitDelay and
+// without a context for the first run.
 type Program struct{ path string }
 
 // FindProgram searches PATH for nft.
@@ -115,8 +115,8 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// excerpt returns the text after "Error: " in the first line of nft's message that contains it. The excerpt omits the
-// position in the input, because the operator does not see the input.
+// excerpt returns the text after "Error: " in the first line of nft's message that contains "Error: ". The excerpt
+// omits the position in the input, because the operator does not see the input.
 func excerpt(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {

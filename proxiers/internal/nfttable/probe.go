@@ -44,8 +44,8 @@ func wrapProbeError(err error) error {
 	case program.Transient(err) || isDeliveryError(err):
 		return err
 	case errors.As(err, &exit):
-		return fmt.Errorf("%w: nft or the kernel rejects a rule (nftables 1.0.6 and Linux 5.13, or "+
-			"newer, accept all rules): %w", proxiers.ErrUnsupported, err)
+		return fmt.Errorf("%w: nft or the kernel refuses a rule "+
+			"(nftables 1.0.6 and Linux 5.13, or newer, accept all rules): %w", proxiers.ErrUnsupported, err)
 	}
 	return err
 }

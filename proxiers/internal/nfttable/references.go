@@ -7,8 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts the users of elements and objects that several ServicePorts can need. The plan determines all other
-// table contents.
+// references counts the users of elements and objects that several ServicePorts can need.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32

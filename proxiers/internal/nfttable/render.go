@@ -49,7 +49,7 @@ func (r *renderer) eachNeeds(refs *references, p *plan.Plan, visit func(*Needs))
 	}
 }
 
-// addReferences adds the plan's references to refs, which must be empty, and returns the objects.
+// addReferences adds the plan's references to refs, which must be empty, and returns the plan's objects.
 func (r *renderer) addReferences(refs *references, p *plan.Plan) (objects []Object) {
 	r.eachNeeds(refs, p, func(n *Needs) {
 		for _, o := range n.objects {

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Schema describes the contents of the tables. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark
-// for the masquerade mark, $rest for its complement and $own for proxiers.OwnMark.
+// Schema describes the contents of the tables. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark for
+// the masquerade mark, $rest for the complement of the masquerade mark, and $own for proxiers.OwnMark.
 type Schema struct {
 	Table string
 	// Sets holds the fixed sets and maps whose elements Edgeway writes individually. A SetID is an index in Sets.

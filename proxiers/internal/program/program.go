@@ -24,11 +24,11 @@ type Call struct {
 }
 
 // waitDelay limits the time to read a program's output after the program has exited or Edgeway has killed it, because a
-// child process (modprobe) may keep the pipes open. A very busy machine may need ten seconds.
+// child process (modprobe) may keep the pipes open. On a very busy machine, reading the output may take ten seconds.
 const waitDelay = 10 * time.Second
 
-// oomScoreAdj is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
-// and the daemon can run the program again.
+// oomScoreAdj is the OOM score adjustment (oom_score_adj) of the programs that Edgeway runs. If memory is exhausted,
+// the kernel kills the program instead of the daemon, and the daemon can run the program again.
 const oomScoreAdj = "500"
 
 // largeInput is the input size in bytes above which a program may need a lot of memory. For a smaller input, setting

@@ -47,7 +47,7 @@ type saveReader struct {
 	err         error
 }
 
-// maxLine is the maximum length of a line. The longest possible rule is many times shorter.
+// maxLine is the maximum length of a line in iptables-save's output. The longest possible rule is many times shorter.
 const maxLine = 1 << 16
 
 // Write never returns an error, so that the program runs to completion and reports its own errors.

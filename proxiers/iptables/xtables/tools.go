@@ -69,8 +69,8 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 	return c.run(ctx)
 }
 
-// LockWait returns how often Restore acquired the iptables-legacy programs' lock, and the total time that it waited.
-// For iptables-nft, both values are 0.
+// LockWait returns the number of times that Restore acquired the iptables-legacy programs' lock, and the total waiting
+// time. For iptables-nft, LockWait returns 0 and 0.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waitTime.Load())
 }
