@@ -37,7 +37,7 @@ func NewChange(prev, next *plan.Plan) Change {
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty reports whether a partial sync would do nothing because the plans are equal.
+// Empty reports whether the two plans are equal, so that a partial sync does nothing.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -250,8 +250,8 @@ type Env struct {
 	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
 	// forwards them.
 	Takeover bool
-	// The Component calls Drift, from any goroutine, if another program changed or removed its state in the kernel. The
-	// daemon then runs a full sync of the Component. Drift is never nil.
+	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
+	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
 	// A Maintainer calls Wake, from any goroutine, if work becomes due before the time that Due last returned. The
 	// daemon then calls Due again. Wake is never nil.
@@ -263,7 +263,7 @@ type Env struct {
 	Progress func(done, total int)
 	// CountConnections enables a Counter.
 	CountConnections bool
-	// Contain runs the goroutines of the Component. After a panic the next Apply is a full sync.
+	// Contain runs the goroutines of the Component. After a panic, the next Apply is a full sync.
 	Contain Contain
 }
 

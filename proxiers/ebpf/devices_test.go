@@ -12,7 +12,7 @@ import (
 )
 
 // The backend attaches the tc program to a new device, but not to bridge ports. If another program detaches the tc
-// program from a device, the backend attaches it again.
+// program from a device, the backend reattaches the tc program.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

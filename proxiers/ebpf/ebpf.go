@@ -19,7 +19,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// deviceEvents receives a value when a network device appears or changes, which wakes the method watch.
+	// deviceEvents wakes the method watch when a network device appears or changes.
 	deviceEvents chan struct{}
 	wait         sync.WaitGroup
 }

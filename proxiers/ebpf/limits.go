@@ -14,8 +14,8 @@ import (
 // at most 24,000 entries of this kind per CPU. nftables forwards connections above the limit.
 const tcRate = 200
 
-// updateTCFlags updates the tc program's flags. After an error, updateTCFlags stops the tc program, and a later call to
-// damage starts the tc program again.
+// updateTCFlags adapts the tc program's flags to the host's current state. After an error, updateTCFlags stops the tc
+// program, and a later call to damage starts the tc program again.
 func (s *shortcuts) updateTCFlags() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {

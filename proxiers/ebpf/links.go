@@ -52,7 +52,7 @@ type attachedLink struct {
 	program ebpf.ProgramID
 }
 
-// attach attaches every program. If a link exists, attach replaces its program without interrupting connections.
+// attach attaches every program. If a link exists, attach replaces the link's program without interrupting connections.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := cgroupID(l.root)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	// The list lacks the Service that has the first Service's address.
+	// The list beside excludes the generated Service that has the first Service's address.
 	beside := slices.Delete(plantest.ManyServices(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()

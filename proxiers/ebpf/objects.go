@@ -18,7 +18,7 @@ import (
 // Dir is the mount point of the BPF file system where the backend pins programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h needs a new version.
+// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h needs a new value of layout.
 const layout = "v2"
 
 const programsPrefix = "programs-"
@@ -173,8 +173,8 @@ func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 
 // load loads and pins the programs and maps that are not pinned below dir. If tc is set, load also loads and pins the
 // tc program. load mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs
-// privileges that the daemon does not have. without is the error from loading the tc program. The socket programs work
-// without the tc program.
+// privileges that the daemon does not have. The result without is the error from loading the tc program. The socket
+// programs work without the tc program.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -196,7 +196,7 @@ func load(dir string, want size, tc bool) (without, err error) {
 	return explainTCError(pinPackets(dir)), nil
 }
 
-// unpinTC unpins the tc program and the maps that only it uses.
+// unpinTC unpins the tc program and the maps that only the tc program uses.
 func unpinTC(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
 	for name := range (&objects{}).tcMaps() {
@@ -229,7 +229,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs. A program can use only the maps that it was loaded with.
+// pinSockets loads and pins the missing maps and all programs. Loading a program fixes the maps that the program uses.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {

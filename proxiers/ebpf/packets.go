@@ -55,8 +55,8 @@ func (p *deviceAttacher) use(o *objects) (err error) {
 	return err
 }
 
-// start writes the host's addresses and pods to the maps and attaches the program. start returns the value of the
-// setting source, which is an address.
+// start writes the host's addresses and pods to the maps and attaches the program. The result source is the value of
+// the programs' setting with the same name, an address.
 func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err

@@ -108,7 +108,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// While the plan constantly replaces endpoints, no connection fails because the backend deleted a set too early.
+// While the plan constantly replaces endpoints, the backend deletes no set so early that a connection fails.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -81,14 +81,14 @@ type tree struct {
 	dirtyChains map[string]*node
 }
 
-// node is one chain in the tree. A leaf has items, and an inner node has kids.
+// node is one chain in the tree. A leaf has items, and an inner node has children.
 type node struct {
 	name  string
 	depth int
 	items map[dest]*item
 	kids  map[int]*node
-	// sample is any destination below the node. All destinations below a node have the same bits up to the node's
-	// depth.
+	// sample is one of the destinations below the node. All destinations below a node have the same bits up to the
+	// node's depth.
 	sample dest
 	size   int
 }

@@ -45,8 +45,8 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 	delete(s.sizes, id)
 }
 
-// serviceChange holds a ServicePort's old and new chains and entries. If the ServicePort is new, before is empty. If
-// the next plan lacks the ServicePort, after is empty.
+// serviceChange holds a ServicePort's old and new chains and entries. before is empty if the ServicePort is new, and
+// after is empty if the next plan lacks the ServicePort.
 type serviceChange struct{ before, after renderedService }
 
 // replace writes the chains that differ between before and after. replace also adds the new entries to the trees, and

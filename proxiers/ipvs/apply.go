@@ -231,7 +231,7 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 
 // writeTableAndRoutes writes the nftables table before the routes. A route without the table delivers packets for other
 // ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule exists
-// yet, writeTableAndRoutes writes the routes first. A takeover from another backend then ends with a single rule.
+// yet, writeTableAndRoutes writes the routes first, so a takeover from another backend ends with a single rule.
 func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

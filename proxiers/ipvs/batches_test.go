@@ -221,8 +221,8 @@ func text(v any) string {
 	return string(raw)
 }
 
-// difference describes the first difference between two states. Unused chains and maps do not count, because Maintain
-// deletes them later.
+// difference describes the first difference between two states. difference ignores unused chains and maps, because
+// Maintain deletes them later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {

@@ -21,9 +21,9 @@
 //
 // # Session affinity
 //
-// Maps in the nftables table store each client's endpoint. Edgeway does not use IPVS persistence, because it does not
-// remap ports. Furthermore, persistence continues after its timeout for up to 15 minutes, while IPVS remembers one of
-// the client's connections.
+// Maps in the nftables table store each client's endpoint. Edgeway does not use IPVS persistence, because persistence
+// does not remap ports. Furthermore, persistence continues after its timeout for up to 15 minutes, while IPVS remembers
+// one of the client's connections.
 //
 // # The host's own packets
 //

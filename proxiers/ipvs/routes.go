@@ -16,7 +16,7 @@ import (
 
 const (
 	// routeProtocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for
-	// it in /etc/iproute2/rt_protos.d.
+	// the protocol number in /etc/iproute2/rt_protos.d.
 	routeProtocol = 237
 	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
 	// the host's addresses.

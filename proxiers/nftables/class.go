@@ -17,8 +17,8 @@ type sizedRoute struct {
 	count int
 }
 
-// class holds all properties of a frontend that its rules depend on, except the family. Frontends with equal classes
-// share a chain, whose name encodes the class.
+// class holds all properties of a frontend that the frontend's rules depend on, except the family. Frontends with equal
+// classes share a chain, whose name encodes the class.
 type class struct {
 	proto    plan.Protocol
 	nodePort bool

@@ -29,13 +29,13 @@
 // firstLocalSlot.
 //
 // The services and nodeports maps contain class numbers (see nfttable), and the classes map contains the chain for each
-// number. Between the two lookups, the rules keep the number in the packet's priority, which is the only field that nft
-// can set and look up, apart from marks that other programs may need. A class chain first resets the priority, so only
-// the first packet of a connection to a Service loses a priority that another program set.
+// number. Between the two lookups, the rules keep the number in the packet's priority. nft can set and look up no other
+// field, apart from marks that other programs may need. A class chain first resets the priority, so only the first
+// packet of a connection to a Service loses a priority that another program set.
 //
 // In the services and nodeports maps, each element's comment is the name of its ServicePort, for operators who list the
-// maps. Elements in the endpoint maps have no comments, because a full sync would have to read the comments of many
-// endpoints. The keys in the endpoint maps contain the Service address.
+// maps. Elements in the endpoint maps have no comments, because a full sync would have to read many comments. The keys
+// in the endpoint maps contain the Service address.
 //
 // Only the first packet of a connection traverses the nat hooks, so the rules never affect an established connection. A
 // reject rule in prerouting needs Linux 5.9.

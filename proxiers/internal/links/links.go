@@ -75,8 +75,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 }
 
 // processNotification updates the device list and reports whether a notification is about a new device, or about a
-// device with a new name or master. The kernel sends a notification for each change to a device. Notifications with
-// another address family are about bridge ports.
+// device with a new name or master. The kernel sends a notification for each change to a device. Notifications with an
+// address family other than AF_UNSPEC are about bridge ports.
 func (l *Links) processNotification(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -111,9 +111,9 @@ func (l *Links) Forget() {
 	l.devices = nil
 }
 
-// List returns the devices by index. The first call to List queries the kernel, which takes 10 µs for each device
-// (Linux 6.18). Later calls use the notifications. The kernel also sends notifications about devices that appear during
-// the query.
+// List returns the devices by index. The first call to List queries the kernel and takes 10 µs for each device (Linux
+// 6.18). Later calls use the notifications. The kernel also sends notifications about devices that appear during the
+// query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

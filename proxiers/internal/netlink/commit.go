@@ -84,7 +84,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// readResponses reads the kernel's responses to a batch. All responses are available after the write.
+// readResponses reads the kernel's responses to a batch. The kernel has sent all responses when the write returns.
 func (c *Conn) readResponses(fd, messages int) error {
 	var first *RejectionError
 	done := false

@@ -262,7 +262,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// touchOther adds a chain to the table "other" if n is even, and deletes it if n is odd.
+// touchOther adds a chain to the table "other" if n is even, and deletes the chain if n is odd.
 func touchOther(c *Conn, n int) error {
 	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
 	var b Batch

@@ -59,8 +59,8 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
-	// Without CAP_NET_ADMIN in the initial user namespace, the kernel rejects the larger write buffer, so the maximum
-	// batch size is smaller.
+	// Without CAP_NET_ADMIN in the initial user namespace, the kernel limits the write buffer and thus the maximum
+	// batch size.
 	_ = sock.SetWriteBuffer(writeBuffer)
 	_ = sock.SetOption(netlink.ExtendedAcknowledge, true)
 	_ = sock.SetOption(netlink.CapAcknowledge, true)

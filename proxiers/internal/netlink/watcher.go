@@ -67,7 +67,8 @@ type Watcher struct {
 	changedObject string
 	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
 	reported bool
-	// joinFailed reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
+	// joinFailed reports whether an attempt to rejoin the multicast group failed. Run retries to join the group at the
+	// read deadline.
 	joinFailed bool
 }
 
@@ -93,7 +94,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the multicast group. If the kernel dropped notifications, join returns the reason to report.
+// join joins the multicast group again. If the kernel dropped notifications, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
@@ -207,9 +208,9 @@ func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (for
 	return foreign, failed
 }
 
-// detectDrift reads the pending notifications. If more than own transactions changed Edgeway's objects, and the watcher
-// has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is certain that no
-// transaction changed Edgeway's objects.
+// detectDrift reads the pending notifications. If the number of transactions that changed Edgeway's objects exceeds
+// own, and the watcher has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is
+// certain that no transaction changed Edgeway's objects.
 func (m *Watcher) detectDrift(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {

@@ -12,7 +12,7 @@ import (
 // contents holds the entries of some sets in the kernel, by set and key. An element's key includes the family.
 type contents map[SetID]map[Element]Value
 
-// checksum holds the number of elements in a set and an order-independent sum over them.
+// checksum holds the number of elements in a set and an order-independent sum of the elements.
 type checksum struct {
 	count int
 	sum   uint64

@@ -56,7 +56,7 @@ func (t *Table) Counts() (map[Element]uint64, error) {
 	return found, nil
 }
 
-// ClientMap is an nft map from client addresses to other addresses. The packet path adds the elements.
+// ClientMap is an nft map from client addresses to other addresses. Rules in the packet path add the elements.
 type ClientMap struct {
 	Family plan.Family
 	Name   string

@@ -19,7 +19,7 @@ import (
 const maxReplaced = 100_000
 
 // applyFull brings tables with unknown contents into agreement with the plan. applyFull repairs existing tables in
-// place, which does not interrupt connections to unchanged Services.
+// place, without interrupting connections to unchanged Services.
 func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tableFamilies(t.Table)
@@ -44,9 +44,9 @@ func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, er
 }
 
 // build writes new tables in self-contained chunks. Until Edgeway has written a Service, a packet to the Service
-// matches only the interval sets, such as the Service CIDRs. The rules for these sets drop packets to unused addresses.
-// Clients retry after the rules drop a packet. In a takeover, build writes the ranges with Range.FillLast in the last
-// chunk. Until then, the other backend serves the remaining Services.
+// matches only the interval sets, such as the Service CIDRs. The rules for the interval sets drop packets to unused
+// addresses. Clients retry after the rules drop a packet. In a takeover, build writes the ranges with Range.FillLast in
+// the last chunk. Until then, the other backend serves the remaining Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.fillTables(next, baseOptions{takeover: t.env.Takeover},
@@ -122,7 +122,7 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 }
 
 // flushIdleChains deletes the rules in idle chains, which no element or rule refers to. An idle chain may be a base
-// chain that another Edgeway version or another program created. Such a chain affects packets until sweep can delete
+// chain that another Edgeway version or another program created. A base chain affects packets until sweep can delete
 // the chain.
 func (t *Table) flushIdleChains(ctx context.Context, refs *references) error {
 	tx := newTransaction()

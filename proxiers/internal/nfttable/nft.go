@@ -103,7 +103,7 @@ func (p *Program) runWithInput(ctx context.Context, input string, args ...string
 	}
 }
 
-// maxMessage is the maximum length of a message from nft in an error, because nft quotes its input.
+// maxMessage limits the length of nft's message in an error. nft quotes its input, which may be long.
 const maxMessage = 200
 
 // nftError holds nft's whole message and a one-line excerpt.
@@ -142,8 +142,8 @@ func rejectionMessage(err error) string {
 }
 
 // isContentError reports whether a transaction's content is the cause of an error. The result is also true for a batch
-// that is too big for the socket. Such a batch contains a single ServicePort with very many elements, and the caller
-// leaves out this ServicePort.
+// that is too big for the socket. A batch that is too big contains a single ServicePort with very many elements, and
+// the caller leaves out the ServicePort.
 func isContentError(err error) bool {
 	var r *netlink.RejectionError
 	if errors.As(err, &r) {
@@ -156,7 +156,7 @@ func isContentError(err error) bool {
 }
 
 // isDeliveryError reports whether nft failed to send a transaction to the kernel, or the kernel ran out of memory for
-// it.
+// the transaction.
 func isDeliveryError(err error) bool {
 	said := func(what string) bool { return strings.Contains(rejectionMessage(err), what) }
 	return slices.ContainsFunc([]string{

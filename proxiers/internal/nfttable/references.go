@@ -36,8 +36,8 @@ func newReferences() *references {
 	}
 }
 
-// number derives a chain's number from its name, so that the chain has the same number after a restart unless the
-// numbers of two names collide.
+// number derives a chain's number from the chain's name. Unless the numbers of two names collide, the chain has the
+// same number after a restart.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {
@@ -78,7 +78,7 @@ func (r *references) drop(e Element) (last bool) {
 }
 
 // takeObject adds a reference to an object. first reports whether no other reference exists, and absent reports whether
-// the object must also be written to the kernel.
+// the caller must also write the object to the kernel.
 func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	r.objects[id]++
 	if r.objects[id] > 1 {

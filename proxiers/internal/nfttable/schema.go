@@ -55,14 +55,14 @@ type Set struct {
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
 	// LeadsToLookup reports whether a match in the set leads to a lookup in another set. A change that spans several
-	// transactions first deletes elements from sets with LeadsToLookup. The change adds elements to these sets last.
+	// transactions deletes elements from sets with LeadsToLookup first, and adds elements to these sets last.
 	LeadsToLookup bool
 }
 
 // Field is a component of an element's key.
 type Field uint8
 
-// An element's key can have these fields.
+// The constants are the fields that an element's key can have.
 const (
 	Addr Field = iota
 	Proto
@@ -91,8 +91,8 @@ type Range struct {
 	Name string
 	// Prefixes returns the prefixes of both families, in the form that plan.Minimal returns.
 	Prefixes func(n *plan.Node) []netip.Prefix
-	// FillLast reports whether Edgeway fills the set in the last chunk of a takeover, because the set may match packets
-	// to Services that another backend still serves.
+	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover, because the set may
+	// match packets to Services that another backend still serves.
 	FillLast bool
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // chunkElements is the default of Schema.ChunkSize. With 10,000 elements, nft's startup time does not matter. The
-// number is also small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
+// number 10,000 is also small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
 const chunkElements = 10_000
 
 // serviceChanges describes changes to ServicePorts, in plan order.
@@ -106,8 +106,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeObsolete removes elements from b.deleted and returns them. The elements are in sets without LeadsToLookup, and b
-// does not add them again.
+// takeObsolete removes elements from b.deleted and returns them. takeObsolete selects elements that are in sets without
+// LeadsToLookup and that b does not add again.
 func (b *batch) takeObsolete() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))

@@ -144,7 +144,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire measures how long it takes to encode a change to one endpoint, and a chunk of a first sync.
+// BenchmarkWire measures the time to encode a change to one endpoint, and the time to encode a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

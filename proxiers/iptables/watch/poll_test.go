@@ -54,7 +54,7 @@ func TestPollReadsChangedTableOnce(t *testing.T) {
 	}
 }
 
-// A pollWatcher does not query a missing table, because the kernel would then register it.
+// A pollWatcher does not query a missing table, because a query causes the kernel to register the table.
 func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true

@@ -38,7 +38,7 @@ type Options struct {
 	// and Compare, with its lock held and, in RunCommit, after commit.
 	Entries func(Table) (n int, settled bool)
 	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The number of the
-	// table's entries must be known. reason is "" if the table contains exactly these rules.
+	// table's entries must be known. reason is "" if the table contains exactly the rules that Edgeway wrote.
 	Compare func(Table) (reason string)
 }
 
@@ -68,7 +68,7 @@ const (
 
 // newNotificationWatcher returns a watcher that receives the kernel's notifications.
 //
-// iptables-nft-restore (1.8.9) sends one transaction for each table that its input changes. The transaction also
+// iptables-nft-restore (1.8.9) sends one transaction for each table that its input changes. Each transaction also
 // creates missing built-in chains.
 //
 // The watcher does not detect the renaming of an Edgeway chain, because the notification contains only the new name.

@@ -2,7 +2,7 @@
 // iptables-save, writes tables with iptables-restore, and describes errors.
 //
 // Each run has a time limit. The iptables-legacy programs share a lock, and Edgeway limits how long a program waits for
-// it. Without --wait, iptables-legacy 1.8.9 fails immediately or waits forever ("iptables -S").
+// the lock. Without --wait, iptables-legacy 1.8.9 fails immediately or waits forever ("iptables -S").
 package xtables
 
 import (

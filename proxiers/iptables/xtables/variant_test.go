@@ -171,8 +171,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported. Otherwise, Edgeway
-// uses another backend until the next reload.
+// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported. An error that
+// wraps ErrUnsupported causes Edgeway to use another backend until the next reload.
 func TestKilledProgramIsNotUnsupported(t *testing.T) {
 	iptablestest.RestrictPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",
