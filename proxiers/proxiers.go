@@ -54,7 +54,7 @@ type Applier interface {
 }
 
 // Proxier is a running backend or follower. Close releases the process's resources but leaves the kernel state in
-// place, so the kernel keeps forwarding.
+// place, so the kernel keeps forwarding connections.
 type Proxier interface {
 	Applier
 	Close() error
@@ -70,15 +70,15 @@ type Maintainer interface {
 	Maintain(ctx context.Context) error
 }
 
-// Reporter is a Proxier that reports its own faults. Faults may be called from any goroutine.
+// Reporter is a Proxier that reports its own faults. Any goroutine may call Faults.
 type Reporter interface{ Faults() []fault.Fault }
 
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
 	// Connections calls add with the number of new connections to a ServicePort's frontends of one kind. Connections
 	// omits zeros. Connections may call add several times with the same arguments, and the caller must add up the
-	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart. Connections may be
-	// called from any goroutine.
+	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart. Any goroutine may call
+	// Connections.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -110,7 +110,7 @@ type OffloadedService struct {
 // Offloader reports a fault with the ID FastPathFault.
 type Offloader interface {
 	// Offloading returns the connections that bypass the rules. A call is slow, because the kernel visits all
-	// connections. Offloading may be called from any goroutine.
+	// connections. Any goroutine may call Offloading.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
@@ -157,7 +157,7 @@ type EndpointLoad struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. An Explainer's methods may be called from any goroutine.
+// Explainer is a backend that can report a Path. Any goroutine may call An Explainer's methods.
 type Explainer interface {
 	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
 	// socket is bound to an address.

@@ -170,7 +170,7 @@ func (t *tree) removeBelow(n *node, p dest) (shrunk bool) {
 	return true
 }
 
-// newKid adds a child to a node. The child is for the destinations that have the same child number as sample.
+// newKid adds a child to a node. The child contains the destinations that have the same child number as sample.
 func (t *tree) newKid(n *node, sample dest) *node {
 	separator, branch := "", sample.childNumber(n.depth)
 	if n.depth == 0 {

@@ -93,7 +93,7 @@ func (p *proxier) ensureServer(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// removeSurplus removes a server's surplus endpoints, or the whole server if the next plan lacks it.
+// removeSurplus removes a server's surplus endpoints, or the whole server if the next plan lacks the server.
 func (p *proxier) removeSurplus(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {

@@ -22,7 +22,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// Partial syncs of any size lead to the same nftables table as a first sync. The test uses the ipvs backend's schema,
+// Partial syncs of any size result in the same nftables table as a first sync. The test uses the ipvs backend's schema,
 // and the schema of the nftables and ebpf backends, which has other sets.
 func TestBatchesOfAnySize(t *testing.T) {
 	where := &allocator{}

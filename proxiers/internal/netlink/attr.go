@@ -65,7 +65,7 @@ func End(b []byte, start int) {
 
 func align(n int) int { return (n + 3) &^ 3 }
 
-// Uint32 returns the number in a 4-byte attribute, or 0 for any other length.
+// Uint32 returns the number in a 4-byte attribute, or 0 if the attribute has another length.
 func Uint32(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
@@ -73,7 +73,7 @@ func Uint32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// Uint64 returns the number in an 8-byte attribute, or 0 for any other length.
+// Uint64 returns the number in an 8-byte attribute, or 0 if the attribute has another length.
 func Uint64(b []byte) uint64 {
 	if len(b) != 8 {
 		return 0

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters returns each family's packet counts by counter name. A missing table has no counters. Counters may be called
-// from any goroutine.
+// Counters returns each family's packet counts by counter name. A missing table has no counters. Any goroutine may call
+// Counters.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
 	for _, f := range t.families {
@@ -33,8 +33,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// Counts returns the number of packets that matched each element of the sets with Set.Counts. Counts may be called from
-// any goroutine.
+// Counts returns the number of packets that matched each element of the sets with Set.Counts. Any goroutine may call
+// Counts.
 func (t *Table) Counts() (map[Element]uint64, error) {
 	found, names := map[Element]uint64{}, map[string]string{}
 	for i := range t.Sets {

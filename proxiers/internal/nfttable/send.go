@@ -34,8 +34,8 @@ func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, 
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
 // collect adds the changes in s to the batch, and sends the batch whenever it has become too large. One transaction
-// contains all ports of a Service, unless the Service has too many. Between transactions, the rules reject packets to a
-// ClusterIP's missing ports.
+// contains all ports of a Service, unless the Service has too many ports. Between transactions, the rules reject
+// packets to a ClusterIP's missing ports.
 func (b *batch) collect(s serviceChanges) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunkSize || b.size >= b.r.chunkSize && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -72,9 +72,9 @@ func (b *batch) flushChunk() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends it. For packets, changes that fit in one transaction
-// take effect atomically. With a netlink batch, the elements follow in a separate transaction, and no element refers to
-// the new objects before then.
+// flush adds the collected changes to the transaction and sends the transaction. For packets, changes that fit in one
+// transaction take effect atomically. With a netlink batch, the elements follow in a separate transaction, and no
+// element refers to the new objects before then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)

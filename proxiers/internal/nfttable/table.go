@@ -134,7 +134,7 @@ func (t *Table) batch(ctx context.Context, refs *references, now time.Time, stri
 }
 
 // Transactions returns the number of successful transactions through netlink and through nft, and the number of netlink
-// transactions that the kernel rejected as stale. Transactions may be called from any goroutine.
+// transactions that the kernel rejected as stale. Any goroutine may call Transactions.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.netlinkCount.Load(), t.programCount.Load(), t.watcher.StaleBatches.Load()
 }
