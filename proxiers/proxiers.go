@@ -157,7 +157,7 @@ type EndpointLoad struct {
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. Any goroutine may call An Explainer's methods.
+// Explainer is a backend that can report a Path. Any goroutine may call an Explainer's methods.
 type Explainer interface {
 	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
 	// socket is bound to an address.

@@ -193,5 +193,6 @@ func findRoot(mountinfo string) (string, error) {
 			return words[4], nil
 		}
 	}
-	return "", fmt.Errorf("%w: cgroup v2 is not mounted, although systemd usually mounts it; fix: mount -t cgroup2 none /sys/fs/cgroup", proxiers.ErrUnsupported)
+	return "", fmt.Errorf("%w: cgroup v2 is not mounted, although systemd usually mounts it; "+
+		"fix: mount -t cgroup2 none /sys/fs/cgroup", proxiers.ErrUnsupported)
 }

@@ -139,6 +139,6 @@ func (s *shortcuts) logOverflow(st *step) {
 	for _, svc := range st.overflow[:min(named, len(st.overflow))] {
 		names = append(names, svc.Name.String())
 	}
-	s.logger.Warn("BPF maps full, using nftables for other Services", "fix", "ebpf.size = \"large\"", "services", len(st.overflow),
-		"first", names)
+	s.logger.Warn("BPF maps full, using nftables for other Services",
+		"fix", "ebpf.size = \"large\"", "services", len(st.overflow), "first", names)
 }

@@ -76,7 +76,8 @@ func selfTest(f plan.Family) (err error) {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(local); !a.Addr().IsLoopback() {
-		return fmt.Errorf("self-test over %s: the BPF programs connected a socket to %s instead of an endpoint", f, a.Addr())
+		return fmt.Errorf("self-test over %s: the BPF programs connected a socket to %s instead of an endpoint",
+			f, a.Addr())
 	}
 	remote, err := unix.Getpeername(fd)
 	if err != nil {
