@@ -37,7 +37,7 @@ func NewChange(prev, next *plan.Plan) Change {
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty reports whether a partial sync would do nothing because the plans are equal.
+// Empty reports whether the two plans are equal, so that a partial sync does nothing.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -54,7 +54,7 @@ type Applier interface {
 }
 
 // Proxier is a running backend or follower. Close releases the process's resources but leaves the kernel state in
-// place, so the kernel keeps forwarding.
+// place, so the kernel keeps forwarding connections.
 type Proxier interface {
 	Applier
 	Close() error
@@ -70,14 +70,15 @@ type Maintainer interface {
 	Maintain(ctx context.Context) error
 }
 
-// Reporter is a Proxier that reports its own faults. Faults may be called from any goroutine.
+// Reporter is a Proxier that reports its own faults. Any goroutine may call Faults.
 type Reporter interface{ Faults() []fault.Fault }
 
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
-	// Connections calls add with the number of new connections to a kind of frontend of a ServicePort. Connections
-	// omits zeros, and may call add several times with the same arguments: the numbers add up. The numbers start at 0
-	// when the ServicePort is added, and survive a restart. Connections may be called from any goroutine.
+	// Connections calls add with the number of new connections to a ServicePort's frontends of one kind. Connections
+	// omits zeros. Connections may call add several times with the same arguments, and the caller must add up the
+	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart. Any goroutine may call
+	// Connections.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -109,7 +110,7 @@ type OffloadedService struct {
 // Offloader reports a fault with the ID FastPathFault.
 type Offloader interface {
 	// Offloading returns the connections that bypass the rules. A call is slow, because the kernel visits all
-	// connections. Offloading may be called from any goroutine.
+	// connections. Any goroutine may call Offloading.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
@@ -148,15 +149,15 @@ type Path struct {
 	Endpoints map[netip.AddrPort]EndpointLoad
 }
 
-// EndpointLoad holds the scheduler's weight and connection counts for an endpoint. Weight is the relative share of
-// connections that the endpoint should get.
+// EndpointLoad holds the scheduler's weight and connection counts for an endpoint. Weight is the endpoint's relative
+// share of new connections.
 type EndpointLoad struct {
 	Weight   int `json:"weight,omitempty"`
 	Active   int `json:"active,omitempty"`
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. An Explainer's methods may be called from any goroutine.
+// Explainer is a backend that can report a Path. Any goroutine may call an Explainer's methods.
 type Explainer interface {
 	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
 	// socket is bound to an address.
@@ -185,7 +186,7 @@ type Component struct {
 	// Cleanup removes the state that any version of the Component left on the host, but not the state of other
 	// Components. Cleanup does not need a running Proxier. If the Component left no state, Cleanup changes nothing (for
 	// example, it loads no kernel module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot
-	// check this host, because a program or a privilege is missing. After the backend's first successful Apply, the
+	// inspect this host, because a program or a privilege is missing. After the backend's first successful Apply, the
 	// daemon runs Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing
 	// behind.
 	Cleanup func(ctx context.Context, env Env) error
@@ -230,7 +231,7 @@ type Traits struct {
 	CountsConnections bool
 	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
 	// they may bypass the rules. A backend needs NoFastPathReason if netfilter's connection tracking does not translate
-	// its connections.
+	// the backend's connections.
 	NoFastPathReason string
 }
 
@@ -249,8 +250,8 @@ type Env struct {
 	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
 	// forwards them.
 	Takeover bool
-	// The Component calls Drift, from any goroutine, if another program changed or removed its state in the kernel. The
-	// daemon then runs a full sync of the Component. Drift is never nil.
+	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
+	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
 	// A Maintainer calls Wake, from any goroutine, if work becomes due before the time that Due last returned. The
 	// daemon then calls Due again. Wake is never nil.
@@ -262,7 +263,7 @@ type Env struct {
 	Progress func(done, total int)
 	// CountConnections enables a Counter.
 	CountConnections bool
-	// Contain runs the goroutines of the Component. After a panic the next Apply is a full sync.
+	// Contain runs the goroutines of the Component. After a panic, the next Apply is a full sync.
 	Contain Contain
 }
 
@@ -282,7 +283,8 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 
 // OwnMark returns the packet mark of the daemon's own connections to its API server. A backend never redirects, rejects
 // or drops a packet that the host sends with this mark. The mark is the bit two positions below the masquerade bit,
-// modulo 32, so a user who changes the masquerade bit because of a conflict with other software changes both bits.
+// modulo 32. A user who changes the masquerade bit because of a conflict with other software therefore changes both
+// bits.
 //
 // For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
 // The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
@@ -294,14 +296,14 @@ func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32)
 // the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
-// ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport
-// failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the faulty
-// ServicePort by bisection and leaves it out.
+// ErrRefused means that the kernel rejected the content of a transaction and will reject the same content again. A
+// transport failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the
+// faulty ServicePort by bisection and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
 
 // Refusal is an ErrRefused with a cause reported by the kernel.
 type Refusal struct {
-	// Services lists the ServicePorts that contain the rejected element.
+	// Services lists the ServicePorts whose elements the kernel rejected.
 	Services []*plan.ServicePort
 	Err      error
 }

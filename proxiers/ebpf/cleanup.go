@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state that any version of the backend left. Open sockets keep working, because they exchange
-// packets with their endpoints directly. After cleanup, however, getpeername and recvmsg return the endpoint's address
-// to the application.
+// cleanup removes the state that any version of the backend has left on the host. Open sockets keep working, because
+// they exchange packets with their endpoints directly. After cleanup, getpeername and recvmsg return the endpoint's
+// address to the application.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)
@@ -45,14 +45,16 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// Either the systemd unit or this program mounted the file system. Unmounting fails without the privilege to mount.
+	// Either a systemd mount unit or this program mounted the BPF file system. Unmounting fails without the privilege
+	// to mount.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}
 	return nil
 }
 
-// unpinLinks removes the links in reverse attachment order, and then the links left by other versions.
+// unpinLinks removes the links in reverse attachment order. unpinLinks then removes the links that other versions have
+// left.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name.
+// Name is the backend's name in the configuration.
 const Name = "ebpf"
 
 // Component describes the backend.
@@ -21,8 +21,8 @@ func Component() proxiers.Component { return ComponentIn(Dir) }
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
-		Doc: "BPF programs connect this host's sockets directly to endpoints, and nft tables handle all other " +
-			"connections",
+		Doc: "BPF programs connect this host's sockets directly to endpoints, " +
+			"and nft tables handle all other connections",
 		Probe: func(ctx context.Context) error { return probeHost(ctx, dir) },
 		Faults: func(settings map[string]any, served []plan.Family) []fault.Fault {
 			return missingFeatures(dir, tcOf(settings), served)
@@ -37,31 +37,32 @@ func ComponentIn(dir string) proxiers.Component {
 		Cleanup: func(ctx context.Context, _ proxiers.Env) error { return cleanup(ctx, dir) },
 		Settings: []proxiers.Setting{{
 			Name: "size", Default: "normal", Values: []string{"normal", "large"},
-			Doc: "The size of the BPF maps. normal: 65,536 Service addresses and ports and 131,072 endpoints, in 8 " +
-				"MB of memory. large: 524,288 Service addresses and ports and 1,048,576 endpoints, in 70 MB of " +
-				"memory. nftables handles Services that do not fit.",
+			Doc: "The size of the BPF maps. " +
+				"\"normal\" holds 65,536 Service addresses and ports and 131,072 endpoints in 8 MB of memory. " +
+				"\"large\" holds 524,288 Service addresses and ports and 1,048,576 endpoints in 70 MB. " +
+				"nftables forwards connections to Services that do not fit.",
 		}, {
 			Name: "tc", Default: false,
-			Doc: "Whether a tc program on the network devices also handles TCP connections from pods and other " +
-				"hosts. false: nftables handles these connections, and is about as fast. true: this setting needs " +
-				"the drop-in ebpf-tc.conf, which grants CAP_SYS_ADMIN to edgeway-bpf.service. See backends.md in " +
-				"the package's documentation.",
+			Doc: "Whether a tc program on network devices also handles TCP connections from pods and other hosts. " +
+				"If tc is false, nftables handles these connections about as fast as the tc program. " +
+				"If tc is true, edgeway-bpf.service needs CAP_SYS_ADMIN, which the drop-in ebpf-tc.conf grants. " +
+				"See backends.md in the package's documentation.",
 		}},
 		Traits: proxiers.Traits{DropIn: "ebpf.conf", CountsConnections: true},
 	}
 }
 
-// Prepare loads and pins the BPF programs and maps, which needs more privileges than the daemon has. Prepare keeps
+// Prepare loads and pins the BPF programs and maps. Loading needs more privileges than the daemon has. Prepare keeps
 // objects that are already pinned.
 func Prepare(env proxiers.Env) error {
 	without, err := load(Dir, sizeOf(env.Settings), tcOf(env.Settings))
 	if err == nil && without != nil {
-		env.Logger.Warn("tc program not loaded, nftables serves", "error", without)
+		env.Logger.Warn("cannot load the tc program, using nftables", "error", without)
 	}
 	return err
 }
 
 const tableName = proxiers.EBPFTable
 
-// schema describes nft tables with the same rules as in the nftables backend.
+// schema describes nft tables that contain the same rules as the nftables backend's tables.
 func schema(count bool) nfttable.Schema { return nftables.EndpointSchema(tableName, count) }

@@ -82,24 +82,25 @@ type retry struct {
 	after time.Duration
 }
 
-// schedule schedules the next attempt and doubles the delay each time.
+// schedule sets the time of the next attempt and doubles the delay each time.
 func (r *retry) schedule() {
 	r.after = min(max(2*r.after, minRetryDelay), maxRetryDelay)
 	r.at = time.Now().Add(r.after)
 }
 
 // orphanDestroyer destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket
-// would receive no response, and UDP has no message that reports this to the application.
+// receives no response, and UDP does not report an error to the application.
 type orphanDestroyer struct {
 	destroy func(*diagRequest) error
 	retry
 	// unlistedCookies holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted
-	// socket, either connect has not returned yet or the socket was closed while the release program was detached.
+	// socket, either connect has not returned yet, or the application closed the socket while the release program was
+	// detached.
 	unlistedCookies map[uint64]bool
 }
 
 // destroyOrphans destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
-// the map until its socket is destroyed, so a later call retries after a failure.
+// the map until destroyOrphans has destroyed the connection's socket, so the next call retries after a failure.
 func (o *orphanDestroyer) destroyOrphans(t *planMaps, connections typedMap[uint64, socketsConnection]) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlistedCookies) > 0 {

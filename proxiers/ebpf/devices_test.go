@@ -12,7 +12,7 @@ import (
 )
 
 // The backend attaches the tc program to a new device, but not to bridge ports. If another program detaches the tc
-// program from a device, the backend attaches it again.
+// program from a device, the backend reattaches the tc program.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -78,7 +78,7 @@ func TestPacketsAttachmentIsRetried(t *testing.T) {
 	w.wantTCConnections(1, "after the failure", func() { w.askFrom(w.other, "tcp", vip(plan.IPv4, 1)) })
 }
 
-// removeFromDevice detaches the tc program from a device, as another program might.
+// removeFromDevice detaches the tc program from a device to simulate a change by another program.
 func (w *world) removeFromDevice(name string) {
 	w.Helper()
 	l, err := netlink.LinkByName(name)

@@ -4,13 +4,13 @@
 // optional (ebpf.tc). For each new TCP connection that a network device receives, the tc program adds a
 // connection-tracking entry with an endpoint. The kernel then translates the connection without evaluating a rule.
 //
-//	connect, sendmsg          the Service's address ─► an endpoint
-//	recvmsg, getpeername      the endpoint ─► the Service's address
-//	release                   a closed socket ─► its endpoint is forgotten
-//	tc: a first packet        the connection ─► an entry of connection tracking, with an endpoint
+//   - connect, sendmsg: replace the Service's address with an endpoint's address
+//   - recvmsg, getpeername: replace the endpoint's address with the Service's address
+//   - release: forgets the endpoint of a closed socket
+//   - tc: adds a connection-tracking entry with an endpoint for a connection's first packet
 //
 // The nft tables implement the whole plan, and forward all connections that get no endpoint from the BPF programs. If
-// the BPF programs fail or are removed, connections still work, but are slower.
+// the BPF programs fail, or another program removes them, nftables forwards all connections.
 //
 // # Which connections use the shortcut
 //
@@ -30,8 +30,8 @@
 // # Order
 //
 // Edgeway removes frontends from the maps before it changes the nft tables, and adds frontends afterwards. Edgeway
-// never modifies a set of endpoints: a single map write switches a frontend to another set. Edgeway deletes the old set
-// after a delay, when no program can still be reading it.
+// never modifies a set of endpoints: a single map write switches a frontend to another set. Edgeway deletes an unused
+// set after a delay, when no program can still be reading it.
 //
 // # Licence
 //

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// checkInterval is the interval between two checks of the programs and maps. The kernel sends no event when another
-// program removes a BPF program or map. A check needs about a dozen system calls.
+// checkInterval is the time between two inspections of the programs and maps. The kernel sends no event when
+// another program removes a BPF program or map. An inspection needs about a dozen system calls.
 const checkInterval = time.Second
 
 type proxier struct {
@@ -19,7 +19,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// deviceEvents wakes the method watch when network devices have been added or changed.
+	// deviceEvents wakes the method watch when a network device appears or changes.
 	deviceEvents chan struct{}
 	wait         sync.WaitGroup
 }

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Other BPF programs at the same hook run before and after Edgeway's programs, and keep running after Edgeway's
-// programs are removed.
+// Other BPF programs at the same hook run before and after Edgeway's programs, and keep running after the test has
+// removed Edgeway's programs.
 func TestForeignPrograms(t *testing.T) {
 	w := newWorld(t)
 	first := attachForeignProgram(t)

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// If the connection-tracking table is full, a new connection waits, as without BPF, and does not reach the host itself.
-// Open connections continue, and the new connection succeeds when the table has space.
+// If the connection-tracking table is full, a new connection waits and does not reach the host itself. Open connections
+// continue, and the new connection succeeds when the connection-tracking table has space.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// This file detects missing kernel features and kernel bugs. packets.go and devices.go work around differences between
-// versions.
+// The functions in this file detect missing kernel features and kernel bugs. packets.go and devices.go work around
+// differences between versions.
 
 // missingFeatures returns a fault for each feature that the shortcuts need but the host lacks.
 func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
@@ -55,13 +55,13 @@ func missingTCFeatures(dir string) []fault.Fault {
 	}
 	return []fault.Fault{{
 		ID: shortcutFault, Severity: fault.Warning, Fix: tcFix,
-		Message: "the tc program does not serve connections from other hosts: edgeway-bpf.service has not loaded " +
-			"it (ebpf.tc), which usually needs CAP_SYS_ADMIN",
+		Message: "the tc program does not serve connections from other hosts: " +
+			"edgeway-bpf.service has not loaded the program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
 	}}
 }
 
-// requireFunction returns an error unless the kernel offers the function to BPF programs. A module's functions are
-// available only while the module is loaded.
+// requireFunction returns an error unless the kernel offers the given function to BPF programs. A module's functions
+// are available only while the module is loaded.
 func requireFunction(module, function string) error {
 	spec, err := btf.LoadKernelModuleSpec(module)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,14 +76,14 @@ func requireFunction(module, function string) error {
 	return nil
 }
 
-const noFunctions = "this kernel has no connection tracking for BPF (Linux 6.1 or newer with " +
-	"CONFIG_DEBUG_INFO_BTF_MODULES)"
+const noFunctions = "this kernel has no connection tracking for BPF " +
+	"(Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES)"
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
-	mixedUp    = "an IPv6 connection from this host that nftables translates can wait for up to a " +
-		"minute, or fail, if an earlier connection through the BPF programs had the same port and endpoint: " +
-		"this kernel delivers the replies to the wrong socket, as Linux 6.1 does"
+	mixedUp    = "this kernel, like Linux 6.1, can deliver replies to the wrong IPv6 socket: " +
+		"a connection from this host through nftables can then fail, or wait for up to a minute, " +
+		"if an earlier connection through the BPF programs had the same port and endpoint"
 )
 
 // mayMisdeliver reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
@@ -103,7 +103,7 @@ func mayMisdeliver() bool {
 	defer symbols.Close()
 	nat := false
 	for lines := bufio.NewScanner(symbols); lines.Scan(); {
-		// A line consists of an address, a type, a name and a module.
+		// A line in /proc/kallsyms consists of an address, a type, a name and a module.
 		if fields := strings.Fields(lines.Text()); len(fields) > 2 {
 			nat = nat || fields[2] == "nf_nat_ipv6_out"
 			if fields[2] == "nf_nat_ipv6_local_in" {

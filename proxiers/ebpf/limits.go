@@ -9,13 +9,13 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// tcRate is the number of connections that the tc program may start per second on each CPU. If a firewall drops a SYN
-// after the tc program has added its connection-tracking entry, the entry stays for 120 s, so there can be at most
-// 24,000 such entries per CPU. nftables forwards connections above the limit.
+// tcRate is the maximum number of connections that the tc program starts per second on each CPU. If a firewall drops a
+// SYN after the tc program has added a connection-tracking entry, the entry stays for 120 s. The table therefore holds
+// at most 24,000 entries of this kind per CPU. nftables forwards connections above the limit.
 const tcRate = 200
 
-// updateTCFlags updates the tc program's flags. After an error, updateTCFlags stops the tc program, and a later call to
-// damage starts it again.
+// updateTCFlags adapts the tc program's flags to the host's current state. After an error, updateTCFlags stops the tc
+// program, and a later call to damage starts the tc program again.
 func (s *shortcuts) updateTCFlags() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {
@@ -46,8 +46,8 @@ func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	return flags, nil
 }
 
-// halfFull reports whether connection tracking uses more than half of its maximum number of entries in the calling
-// thread's network namespace.
+// halfFull reports whether the connection-tracking table in the calling thread's network namespace is more than half
+// full.
 func halfFull() (bool, error) {
 	entries, err := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_count")
 	limit, limitErr := sysctl.Int("/proc/sys/net/netfilter/nf_conntrack_max")
@@ -57,7 +57,7 @@ func halfFull() (bool, error) {
 	return limit > 0 && entries > limit/2, nil // a maximum of 0 means that there is no limit
 }
 
-// routesByMark reports whether a routing rule matches on a packet mark.
+// routesByMark reports whether a routing rule matches a packet mark.
 func routesByMark() (bool, error) {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {

@@ -52,7 +52,7 @@ type attachedLink struct {
 	program ebpf.ProgramID
 }
 
-// attach attaches every program. If a link exists, attach replaces its program without interrupting connections.
+// attach attaches every program. If a link exists, attach replaces the link's program without interrupting connections.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := cgroupID(l.root)
 	if err != nil {
@@ -107,7 +107,7 @@ func (l *socketLinks) attachOne(h hook, p *ebpf.Program, group uint64) (link.Lin
 	return link.LoadPinnedLink(path, nil) // a link of this type reports its cgroup
 }
 
-// cgroupOf returns a link's cgroup ID, or 0 if it is detached.
+// cgroupOf returns a link's cgroup ID, or 0 if the link is detached.
 func cgroupOf(k link.Link) uint64 {
 	info, err := k.Info()
 	if err != nil || info.Cgroup() == nil {
@@ -193,5 +193,6 @@ func findRoot(mountinfo string) (string, error) {
 			return words[4], nil
 		}
 	}
-	return "", fmt.Errorf("%w: cgroup v2 is not mounted: mount -t cgroup2 none /sys/fs/cgroup (systemd mounts it)", proxiers.ErrUnsupported)
+	return "", fmt.Errorf("%w: cgroup v2 is not mounted, although systemd usually mounts it; "+
+		"fix: mount -t cgroup2 none /sys/fs/cgroup", proxiers.ErrUnsupported)
 }

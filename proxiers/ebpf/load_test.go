@@ -56,7 +56,7 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// minConnections returns the value of the environment variable EBPF_CONNECTIONS, or n if it is not set.
+// minConnections returns the number in the environment variable EBPF_CONNECTIONS, or n if the variable is not set.
 func (w *world) minConnections(n int64) int64 {
 	w.Helper()
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
@@ -67,8 +67,8 @@ func (w *world) minConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce exchanges one request and one response. connectOnce does not verify the peer address, because it changes
-// when the programs are removed.
+// connectOnce exchanges one request and one response. connectOnce does not verify the peer address, because removing
+// the programs changes the address.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -107,7 +107,7 @@ func (w *world) setEarlyDemux(value string) {
 	}
 }
 
-// When the programs are removed and attached again, no connection fails, because nftables forwards the connections in
+// When the test removes and reattaches the programs, no connection fails, because nftables forwards the connections in
 // the meantime.
 func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
@@ -137,15 +137,15 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// The daemon restarts while the maps hold many Services. Every second restart simulates another version with programs
-// that replace the current ones.
+// The daemon restarts while the maps hold many Services. Every second restart simulates an update from another version,
+// whose programs the daemon replaces.
 func TestRestartUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	services := 1000
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	// The removed Service has the first Service's address.
+	// The list beside excludes the generated Service that has the first Service's address.
 	beside := slices.Delete(plantest.ManyServices(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts returns the values that the programs have counted since they were loaded.
+// counts returns the values that the programs have counted since Edgeway loaded them.
 func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +33,7 @@ func total(perCPU []uint64) (out uint64) {
 	return out
 }
 
-// Connections implements proxiers.Counter. The connections that used the shortcut are not in the counts of nftables.
+// Connections implements proxiers.Counter. nftables does not count the connections that used the shortcut.
 func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
 	if err := nftables.Connections(p.Table, from, add); err != nil {
 		return err
@@ -61,14 +61,16 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 
 func socketsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_connections_total",
-		"Connections that the BPF programs sent to an endpoint: the host's own at connect or at the first send, "+
-			"others at their first packet.", []string{"call"}, nil)
+		"Connections that the BPF programs sent to an endpoint. "+
+			"The programs choose the endpoint at connect or at the first send for the host's own connections. "+
+			"For other connections, the programs choose the endpoint at the first packet.", []string{"call"}, nil)
 }
 
 func leftDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_left_total",
-		"Connections to Services that the BPF programs left to nftables. The programs see no UDP packets from "+
-			"other hosts, and TCP packets from other hosts only with ebpf.tc.", []string{"reason"}, nil)
+		"Connections to Services that the BPF programs left to nftables. "+
+			"The programs see no UDP packets from other hosts. "+
+			"The programs see TCP packets from other hosts only if ebpf.tc is true.", []string{"reason"}, nil)
 }
 
 func upDesc() *prometheus.Desc {

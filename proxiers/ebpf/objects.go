@@ -18,12 +18,12 @@ import (
 // Dir is the mount point of the BPF file system where the backend pins programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h needs a new version.
+// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h needs a new value of layout.
 const layout = "v2"
 
 const programsPrefix = "programs-"
 
-// size is the capacity of the maps. An empty map needs 16 bytes for each possible element.
+// size is the capacity of the maps. An empty map needs 16 bytes for each element that the map can hold.
 type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
@@ -50,7 +50,8 @@ func tcOf(settings map[string]any) bool {
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// tcProgram is the tc program. The program and its maps are nil if the program is not loaded.
+	// tcProgram is the program for connections that network devices receive. tcProgram and its maps are nil if the
+	// program is not loaded.
 	tcProgram             *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
@@ -101,9 +102,9 @@ func programsDir(dir string) string {
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
-// openPinned opens the pinned maps and programs and, with tc, the pinned tc program and its maps. The error wraps
-// fs.ErrNotExist if an object other than the tc program is missing, or if a map has another size. The zero size matches
-// any size.
+// openPinned opens the pinned maps and programs. If tc is set, openPinned also opens the pinned tc program and its
+// maps. The error wraps fs.ErrNotExist if an object other than the tc program is missing, or if a map has another size.
+// A zero size matches a map of any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -146,8 +147,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// requireMaps returns an error unless a program uses all maps in with. The program uses other maps if a map's pin was
-// removed and the map was created again.
+// requireMaps returns an error unless the program p uses all the maps in with. The program uses other maps if another
+// program unpinned a map and Edgeway created the map again.
 func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -170,10 +171,10 @@ func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads and pins the programs and maps that are not pinned below dir and, with tc, also the tc program. load
-// mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs privileges that the
-// daemon does not have. The first result is the error from loading the tc program, because the socket programs work
-// without the tc program.
+// load loads and pins the programs and maps that are not pinned below dir. If tc is set, load also loads and pins the
+// tc program. load mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs
+// privileges that the daemon does not have. The result without is the error from loading the tc program. The socket
+// programs work without the tc program.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -195,7 +196,7 @@ func load(dir string, want size, tc bool) (without, err error) {
 	return explainTCError(pinPackets(dir)), nil
 }
 
-// unpinTC unpins the tc program and the maps that only it uses.
+// unpinTC unpins the tc program and the maps that only the tc program uses.
 func unpinTC(dir string) error {
 	paths := []string{filepath.Join(programsDir(dir), packetsProgPackets)}
 	for name := range (&objects{}).tcMaps() {
@@ -228,7 +229,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs. A program can use only the maps that it was loaded with.
+// pinSockets loads and pins the missing maps and all programs. Loading a program fixes the maps that the program uses.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {

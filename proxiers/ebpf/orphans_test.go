@@ -46,8 +46,8 @@ func (w *world) connections() (n int) {
 	return n
 }
 
-// A DNS resolver opens a socket for each query. The map keeps the entries for open sockets while many other sockets are
-// opened and closed.
+// A DNS resolver opens a socket for each query. The connections map keeps the entries for open sockets while an
+// application opens and closes many other sockets.
 func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	const short = 20_000
 	w := newWorld(t)
@@ -78,7 +78,8 @@ func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	}
 }
 
-// If an application reconnects a Service connection's socket to another address, it no longer belongs to the Service.
+// If an application reconnects a Service connection's socket to another address, the socket no longer belongs to the
+// Service.
 func TestSocketsThatConnectElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

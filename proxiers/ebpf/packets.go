@@ -21,7 +21,7 @@ import (
 
 // deviceAttacher keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
 // members and VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the
-// program would also look up the wrong routes.
+// program also looks up routes in the wrong routing table.
 type deviceAttacher struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -55,8 +55,8 @@ func (p *deviceAttacher) use(o *objects) (err error) {
 	return err
 }
 
-// start writes the facts about the host to the maps, attaches the program, and returns the address for the source
-// setting.
+// start writes the host's addresses and pods to the maps and attaches the program. The result source is the value of
+// the programs' setting with the same name, an address.
 func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	return source, p.updateDevices()
 }
 
-// isCurrent reports whether the maps contain n's addresses and pods.
+// isCurrent reports whether the maps contain the addresses and pods in n.
 func (p *deviceAttacher) isCurrent(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
@@ -185,7 +185,7 @@ func (p *deviceAttacher) writeDevices(devices map[int]links.Device) error {
 	return nil
 }
 
-// attach attaches the program to a device. If a device rejects the program, attach logs one warning and nftables
+// attach attaches the tc program to a device. If a device rejects the program, attach logs one warning and nftables
 // forwards the device's connections.
 func (p *deviceAttacher) attach(index int, name string) {
 	before := p.attachments[index]
@@ -206,7 +206,7 @@ func (p *deviceAttacher) attach(index int, name string) {
 		p.attachments[index] = a
 		delete(p.rejections, index)
 		if before != nil {
-			p.logger.Warn("another program removed the BPF program, reattached it",
+			p.logger.Warn("another program detached the BPF program, reattaching it",
 				"device", name)
 		}
 	}

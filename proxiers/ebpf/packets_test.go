@@ -29,7 +29,7 @@ func (w *world) tcConnections() uint64 {
 // countForTCP returns n for TCP, and 0 for UDP, because the tc program ignores UDP.
 func countForTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
 
-// wantTCConnections fails the test unless the tc program starts n connections while do runs.
+// wantTCConnections fails the test unless the tc program starts n connections while do is running.
 func (w *world) wantTCConnections(n uint64, what string, do func()) {
 	w.Helper()
 	before := w.tcConnections()
@@ -153,7 +153,7 @@ func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	}
 }
 
-// A client reuses the source port of a connection that was reset or that both peers closed (pitfall P4).
+// A client reuses the source port of a connection that one peer reset or that both peers closed (pitfall P4).
 func TestPacketsWithReusedClientPort(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -244,7 +244,8 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	}
 }
 
-// Another program's filter on the same device runs both before and after Edgeway's filter is removed.
+// Another program's filter on a device runs while Edgeway's filter is attached to the same device, and after Edgeway
+// has removed its filter.
 func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -56,7 +56,7 @@ func runAsNobody(t *testing.T, dir, half, capabilities string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every user may read this temporary directory, but not the directory that go test uses.
+	// Every user may read the directory from t.TempDir, but not the directory that go test uses for the test program.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -85,8 +85,8 @@ func explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, ebpf.ErrNotSupported):
-		return fmt.Errorf("%w: this kernel lacks a feature that the BPF programs need (Linux 6.1 and "+
-			"newer have all of them): %w", proxiers.ErrUnsupported, err)
+		return fmt.Errorf("%w: this kernel lacks a feature that the BPF programs need "+
+			"(Linux 6.1 and newer have all of these features): %w", proxiers.ErrUnsupported, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("%w (%s)", err, loadFix)
 	}
@@ -108,7 +108,7 @@ func explainTCError(err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("edgeway-bpf.service has not loaded the tc program since ebpf.tc became true; fix: systemctl restart edgeway (%w)", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:
-		return fmt.Errorf("%s; check whether modprobe nf_nat helps: %w", noFunctions, err)
+		return fmt.Errorf("%s: %w; if nf_nat is a module, fix: modprobe nf_nat", noFunctions, err)
 	}
 	return explain(err)
 }

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bpf/maps.h defines the same values.
+// bpf/maps.h also defines the following values.
 const (
 	masqueraded uint32 = 1
 	left        uint32 = 2
@@ -25,7 +25,7 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the data in a ServicePort's map elements that the plan does not determine.
+// record holds the data about a ServicePort's map elements that is not part of the plan.
 type record struct {
 	service uint32
 	// sets holds the set number of each pool, or 0 if a pool is unused.
@@ -67,8 +67,8 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// bypassReason returns the counter for the reason that the programs leave a frontend to nftables, or false if they
-// serve it.
+// bypassReason returns the reason that the programs leave a frontend to nftables, or false if the programs serve the
+// frontend. The reason is the index of a counter.
 func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
@@ -82,7 +82,7 @@ func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (co
 	return 0, false
 }
 
-// usedPools reports for each of a ServicePort's pools whether it needs a set.
+// usedPools reports for each of a ServicePort's pools whether the pool needs a set of endpoints.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -111,8 +111,8 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 	return k
 }
 
-// eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables,
-// because the programs would otherwise look up a NodePort at the same address and port.
+// eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables.
+// Without an element for such a frontend, the programs look up a NodePort at the same address and port.
 func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
@@ -142,12 +142,12 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// takenKey returns the key of the map taken for connections to a kind of frontend.
+// takenKey returns the key in the map "taken" for connections to a kind of frontend.
 func takenKey(service uint32, kind plan.FrontendKind) uint32 {
 	return service | uint32(kind)<<kindShift
 }
 
-// takenService returns the number of the ServicePort in a key of the map taken.
+// takenService returns the number of the ServicePort in a key of the map "taken".
 func takenService(key uint32) uint32 { return key &^ (3 << kindShift) }
 
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
@@ -176,7 +176,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addressPurposes returns, for each host address, the purposes that the programs may use the address for.
+// addressPurposes returns the purposes that the programs may use each host address for.
 func addressPurposes(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {

@@ -31,7 +31,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary returns the number of connections that used the shortcut, and explains why the others did not.
+// Summary returns the number of connections that used the shortcut, and explains why other connections did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -86,10 +86,10 @@ func (p *proxier) explainPath(d plan.Decision, bound bool) string {
 		if why := s.tcBypassReason(d); why != "" {
 			return byRules + why
 		}
-		return "by tc: the program at the network device writes the endpoint into connection tracking" + s.describeCount(svc)
+		return "by tc: the tc program adds a connection-tracking entry with the endpoint" + s.describeCount(svc)
 	case bound && d.SNAT:
-		return "by socket, or by nftables if the socket is bound to its address, because its packets " +
-			"need masquerading" +
+		return "by nftables if the socket is bound to its address, because its packets need masquerading; " +
+			"otherwise by socket" +
 			s.describeCount(svc)
 	}
 	return "by socket: connect replaces the Service's address with the endpoint's address" + s.describeCount(svc)
@@ -103,8 +103,8 @@ func (s *shortcuts) tcBypassReason(d plan.Decision) string {
 	case d.Service.Name.Protocol == plan.UDP:
 		return "the tc program serves TCP only"
 	case d.SNAT && s.config.Flags&markRules != 0:
-		return "a routing rule matches a packet mark, so the tc program cannot determine the address " +
-			"for masquerading"
+		return "a routing rule matches a packet mark, " +
+			"so the tc program cannot determine the address for masquerading"
 	case s.tcErr != nil:
 		return "the tc program is not in use: " + s.tcErr.Error()
 	}
@@ -126,7 +126,7 @@ func (s *shortcuts) describeCount(svc *plan.ServicePort) string {
 	if err != nil || sum == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d connections to this port of the Service so far", sum)
+	return fmt.Sprintf("; %d connections to this Service port so far", sum)
 }
 
 // logOverflow logs the ServicePorts that the maps have no space for.
@@ -139,6 +139,6 @@ func (s *shortcuts) logOverflow(st *step) {
 	for _, svc := range st.overflow[:min(named, len(st.overflow))] {
 		names = append(names, svc.Name.String())
 	}
-	s.logger.Warn("BPF maps full, nftables serves the rest", "fix", "ebpf.size = \"large\"", "services", len(st.overflow),
-		"first", names)
+	s.logger.Warn("BPF maps full, using nftables for other Services",
+		"fix", "ebpf.size = \"large\"", "services", len(st.overflow), "first", names)
 }

@@ -9,8 +9,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A ServicePort's counter survives a restart and a change of endpoints. The backend deletes the counter together with
-// the ServicePort.
+// A ServicePort's counter survives a restart and an endpoint change. The backend deletes the counter together with the
+// ServicePort.
 func TestServiceConnectionCounter(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))

@@ -10,7 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxNumber is the highest number that a set or a ServicePort may have. The self-test uses higher numbers.
+// maxNumber is the highest number that the backend assigns to a set or a ServicePort. The self-test's own elements use
+// higher numbers.
 const maxNumber = 1<<32 - 16
 
 const selfTestPort = 237
@@ -55,7 +56,7 @@ func addSelfTest(st *step) {
 	}
 }
 
-// selfTest connects a socket as an application would and checks the addresses that the kernel returns.
+// selfTest connects a socket as an application would and verifies the addresses that the kernel returns.
 func selfTest(f plan.Family) (err error) {
 	domain := unix.AF_INET
 	if f == plan.IPv6 {
@@ -68,14 +69,15 @@ func selfTest(f plan.Family) (err error) {
 	defer func() { _ = unix.Close(fd) }()
 	want := netip.AddrPortFrom(selfTestAddr(f), selfTestPort)
 	if err := unix.Connect(fd, sockaddr(want)); err != nil {
-		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint: %w", f, err)
+		return fmt.Errorf("self-test over %s: the BPF programs did not connect a socket to an endpoint: %w", f, err)
 	}
 	local, err := unix.Getsockname(fd)
 	if err != nil {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(local); !a.Addr().IsLoopback() {
-		return fmt.Errorf("self-test over %s: a socket was not connected to an endpoint but to %s", f, a.Addr())
+		return fmt.Errorf("self-test over %s: the BPF programs connected a socket to %s instead of an endpoint",
+			f, a.Addr())
 	}
 	remote, err := unix.Getpeername(fd)
 	if err != nil {

@@ -17,16 +17,16 @@ import (
 )
 
 const (
-	// deleteDelay is the delay before a set that no frontend uses any more is deleted. A program that has just read a
-	// frontend still needs its old set. Without the delay, 8 of 40,000 connections failed at 1,000 changes per second
-	// (Linux 6.18).
+	// deleteDelay is the time between a set's last use by a frontend and the set's deletion. A program that has just
+	// read a frontend still reads the frontend's previous set. Without the delay, 8 of 40,000 connections failed at
+	// 1,000 changes per second (Linux 6.18).
 	deleteDelay = time.Second
 	// minRetryDelay and maxRetryDelay are the shortest and longest delays between a failure and the next attempt.
 	minRetryDelay, maxRetryDelay = time.Second, time.Minute
 )
 
-// shortcuts manages the programs and their maps. If the programs fail, nftables forwards all connections until a retry
-// succeeds.
+// shortcuts manages the BPF programs and their maps. If the programs fail, nftables forwards all connections until a
+// retry succeeds.
 type shortcuts struct {
 	logger   *slog.Logger
 	families []plan.Family
@@ -48,7 +48,7 @@ type shortcuts struct {
 	retry   retry
 	orphans orphanDestroyer
 
-	// mu guards the fields below, which proxier.watch reads on another goroutine.
+	// mu protects the fields below, which proxier.watch reads on another goroutine.
 	mu       sync.Mutex
 	objects  *objects
 	tables   planMaps
@@ -222,8 +222,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pauseTC stops the tc program, because startTC must not change the pod ranges while the tc program is
-// running. The other programs keep running.
+// pauseTC stops the tc program, because startTC must not change the pod ranges while the tc program is running. The
+// socket programs keep running.
 func (s *shortcuts) pauseTC(n *plan.Node) error {
 	if !s.tc || s.attacher.isCurrent(n) {
 		return nil
@@ -261,7 +261,7 @@ func (s *shortcuts) startTC(n *plan.Node) {
 
 func (s *shortcuts) setTCErr(err error) {
 	if err != nil && (s.tcErr == nil || s.tcErr.Error() != err.Error()) {
-		s.logger.Warn("tc program not in use, nftables serves", "error", err)
+		s.logger.Warn("tc program unusable, using nftables instead", "error", err)
 	}
 	s.tcErr = err
 }
@@ -292,12 +292,12 @@ func (s *shortcuts) configure(c socketsSettings) error {
 // fail disables the programs, because the maps may be inconsistent. nftables then forwards all connections.
 func (s *shortcuts) fail(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
-		s.logger.Warn("BPF programs not in use, nftables serves", "error", err)
+		s.logger.Warn("BPF programs unusable, using nftables instead", "error", err)
 	}
 	s.problem, s.known, s.up, s.config.Packets = err, false, false, 0
 	if s.objects != nil {
 		if err := s.configure(socketsSettings{}); err != nil {
-			s.logger.Error("cannot turn off the BPF programs", "error", err)
+			s.logger.Error("cannot turn the BPF programs off", "error", err)
 		}
 	}
 	s.retry.schedule()
@@ -351,8 +351,7 @@ func (s *shortcuts) maintain(context.Context) error {
 	return nil
 }
 
-// damage describes a change that another program made since finish, or returns "" if it detects none. damage reports
-// each change once, and the caller then starts a full sync.
+// damage describes a change that another program made since finish, or returns "" if no program made a change.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

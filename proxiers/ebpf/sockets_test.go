@@ -152,8 +152,8 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// When an endpoint is removed, a UDP socket that is connected to it returns an error. Removing an endpoint does not
-// affect TCP sockets or UDP sockets that are not connected to a Service.
+// When a Service loses an endpoint, a UDP socket that is connected to the endpoint returns an error. Removing an
+// endpoint does not affect TCP sockets or UDP sockets that are not connected to a Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {

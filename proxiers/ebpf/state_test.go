@@ -83,7 +83,7 @@ func TestRestart(t *testing.T) {
 	if again, from, err := askFrom(pc, vip(plan.IPv4, 1)); again != server || from != vip(plan.IPv4, 1) {
 		t.Errorf("a socket of before has %s at %s, not %s: %v", again, from, server, err)
 	}
-	// The restarted daemon applies a plan change that occurred while it was stopped.
+	// After a restart, the daemon applies a plan change that occurred while no daemon was running.
 	w.stop()
 	w.start()
 	w.apply(w.service(1, w.endpoints[1]))
@@ -108,7 +108,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// While the plan constantly replaces endpoints, no connection fails because the backend deleted a set too early.
+// While the plan constantly replaces endpoints, the backend deletes no set so early that a connection fails.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -282,8 +282,8 @@ func TestObjectFile(t *testing.T) {
 	}
 }
 
-// If the kernel has no socket storage for the programs, nftables forwards all connections, because the programs could
-// not return the Service's address to getpeername.
+// If the kernel has no socket storage for the programs, nftables forwards all connections. Without socket storage, the
+// programs cannot return the Service's address to getpeername.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

@@ -16,7 +16,7 @@ type step struct {
 	staleSlots              []socketsSlotKey
 	oldMembers, members     map[socketsMemberKey]uint8
 	oldAddresses, addresses map[socketsAddress]uint8
-	// removedKeys holds the keys of removed ServicePorts in the map taken.
+	// removedKeys holds the keys to remove from the map "taken".
 	removedKeys []uint32
 	// overflow holds the ServicePorts that the maps have no space for.
 	overflow []*plan.ServicePort
@@ -34,7 +34,7 @@ func newStep(n int) *step {
 type mapState struct {
 	size    size
 	records map[portKey]record
-	// service and set are the last assigned numbers.
+	// service and set are the numbers that the backend assigned last.
 	service, set uint32
 	// frontends, slots and members count elements, including elements that maintain has yet to delete.
 	frontends, slots, members int
@@ -220,7 +220,7 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 }
 
 // adopt returns a record with the number and the sets that an earlier process assigned to a ServicePort. The maps
-// identify a socket's ServicePort by its number. adopt keeps only sets that match the plan.
+// identify the ServicePort of a socket by the number in the ServicePort's record.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -313,7 +313,7 @@ func (st *step) switchSets(t *planMaps) error {
 // losesMembers reports whether sockets may be connected to an endpoint that the step removes.
 func (st *step) losesMembers() bool { return len(difference(st.oldMembers, st.members).keys) > 0 }
 
-// difference returns the elements of m that are missing from other or have a different value there.
+// difference returns the elements of m that other lacks or maps to another value.
 func difference[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {

@@ -12,8 +12,8 @@ const batchSize = 4096
 
 type typedMap[K comparable, V any] struct{ *ebpf.Map }
 
-// each visits every element, but may miss or repeat an element that is written during the call. Only the daemon writes
-// to the maps that implement the plan.
+// each visits every element, but may miss or repeat an element that another goroutine writes during the call. Only the
+// daemon writes to the maps that implement the plan.
 func (t typedMap[K, V]) each(visit func(K, V)) error {
 	keys, values := make([]K, batchSize), make([]V, batchSize)
 	var cursor ebpf.MapBatchCursor
@@ -50,8 +50,7 @@ func (t typedMap[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements one by one and ignores missing ones, because a batch deletion would stop at the first missing
-// element.
+// remove deletes elements one by one and ignores missing elements. A batch deletion stops at the first missing element.
 func (t typedMap[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -61,7 +60,7 @@ func (t typedMap[K, V]) remove(keys []K) error {
 	return nil
 }
 
-// planMaps holds the maps with contents that the plan determines.
+// planMaps holds the maps whose contents depend on the plan.
 type planMaps struct {
 	frontends typedMap[socketsFrontendKey, socketsFrontend]
 	slots     typedMap[socketsSlotKey, socketsEndpoint]
@@ -86,7 +85,7 @@ type mapContents struct {
 	slots     map[socketsSlotKey]socketsEndpoint
 	members   map[socketsMemberKey]uint8
 	addresses map[socketsAddress]uint8
-	// taken holds the keys of the map taken, which counts the connections that used the shortcut.
+	// taken holds the keys in the BPF map "taken", which counts the connections that used the shortcut.
 	taken []uint32
 }
 
@@ -111,7 +110,7 @@ func (t *planMaps) read() (*mapContents, error) {
 	)
 }
 
-// eachTaken visits the numbers of connections that used the shortcut.
+// eachTaken visits the key and the number of connections in each element of the map "taken".
 func (t *planMaps) eachTaken(visit func(key uint32, n uint64)) error {
 	var key uint32
 	var perCPU []uint64

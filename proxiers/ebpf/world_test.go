@@ -193,7 +193,7 @@ func (w *world) connectionCounts() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent fails the test unless n connections from the host use the shortcut while do runs.
+// wantSent fails the test unless n connections from the host use the shortcut while do is running.
 func (w *world) wantSent(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.connectionCounts()

@@ -102,7 +102,7 @@ func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 		if after := iptablestest.Ruleset(t, v, plan.IPv4); after != before {
 			t.Errorf("before:\n%s\nafter:\n%s", before, after)
 		}
-		// If kube-proxy starts after Edgeway, it uses the same chains.
+		// If kube-proxy starts after Edgeway, kube-proxy uses the same chains as Edgeway.
 		jump := `PREROUTING -m comment --comment "edgeway: Services" -j KUBE-SERVICES`
 		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, "-A "+jump)
 		cleanupBackend(t, v)

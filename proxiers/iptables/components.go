@@ -4,19 +4,21 @@
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat table
 // did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the ServicePorts' chains. If there are
-// many rules, the backend splits the two chains into trees (see dispatch.go), so that no packet and no change has to
+// many rules, the backend splits the two chains into trees (see dispatch.go), so neither a packet nor a change has to
 // visit all rules.
 //
 // The names of a ServicePort's chains contain a hash of the ServicePort's name:
 //
-//	KUBE-SVC-…  one of the cluster pool's endpoints, by chance or by session affinity
-//	KUBE-SVL-…  the same for the local pool
-//	KUBE-EXT-…  distinguishes pods, the host and others, and masquerades
-//	KUBE-FW-…   loadBalancerSourceRanges
-//	KUBE-SEP-…  one endpoint that needs more than one rule: hairpin or session affinity. Otherwise the DNAT
-//	            rule is in KUBE-SVC-… itself: with a chain for each endpoint, iptables-nft 1.8.9 takes ten
-//	            times as long to write 5,000 Services of 5 endpoints, and the table of iptables-legacy has
-//	            three times as many entries, all of which every change copies.
+//   - KUBE-SVC-… chooses one of the cluster pool's endpoints, randomly or by session affinity.
+//   - KUBE-SVL-… chooses one of the local pool's endpoints in the same way.
+//   - KUBE-EXT-… distinguishes connections from pods, the host and others, and masquerades.
+//   - KUBE-FW-… implements loadBalancerSourceRanges.
+//   - KUBE-SEP-… contains the rules for one endpoint that needs more than one rule, for hairpin or session affinity.
+//
+// For all other endpoints, the DNAT rule is in the KUBE-SVC-… chain itself. With a chain for each endpoint,
+// iptables-nft 1.8.9 takes ten times as long to write 5,000 Services with 5 endpoints each as without these chains. An
+// iptables-legacy table with these chains has three times as many entries as without them, and every change copies all
+// entries.
 //
 // Cleanup removes the backend's chains and the rules that jump to them. Cleanup keeps the empty tables and built-in
 // chains that iptables-nft created, like "iptables -F", because other programs may be about to use them.
@@ -68,9 +70,9 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost lies between the memory use of the two programs. For an endpoint with a chain and three rules,
-// iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore 3.8 kB (with 20,000 endpoints). A port needs one
-// or two chains with one rule each, and an address needs one rule.
+// cost is a common estimate of the memory use of iptables-nft-restore and iptables-legacy-restore. For an endpoint with
+// a chain and three rules, iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore uses 3.8 kB (with 20,000
+// endpoints). A port needs one or two chains with one rule each, and an address needs one rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
 // sharedTables returns the nftables tables that iptables-nft uses.
@@ -91,8 +93,8 @@ func gaps(svc *plan.ServicePort) []proxiers.Gap {
 	}
 	return []proxiers.Gap{{
 		Feature: "session affinity",
-		Reason: "The kernel's module xt_recent remembers 100 clients for each endpoint, and then " +
-			"forgets the client that has been idle longest. To raise the limit, load the module with a larger " +
-			"ip_list_tot.",
+		Reason: "The kernel's module xt_recent remembers at most 100 clients for each endpoint. " +
+			"The module replaces the client that has been idle longest. " +
+			"To raise the limit, load the module with a larger ip_list_tot.",
 	}}
 }

@@ -12,13 +12,14 @@ import (
 )
 
 // A chain contains the rules for up to leafSize frontends, as in kube-proxy. If there are more frontends, the backend
-// distributes them over sixteen chains by four bits of the address, and splits each of the chains in the same way if
-// necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000
-// Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service rewrites
-// one small chain. The first split of NodePorts is by protocol and the high byte of the port.
+// distributes them over sixteen chains by four bits of the address. If necessary, the backend splits each of the
+// sixteen chains in the same way. The lowest bits of the address come first, because clusters allocate ClusterIPs in
+// sequence. With 10,000 Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a
+// new Service rewrites one small chain. The first split of NodePorts is by protocol and the high byte of the port.
 const (
 	leafSize = 64
-	// maxDepth keeps chain names within the 29 bytes that iptables allows.
+	// maxDepth is the maximum depth of a tree. Deeper trees need chain names longer than the 29 bytes that iptables
+	// allows.
 	maxDepth = 4
 )
 
@@ -67,8 +68,8 @@ func (p dest) match(depth int) string {
 	return fmt.Sprintf("-d %s/%s", a, m)
 }
 
-// tree is a chain with subchains whose rules jump to the ServicePorts' chains. The shape of a tree depends only on its
-// contents, not on the order of the changes.
+// tree is a chain with its subchains. The rules in a tree jump to the ServicePorts' chains. The structure of a tree
+// depends only on the tree's contents, not on the order of the changes.
 type tree struct {
 	table string
 	root  *node
@@ -80,14 +81,14 @@ type tree struct {
 	dirtyChains map[string]*node
 }
 
-// node is one chain in the tree. A leaf has items, and an inner node has kids.
+// node is one chain in the tree. A leaf has items, and an inner node has children.
 type node struct {
 	name  string
 	depth int
 	items map[dest]*item
 	kids  map[int]*node
-	// sample is any destination below the node. All destinations below a node have the same bits up to the node's
-	// depth.
+	// sample is one of the destinations below the node. All destinations below a node have the same bits up to the
+	// node's depth.
 	sample dest
 	size   int
 }
@@ -169,7 +170,7 @@ func (t *tree) removeBelow(n *node, p dest) (shrunk bool) {
 	return true
 }
 
-// newKid adds a child for the destinations that have the same child number as sample.
+// newKid adds a child to a node. The child contains the destinations that have the same child number as sample.
 func (t *tree) newKid(n *node, sample dest) *node {
 	separator, branch := "", sample.childNumber(n.depth)
 	if n.depth == 0 {
@@ -181,7 +182,7 @@ func (t *tree) newKid(n *node, sample dest) *node {
 	return kid
 }
 
-// reshape turns a node into a leaf or an inner node, depending on its size.
+// reshape turns a node into a leaf or an inner node, depending on the number of items below the node.
 func (t *tree) reshape(n *node) {
 	items := n.items
 	if n.kids != nil {

@@ -84,7 +84,7 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 	}
 }
 
-// checkReached evaluates the rules of the chains as a packet would traverse them.
+// checkReached fails the test unless a packet to the destination reaches the destination's rules.
 func checkReached(t *testing.T, kernel treeText, p dest) {
 	t.Helper()
 	walked := 0

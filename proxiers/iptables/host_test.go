@@ -31,7 +31,8 @@ func testComponent(t testing.TB, name string) proxiers.Component {
 	return list[i]
 }
 
-// variantComponents returns the components with a fixed variant. The "iptables" component only selects one of them.
+// variantComponents returns the components with a fixed variant. variantComponents omits the component named
+// "iptables", because it only selects one of the other components.
 func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxWatchedLines is the maximum number of lines in a restore for which the watcher evaluates a notification for
-	// each line.
+	// maxWatchedLines is the maximum number of lines in a watched restore. For a longer restore, the watcher does not
+	// evaluate a notification for each line.
 	maxWatchedLines = 1000
 	compareTimeout  = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )
@@ -152,9 +152,8 @@ func (p *proxier) compareTable(t watch.Table) (reason string) {
 		}
 	}
 	if got := (total{len(now.chains), now.rules}); got != want {
-		return fmt.Sprintf("%s has %d Edgeway chains with %d rules instead of %d chains with %d "+
-			"rules", t, got.chains, got.rules,
-			want.chains, want.rules)
+		return fmt.Sprintf("%s has %d Edgeway chains with %d rules instead of %d chains with %d rules",
+			t, got.chains, got.rules, want.chains, want.rules)
 	}
 	return ""
 }

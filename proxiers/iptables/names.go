@@ -17,7 +17,7 @@ import (
 // contains its rules, because the filter table only rejects packets that the nat table did not redirect.
 func tables() []string { return []string{xtables.NAT, xtables.Filter} }
 
-// These chains exist even without Services.
+// The fixed chains exist even without Services.
 const (
 	chainServices    = "KUBE-SERVICES"
 	chainExternal    = "KUBE-EXTERNAL-SERVICES"

@@ -51,8 +51,8 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 	mark := fmt.Sprintf("0x%x", uint32(1)<<masqueradeBit)
 	var forward []string
 	if dropInvalid {
-		// The kernel does not reverse the translation of a reply outside the TCP window, so the receiver would respond
-		// with a reset (kubernetes#74839).
+		// The kernel does not reverse the translation of a reply outside the TCP window, so the receiver responds with
+		// a reset (kubernetes#74839).
 		forward = append(forward, "-m conntrack --ctstate INVALID -j DROP")
 	}
 	forward = append(forward,

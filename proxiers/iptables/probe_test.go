@@ -30,7 +30,7 @@ func TestProbeChangesNothing(t *testing.T) {
 	}
 }
 
-// Without CAP_SYS_ADMIN, as under systemd, the probe cannot create a network namespace for its rules.
+// Without CAP_SYS_ADMIN, as in the packaged systemd service, the probe cannot create a network namespace for its rules.
 func TestProbeWithoutPrivilege(t *testing.T) {
 	iptablestest.NewHost(t)
 	dropCapability(t, unix.CAP_SYS_ADMIN)

@@ -42,7 +42,7 @@ func (s *service) chainName(prefix string, i int) string {
 }
 
 // routesChain returns the name of the chain that applies the Route for each origin. In the nat table, the chain
-// forwards packets, and in the filter table, it rejects or drops packets.
+// forwards packets. In the filter table, the chain rejects or drops packets.
 func (s *service) routesChain(table string, rt routes) string {
 	i := slices.Index(s.routes, rt)
 	if i < 0 {

@@ -83,8 +83,8 @@ func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	}
 }
 
-// After a restore, the table must have the number of entries that the backend reports, because the watcher would
-// otherwise read the table after each restore. Scraping the metrics does not run any programs.
+// After a restore, the table must have the number of entries that the backend reports. If the numbers differ, the
+// watcher reads the table after each restore. Scraping the metrics does not run any programs.
 func TestPartialSyncReadsNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)

@@ -49,11 +49,11 @@ type service struct {
 	*plan.ServicePort
 	hash string
 	out  renderedService
-	// masquerade holds the first rules of each pool's chain, as in kube-proxy for ClusterIPs. leadsTo reports whether a
-	// rule jumps to the pool's chain.
+	// masquerade holds the rules at the start of each pool's chain, where kube-proxy also masquerades connections to
+	// ClusterIPs. leadsTo reports whether a rule jumps to the pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
-	// routes and sourceFilters hold the routes and source ranges that have their own chains, in the order of the
+	// routes and sourceFilters hold the Routes and source ranges that have their own chains, in the order of the
 	// chains' numbers.
 	routes        []routes
 	sourceFilters []sourceFilter

@@ -49,9 +49,8 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 // after is empty if the next plan lacks the ServicePort.
 type serviceChange struct{ before, after renderedService }
 
-// replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
-// writes. writeDifference has already removed the old entries, because another ServicePort may need the same
-// destinations.
+// replace writes the chains that differ between before and after. replace also adds the new entries to the trees, and
+// finish writes the trees.
 func (s *state) replace(in *xtables.Input, st serviceChange) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {

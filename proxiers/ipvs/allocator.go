@@ -19,11 +19,12 @@ func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, 
 
 // allocator chooses the address and port of each virtual server. The address is the ClusterIP, and the port depends on
 // the Service's port and the pool, such as 10080 or 20080 for port 80. The nftables table rejects clients that connect
-// to a virtual server's port. A virtual server must not use the Service's own port. When IPVS removes an entry,
-// together with the endpoint or after 15 idle minutes, it also deletes the connection to the virtual server from
-// connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// to a virtual server's port. A virtual server must not use the Service's own port. IPVS removes a connection's entry
+// together with the endpoint, or after 15 idle minutes. IPVS then also deletes the connection to the virtual server
+// from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type allocator struct {
-	// movedPorts holds the port of each server whose usual port another server or a base address uses.
+	// movedPorts holds the port of each server that does not use the usual port, because another server or a base
+	// address uses the usual port.
 	movedPorts map[pool]uint16
 	// movedAddrs holds the addresses of the servers in movedPorts.
 	movedAddrs map[netip.Addr]bool
@@ -44,7 +45,7 @@ var dummyAddrs = map[plan.Family]netip.Addr{
 	plan.IPv6: netip.AddrFrom16([16]byte{0: 1, 7: 1, 15: 1}),
 }
 
-// usualPort returns the port that a pool's server uses if it is free.
+// usualPort returns the port that a pool's server uses if the port is free.
 func usualPort(port uint16, pool plan.Pool) uint16 { return port + 10_000*(1+uint16(pool)) }
 
 // baseAddr returns the address and port that determine the addresses and ports of a ServicePort's servers, or an
@@ -137,8 +138,8 @@ func (p *allocator) updateBaseAddrs(change proxiers.Change) bool {
 		!slices.ContainsFunc(now, p.collides)
 }
 
-// collides reports whether a base address would collide with a server, or whether one of its servers would collide with
-// another base address or have port 0.
+// collides reports whether the base address k collides with a server of another ServicePort, or one of k's servers
+// collides with another base address. The result is also true if one of k's servers has port 0.
 func (p *allocator) collides(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {

@@ -93,7 +93,7 @@ func (p *proxier) ensureServer(k key, w wanted, old map[key]wanted) error {
 	return nil
 }
 
-// removeSurplus removes a server's surplus endpoints, or the whole server if the next plan lacks it.
+// removeSurplus removes a server's surplus endpoints, or the whole server if the next plan lacks the server.
 func (p *proxier) removeSurplus(k key, was wanted, next map[key]wanted) error {
 	w, stays := next[k]
 	if !stays {
@@ -229,10 +229,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// writeTableAndRoutes writes the nftables table before the routes, because a route without the table would deliver
-// packets for other ports of a Service address to the host. Routes have no effect until a routing rule exists. If no
-// routing rule exists yet, writeTableAndRoutes writes the routes first, so that a takeover from another backend ends
-// with a single rule.
+// writeTableAndRoutes writes the nftables table before the routes. A route without the table delivers packets for other
+// ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule exists
+// yet, writeTableAndRoutes writes the routes first, so a takeover from another backend ends with a single rule.
 func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

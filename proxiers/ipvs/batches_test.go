@@ -22,7 +22,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// Partial syncs of any size lead to the same nftables table as a first sync. The test uses the ipvs backend's schema,
+// Partial syncs of any size result in the same nftables table as a first sync. The test uses the ipvs backend's schema,
 // and the schema of the nftables and ebpf backends, which has other sets.
 func TestBatchesOfAnySize(t *testing.T) {
 	where := &allocator{}
@@ -221,8 +221,8 @@ func text(v any) string {
 	return string(raw)
 }
 
-// difference describes the first difference between two states. Unused chains and maps do not count, because Maintain
-// deletes them later.
+// difference describes the first difference between two states. difference ignores unused chains and maps, because
+// Maintain deletes them later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {

@@ -25,8 +25,9 @@ func Component() proxiers.Component {
 		Settings: keys(),
 		Traits: proxiers.Traits{
 			DropIn: "ipvs.conf", CountsConnections: true,
-			// A connection through IPVS hangs or is reset if the flowtable offloads it (Linux 6.1, 6.12, 7.2).
-			NoFastPathReason: "IPVS translates connections itself, and connections break when packets bypass IPVS",
+			// If a flowtable offloads a connection through IPVS, the connection hangs, or a peer resets it (Linux 6.1,
+			// 6.12, 7.2).
+			NoFastPathReason: "IPVS translates connections itself, so a connection breaks if its packets bypass IPVS",
 		},
 	}
 }

@@ -5,13 +5,13 @@
 //
 // Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see allocator). The nftables table
 // determines the verdict for the first packet, and sends packets that it accepts for any frontend to the virtual
-// server. Unlike with a virtual server at each address, external clients can use a different pool than pods, and all
-// frontends share the session affinity.
+// server. All frontends use the virtual servers at the ClusterIP, so external clients can use a different pool than
+// pods, and all frontends share the session affinity. A new connection passes four stages:
 //
-//	nat:   frontend ─► dnat to the virtual server
-//	route: Edgeway's rule and routes make the virtual servers' addresses local for incoming packets
-//	IPVS:  chooses an endpoint, and has connection tracking expect the replies from the endpoint
-//	after: the rules reject packets that IPVS did not handle, and record clients with session affinity
+//   - nat: The nft rules translate the frontend's address to the virtual server's address.
+//   - routing: Edgeway's routing rule and routes declare the virtual servers' addresses local for incoming packets.
+//   - IPVS: IPVS chooses an endpoint, and causes connection tracking to expect replies from the endpoint.
+//   - after IPVS: The nft rules reject packets that IPVS did not handle, and record clients with session affinity.
 //
 // From the second packet on, connection tracking alone translates the connection, because IPVS has changed the
 // destination in the connection-tracking entry (tested on Linux 6.1, 6.12 and 7.2). IPVS still sees the replies, and
@@ -21,8 +21,9 @@
 //
 // # Session affinity
 //
-// Maps in the nftables table store each client's endpoint. Edgeway does not use IPVS persistence, which does not remap
-// ports and which lasts longer than its timeout while IPVS remembers one of the client's connections, up to 15 minutes.
+// Maps in the nftables table store each client's endpoint. Edgeway does not use IPVS persistence, because persistence
+// does not remap ports. Furthermore, persistence continues after its timeout for up to 15 minutes, while IPVS remembers
+// one of the client's connections.
 //
 // # The host's own packets
 //
@@ -31,7 +32,7 @@
 //
 // # Ownership
 //
-// Edgeway marks its virtual servers with a persistence timeout, which has no effect without persistence, and its routes
-// and routing rules with a protocol number. Objects without these marks belong to other programs, and Edgeway does not
-// change them.
+// Edgeway marks its virtual servers with a persistence timeout, which has no effect without persistence. Edgeway marks
+// its routes and routing rules with a protocol number. Objects without these marks belong to other programs, and
+// Edgeway does not change them.
 package ipvs

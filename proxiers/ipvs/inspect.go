@@ -14,11 +14,11 @@ import (
 
 // IPVS sends no notifications, so the watcher polls it.
 const (
-	// shortPollInterval is the time between two short polls. A short poll reads the endpoints of some servers, and one
-	// server for each family, which detects `ipvsadm -C`.
+	// shortPollInterval is the time between two short polls. A short poll reads the endpoints of some servers. To
+	// detect `ipvsadm -C`, a short poll also reads one server for each family.
 	shortPollInterval = time.Second
 	// listInterval is the minimum time between two requests for the list of all servers. After a slow request, the
-	// watcher waits longer, so that requests use at most a hundredth of the time.
+	// watcher waits longer than listInterval, so the requests use at most 1 % of the time.
 	listInterval    = 5 * time.Second
 	listPauseFactor = 100
 	// maxServersPerPoll and maxPollTime limit how many servers' endpoints a short poll reads. Successive polls cover

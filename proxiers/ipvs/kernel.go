@@ -29,9 +29,9 @@ func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 // client communicates with IPVS through netlink. A client is not safe for concurrent use.
 type client struct{ *ipvs.Handle }
 
-// openClient first checks for IPVS, because the library (v1.1.0) looks up IPVS once per process and, if it is missing,
-// reports every request as successful. The library also runs modprobe, which fails in the daemon's sandbox, and logs
-// the failure.
+// openClient first tests whether the kernel has IPVS. The library (v1.1.0) looks up IPVS once per process, and if IPVS
+// is missing, the library reports every request as successful. The library also runs modprobe, which fails in the
+// daemon's sandbox, and logs the failure.
 func openClient() (*client, error) {
 	if err := available(); err != nil {
 		return nil, err
@@ -152,8 +152,8 @@ func (k *client) removeEndpoint(at key, e netip.AddrPort) error {
 }
 
 // errForeign means that another program has a virtual server at the address.
-var errForeign = errors.New("another program has a virtual server at this address: remove it (ipvsadm -D), or " +
-	"give the Service another address")
+var errForeign = errors.New("another program has a virtual server at this address; " +
+	"fix: remove the virtual server (ipvsadm -D), or give the Service another address")
 
 // serverError adds the failed operation to the error. An error about an address or a scheduler wraps
 // proxiers.ErrRefused, because the kernel will reject the same request again.

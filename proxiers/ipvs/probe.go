@@ -32,8 +32,8 @@ func available() error {
 	return nil
 }
 
-// missingReason explains whether the kernel module is missing or merely not loaded. To find out, missingReason needs
-// read access to the modules directory.
+// missingReason explains whether the kernel module is missing or merely not loaded. missingReason needs read access to
+// the modules directory.
 func missingReason(modules string) string {
 	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname

@@ -16,7 +16,7 @@ import (
 
 const (
 	// routeProtocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for
-	// it in /etc/iproute2/rt_protos.d.
+	// the protocol number in /etc/iproute2/rt_protos.d.
 	routeProtocol = 237
 	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
 	// the host's addresses.
@@ -130,9 +130,9 @@ func (r *routeManager) remove(a netip.Addr) error {
 	return nil
 }
 
-// validateAddr returns an error if the address belongs to another host on a directly connected network, because this
-// host would accept packets for the address. validateAddr looks up the route first, because the list of neighbours may
-// be long.
+// validateAddr returns an error if the address belongs to another host on a directly connected network. A route to the
+// address causes this host to accept packets for the other host. validateAddr looks up the route first, because the
+// list of neighbours may be long.
 func (r *routeManager) validateAddr(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {
@@ -151,9 +151,8 @@ func (r *routeManager) validateAddr(a netip.Addr) error {
 	}
 	for _, n := range neighbours {
 		if n.IP.Equal(a.AsSlice()) && n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE|unix.NUD_NONE) == 0 {
-			return fmt.Errorf("%w: %s is the address of a neighbour of this host, and this host would "+
-				"intercept the neighbour's packets",
-				proxiers.ErrRefused, a)
+			return fmt.Errorf("%w: %s is the address of a neighbour of this host: "+
+				"this host must not intercept the neighbour's packets", proxiers.ErrRefused, a)
 		}
 	}
 	list, err := r.RouteListFiltered(family, &netlink.Route{Gw: a.AsSlice()}, netlink.RT_FILTER_GW)
@@ -161,9 +160,8 @@ func (r *routeManager) validateAddr(a netip.Addr) error {
 		return fmt.Errorf("list gateways: %w", err)
 	}
 	if len(list) > 0 {
-		return fmt.Errorf("%w: %s is the address of a gateway of this host, and this host would "+
-			"intercept the gateway's packets",
-			proxiers.ErrRefused, a)
+		return fmt.Errorf("%w: %s is the address of a gateway of this host: "+
+			"this host must not intercept the gateway's packets", proxiers.ErrRefused, a)
 	}
 	return nil
 }

@@ -16,14 +16,14 @@ func keys() []proxiers.Setting {
 	return []proxiers.Setting{
 		{
 			Name: "scheduler", Default: schedulers[0], Values: schedulers,
-			Doc: "The scheduler, which chooses the endpoint for a new connection: see ipvsadm(8). The kernel loads " +
-				"the module ip_vs_NAME automatically.",
+			Doc: "The IPVS scheduler that chooses the endpoint for a new connection (see ipvsadm(8)). " +
+				"The kernel loads the scheduler's module, ip_vs_NAME, automatically.",
 		},
 		{
 			Name: "strict_arp", Default: false,
-			Doc: "Whether Edgeway sets the sysctls arp_ignore = 1 and arp_announce = 2 for all interfaces, so that " +
-				"this host does not answer ARP requests for virtual server addresses. The sysctls apply to the " +
-				"whole host, and Edgeway does not reset them.",
+			Doc: "Whether Edgeway sets the sysctls arp_ignore = 1 and arp_announce = 2 for all interfaces. " +
+				"With these values, this host does not answer ARP requests for virtual server addresses. " +
+				"The sysctls apply to the whole host, and Edgeway does not reset them.",
 		},
 	}
 }
@@ -37,8 +37,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls sets sysctls so that IPVS uses connection tracking and chooses a new endpoint for a connection when its
-// endpoint is removed. The sysctls belong to the network namespace.
+// applySysctls sets sysctls so that IPVS uses connection tracking, and chooses a new endpoint for a connection to a
+// removed endpoint. The sysctls belong to the network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]int{sysctls + "conntrack": 1, sysctls + "expire_nodest_conn": 1}
 	if s.strictARP {
@@ -54,7 +54,7 @@ func (s settings) applySysctls() error {
 
 func setSysctl(path string, value int) error {
 	if err := sysctl.Set(path, value); err != nil {
-		return fmt.Errorf("set %s to %d (the unit needs the drop-in for this backend): %w", path, value, err)
+		return fmt.Errorf("set %s to %d (edgeway.service needs the drop-in ipvs.conf): %w", path, value, err)
 	}
 	return nil
 }

@@ -106,8 +106,8 @@ func (w *watcher) remember(want map[key]wanted) {
 	w.replaceServers(nil, want)
 }
 
-// hasWritten reports whether Edgeway wrote the server. Another program may have removed Edgeway's mark from the server
-// since then.
+// hasWritten reports whether Edgeway has written the server. Another program may since have removed Edgeway's mark from
+// the server.
 func (w *watcher) hasWritten(k key) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// fakeKernel is a fake kernel that sends a test's route notifications.
+// fakeKernel sends a test's route notifications in place of the kernel.
 type fakeKernel struct{ sent chan any }
 
 func (n *fakeKernel) Subscribe(...uint) (rtnl.Socket, error) {
@@ -58,8 +58,8 @@ func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
 }
 
-// The watcher reports drift once after each of these events: the removal of Edgeway's route, lost notifications, and a
-// broken socket. The watcher then replaces the broken socket.
+// The watcher reports drift once after each of these events: the removal of Edgeway's route, dropped notifications, and
+// a broken socket. The watcher then replaces the broken socket.
 func TestRoutesAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -80,7 +80,7 @@ func (m clientMaps) Rules(*plan.Node) (rules []string) {
 	return rules
 }
 
-// addObjects adds the client maps and the chains that fill them.
+// addObjects adds the client maps and the chains that add clients to the maps.
 func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	for pool, ports := range a.ports {
 		for _, port := range ports {
@@ -118,8 +118,8 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// mayHaveStaleClients reports whether one of next's client maps may contain an endpoint that next lacks, either because
-// the change removed the endpoint or because the map was unused and still holds old clients.
+// mayHaveStaleClients reports whether one of next's client maps may contain an endpoint that next lacks. Either the
+// change removed the endpoint, or the map was unused and still holds old clients.
 func (a *affinity) mayHaveStaleClients(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true

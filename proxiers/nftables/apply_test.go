@@ -42,7 +42,7 @@ func TestFirstSyncInChunks(t *testing.T) {
 	}
 }
 
-// forceRecreate changes a set's type so that the next full sync replaces the tables in one transaction.
+// forceRecreate changes a set's type, so the next full sync replaces the tables in one transaction.
 func forceRecreate(t *testing.T, p *proxier, next *plan.Plan) {
 	t.Helper()
 	nft(t, "flush ruleset\nadd table ip edgeway\nadd set ip edgeway services { type ipv4_addr; }")

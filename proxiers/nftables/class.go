@@ -17,8 +17,8 @@ type sizedRoute struct {
 	count int
 }
 
-// class holds all properties of a frontend that its rules depend on, except the family. Frontends with equal classes
-// share a chain, whose name encodes the class.
+// class holds all properties of a frontend that the frontend's rules depend on, except the family. Frontends with equal
+// classes share a chain, whose name encodes the class.
 type class struct {
 	proto    plan.Protocol
 	nodePort bool
@@ -47,8 +47,8 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff
 }
 
 // plainClass returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If a
-// chain's first rule refers to an endpoint map, the kernel (6.18) visits the whole map, so a single ServicePort's chain
-// must not refer to an endpoint map.
+// chain's first rule refers to an endpoint map, the kernel (6.18) visits the whole map. A single ServicePort's chain
+// must therefore not refer to an endpoint map.
 func (c *class) plainClass() *class {
 	p := *c
 	p.affinity = nil

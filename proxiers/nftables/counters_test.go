@@ -129,7 +129,7 @@ func TestScrapeDuringApply(t *testing.T) {
 }
 
 // TestLoopbackRejects sends packets to NodePorts on loopback. The rules must reject and count UDP packets, but pass TCP
-// connections to the host's sockets. The conformance suite tests SCTP in the same way.
+// connections to the host's sockets. The conformance suite tests SCTP packets to NodePorts on loopback.
 func TestLoopbackRejects(t *testing.T) {
 	newHost(t)
 	loopback(t)

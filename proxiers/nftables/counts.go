@@ -5,7 +5,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// These rules only look up an element, which increments the element's counter.
+// The following rules only look up an element, which increments the element's counter.
 const (
 	countService  = "$ip daddr . meta l4proto . th dport @service-connections"
 	countNodePort = "$ip daddr @nodeport-addresses meta l4proto . th dport @nodeport-connections"

@@ -9,29 +9,33 @@
 // Each table has fixed chains, fixed sets and maps, and a few dozen class chains. The number of chains does not depend
 // on the number of Services, because a Service adds only elements to sets and maps.
 //
-//	nat prerouting, output ─► services ─┬─► @services   address . protocol . port ─► @classes ─► class chain
-//	                                    ├─► @nodeports            protocol . port ─► @classes ─► class chain
-//	                                    ├─► @loopback-addresses   a NodePort of UDP or SCTP: count, reject
-//	                                    ├─► @cluster-ips    a ClusterIP's unused port: reject
-//	                                    └─► @service-cidrs  an unallocated address, not of the host: drop
-//	class chain: source ranges, then for each origin reject, drop, or a pick from @endpoints
-//	nat postrouting: masquerade marked packets and hairpins
+// At the nat hooks prerouting and output, the chain "services" looks up the destination of a new connection:
+//
+//   - @services, by address, protocol and port: leads to @classes, and then to a class chain
+//   - @nodeports, by protocol and port: leads to @classes, and then to a class chain
+//   - @loopback-addresses: counts and rejects connections to UDP and SCTP NodePorts
+//   - @cluster-ips: rejects connections to a ClusterIP's unused port
+//   - @service-cidrs: drops packets to an unallocated address that does not belong to the host
+//
+// A class chain applies the source ranges. The class chain then rejects or drops the packet, or chooses an endpoint
+// from @endpoints, depending on the connection's origin. At the nat hook postrouting, the rules masquerade marked
+// packets and hairpin connections.
 //
 // A class specifies a verdict for each origin and, if the verdict is to forward, the pool size. The name of a class
-// chain encodes the verdicts and the pool sizes. The rules in the chain "addr-tcp-c3-c3m-l2" send connections from a
-// pod to one of 3 endpoints in the cluster pool, and connections from the host likewise but masqueraded. The chain
+// chain encodes the verdicts and the pool sizes. For example, the chain "addr-tcp-c3-c3m-l2" sends connections from
+// pods and from the host to one of 3 endpoints in the cluster pool, and masquerades the host's connections. The chain
 // sends all other connections to one of 2 endpoints in the local pool. Each protocol has an endpoint map with keys that
 // consist of an address, a port and a slot. The rules choose a random slot, and the local pool's slots start at
 // firstLocalSlot.
 //
 // The services and nodeports maps contain class numbers (see nfttable), and the classes map contains the chain for each
-// number. Between the two lookups, the rules keep the number in the packet's priority, which is the only field that nft
-// can set and look up, apart from marks that other programs may need. A class chain first resets the priority, so only
-// the first packet of a connection to a Service loses a priority that another program set.
+// number. Between the two lookups, the rules keep the number in the packet's priority. nft can set and look up no other
+// field, apart from marks that other programs may need. A class chain first resets the priority, so only the first
+// packet of a connection to a Service loses a priority that another program set.
 //
 // In the services and nodeports maps, each element's comment is the name of its ServicePort, for operators who list the
-// maps. Elements in the endpoint maps have no comments, because a full sync would have to read the comments of many
-// endpoints. The keys in the endpoint maps contain the Service address.
+// maps. Elements in the endpoint maps have no comments, because a full sync would have to read many comments. The keys
+// in the endpoint maps contain the Service address.
 //
 // Only the first packet of a connection traverses the nat hooks, so the rules never affect an established connection. A
 // reject rule in prerouting needs Linux 5.9.

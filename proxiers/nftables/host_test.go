@@ -23,8 +23,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// newHost moves the test into a new network namespace. The thread is never unlocked, so it and the namespace disappear
-// after the test.
+// newHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
+// disappear after the test.
 func newHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -33,8 +33,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans through netlink. The test compares the resulting elements and nft's
-// output with new tables that nft wrote for the same plan.
+// TestNetlinkEqualsProgram applies random plans through netlink. The test compares the resulting tables with new tables
+// that nft wrote for the same plan, both as elements and in nft's output.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -83,8 +83,8 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// An endpoint change runs no program and opens no socket, because closing a netfilter socket would take as long as
-// running nft.
+// An endpoint change runs no program and opens no socket, because closing a netfilter socket takes as long as running
+// nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
@@ -134,7 +134,8 @@ func withoutFiles(t *testing.T, f func()) {
 	f()
 }
 
-// While other programs write to their own tables, Edgeway does not lose its own changes and reports no drift.
+// While other programs write to their own tables, the kernel applies all of Edgeway's changes, and Edgeway reports no
+// drift.
 func TestChangesBesideOthers(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

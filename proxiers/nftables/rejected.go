@@ -12,7 +12,8 @@ type RejectCollector struct{ Table *nfttable.Table }
 
 func rejectedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-		"Packets to UDP and SCTP NodePorts on loopback addresses that were rejected.", []string{familyLabel, "protocol"}, nil)
+		"UDP and SCTP packets to NodePorts on loopback addresses that the rules rejected.",
+		[]string{familyLabel, "protocol"}, nil)
 }
 
 // Describe implements prometheus.Collector.

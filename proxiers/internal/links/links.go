@@ -20,11 +20,11 @@ import (
 // Device is a network device other than a loopback device.
 type Device struct {
 	Name string
-	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0 if it belongs to none.
+	// Master is the index of the bridge, bond or VRF that the device belongs to, or 0 if there is none.
 	Master int
 }
 
-// Links tracks the devices of one network namespace. Links is safe for concurrent use.
+// Links tracks the network devices in one network namespace. Links is safe for concurrent use.
 type Links struct {
 	kernel  *netlink.Handle
 	watcher *rtnl.Watcher
@@ -75,8 +75,8 @@ func (l *Links) Watch(group *sync.WaitGroup) error {
 }
 
 // processNotification updates the device list and reports whether a notification is about a new device, or about a
-// device with a new name or master. The kernel sends a notification for each change to a device. Notifications with
-// another address family are about bridge ports.
+// device with a new name or master. The kernel sends a notification for each change to a device. Notifications with an
+// address family other than AF_UNSPEC are about bridge ports.
 func (l *Links) processNotification(m *syscall.NetlinkMessage) bool {
 	if len(m.Data) < unix.SizeofIfInfomsg || m.Data[0] != unix.AF_UNSPEC {
 		return false
@@ -111,9 +111,9 @@ func (l *Links) Forget() {
 	l.devices = nil
 }
 
-// List returns the devices by index. The first call to List queries the kernel, which takes 10 µs for each device
-// (Linux 6.18), and later calls use the notifications. The kernel also sends notifications about devices that appear
-// during the query.
+// List returns the devices by index. The first call to List queries the kernel and takes 10 µs for each device (Linux
+// 6.18). Later calls use the notifications. The kernel also sends notifications about devices that appear during the
+// query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

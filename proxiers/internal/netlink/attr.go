@@ -12,7 +12,7 @@ const AttrTable = 1
 const attrTypeMask = 0x3fff
 
 // EachAttr iterates over netlink attributes and stops at the first malformed one. mdlayher/netlink's AttributeDecoder
-// would need about 30 allocations for each flow, which would take a second of CPU time for 100,000 flows.
+// needs about 30 allocations for each flow, or a second of CPU time for 100,000 flows.
 func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) {
 		for len(b) >= 4 {
@@ -25,7 +25,7 @@ func EachAttr(b []byte) iter.Seq2[uint16, []byte] {
 	}
 }
 
-// Attr returns the first attribute of the type, or nil if b contains no such attribute.
+// Attr returns the first attribute of the given type, or nil if b contains no such attribute.
 func Attr(b []byte, typ uint16) []byte {
 	for t, v := range EachAttr(b) {
 		if t == typ {
@@ -65,7 +65,7 @@ func End(b []byte, start int) {
 
 func align(n int) int { return (n + 3) &^ 3 }
 
-// Uint32 returns the number in a 4-byte attribute, or 0 for any other length.
+// Uint32 returns the number in a 4-byte attribute, or 0 if the attribute has another length.
 func Uint32(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
@@ -73,7 +73,7 @@ func Uint32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// Uint64 returns the number in an 8-byte attribute, or 0 for any other length.
+// Uint64 returns the number in an 8-byte attribute, or 0 if the attribute has another length.
 func Uint64(b []byte) uint64 {
 	if len(b) != 8 {
 		return 0

@@ -10,13 +10,12 @@ const (
 	headSize = netlinkHeader + nfgenHeader
 	// beginSize is the size of a batch's first message, which contains the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the maximum length of an attribute. The length field has 16 bits, and the kernel (6.18) does not check
-	// the length, so a longer attribute would be truncated.
+	// MaxAttr is the maximum length of an attribute. The length field has 16 bits. The kernel (6.18) does not reject a
+	// longer attribute, but reads only a part of it.
 	MaxAttr = 1<<16 - 4
 )
 
-// Batch is a transaction: messages that change nftables and that the kernel applies atomically. The zero Batch is
-// empty.
+// Batch is a transaction, a list of messages that the kernel applies to nftables atomically. The zero Batch is empty.
 type Batch struct {
 	buf    []byte
 	starts []int
@@ -47,8 +46,8 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 }
 
 // bytes returns the bytes to send. Only the last message requests an acknowledgement, which proves that the kernel has
-// read all messages. The kernel reports rejected messages in any case. (Only Linux 6.10 and newer acknowledge the end
-// of a batch.)
+// read all messages. The kernel reports rejected messages even if they request no acknowledgement. (Only Linux 6.10 and
+// newer acknowledge the end of a batch.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]

@@ -10,7 +10,7 @@ import (
 )
 
 // writeBuffer is the size of the socket's write buffer, which limits the size of a batch. A batch of 30,000 IPv6
-// elements needs a tenth of the buffer. The kernel allocates the memory only while it reads a batch.
+// elements occupies a tenth of the write buffer. The kernel allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
 // ErrStale means that the kernel rejected a batch because another transaction came first.
@@ -38,7 +38,7 @@ func (r *RejectionError) Error() string {
 // Unwrap returns the error number.
 func (r *RejectionError) Unwrap() error { return r.Errno }
 
-// IsPermanent reports whether the kernel rejected the content of the batch and would reject it again.
+// IsPermanent reports whether the kernel rejected the content of the batch, so a retry cannot succeed.
 func (r *RejectionError) IsPermanent() bool {
 	switch r.Errno {
 	case unix.EPERM, unix.EACCES, unix.ENOMEM, unix.ENOBUFS, unix.EMSGSIZE, unix.EAGAIN, unix.EINTR:
@@ -84,7 +84,7 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// readResponses reads the kernel's responses to a batch. All responses are available after the write.
+// readResponses reads the kernel's responses to a batch. The kernel has sent all responses when the write returns.
 func (c *Conn) readResponses(fd, messages int) error {
 	var first *RejectionError
 	done := false

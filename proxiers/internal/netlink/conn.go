@@ -30,9 +30,9 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel responds immediately
 )
 
-// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Frequent users should keep a Conn open,
-// because closing a netfilter socket blocks until the kernel (6.18) has freed the deleted objects, which takes 16 ms
-// after a transaction.
+// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Frequent users should keep a Conn open.
+// Closing a netfilter socket after a transaction takes 16 ms, because the kernel (6.18) first frees the objects that
+// the transaction deleted.
 type Conn struct {
 	// MaxBatchSize is the maximum size of a batch for Commit.
 	MaxBatchSize int
@@ -43,8 +43,8 @@ type Conn struct {
 	buf  []byte
 	// port is the socket's netlink address.
 	port atomic.Uint32
-	// stuck is set if the Conn has not read a response completely. The kernel then accepts no further requests on the
-	// socket.
+	// stuck reports whether the Conn has left part of a response unread. The kernel accepts no further requests on a
+	// stuck socket.
 	stuck bool
 }
 
@@ -59,7 +59,8 @@ func (c *Conn) open() error {
 	if err != nil {
 		return fmt.Errorf("netlink socket: %w", err)
 	}
-	// Without CAP_NET_ADMIN in the initial user namespace, the buffer and the maximum batch size stay smaller.
+	// Without CAP_NET_ADMIN in the initial user namespace, the kernel limits the write buffer and thus the maximum
+	// batch size.
 	_ = sock.SetWriteBuffer(writeBuffer)
 	_ = sock.SetOption(netlink.ExtendedAcknowledge, true)
 	_ = sock.SetOption(netlink.CapAcknowledge, true)
@@ -107,7 +108,7 @@ type Message struct {
 	Family uint8
 	// If the message is a notification, Port is the netlink address of the socket that sent the transaction.
 	Port uint32
-	// Attrs is valid only until the next message is read.
+	// Attrs is valid only until the Conn reads the next message.
 	Attrs []byte
 }
 

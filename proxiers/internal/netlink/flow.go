@@ -147,7 +147,7 @@ func (f *Flow) count(data []byte) {
 	}
 }
 
-// number decodes an integer of size bytes, or returns 0 if value is shorter.
+// number returns the integer in the first size bytes of value, or 0 if value is shorter.
 func number(value []byte, size int) (n uint64) {
 	if len(value) < size {
 		return 0
@@ -158,7 +158,7 @@ func number(value []byte, size int) (n uint64) {
 	return n
 }
 
-// encodeDelete encodes the attributes that identify a flow. The ID distinguishes the flow from a later one with the
+// encodeDelete encodes the attributes that identify a flow. The ID distinguishes the flow from a later flow with the
 // same tuple.
 func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	ae := encoder()
@@ -168,16 +168,15 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 }
 
 // encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not support
-// the filter, so the reader must check the destination again. Kernels before 5.8 ignore the filter attribute and dump
-// the whole family. For TCP, if the kernel supports filtering by status, the filter also excludes answered and
-// translated flows.
+// the filter, so the reader must compare the destination with dst again. Kernels before 5.8 ignore the filter attribute
+// and dump the whole family. For TCP, a kernel that can filter by status also omits answered and translated flows.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
 	case dst.IsValid() && s.Family == plan.IPv4:
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
-		// On Linux 6.18, filtering by IPv6 address returns every flow except the flows to the address, because
+		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to the address. The function
 		// ctnetlink_filter_match_tuple interprets the result 0 from ipv6_addr_cmp as "different". Filtering by port
 		// works correctly.
 		flags |= filterProtoDstPort

@@ -15,9 +15,9 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// watcherBuffer is the size of the socket's receive buffer. On kernels before 5.13, which use a separate buffer for
-// each notification, the socket has space for notifications about 1,000 element operations. On Linux 5.13 and newer,
-// the socket has space for many more notifications.
+// watcherBuffer is the size of the socket's receive buffer, which has space for notifications about at least 1,000
+// element operations. Kernels before 5.13 need the most space, because they use a separate buffer for each
+// notification.
 const watcherBuffer = 8 << 20
 
 // rejoinDelay is the delay before the next attempt to join the multicast group.
@@ -27,7 +27,7 @@ const rejoinDelay = 2 * time.Second
 type WatcherOptions struct {
 	// AffectedObject describes the Edgeway object that a notification is about, or returns "" if it is about another
 	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during a call to
-	// AffectedObject. Once one notification about a transaction concerns Edgeway, the Watcher may omit the call for the
+	// AffectedObject. After AffectedObject has returned a description for a transaction, the Watcher may skip the
 	// transaction's other notifications.
 	AffectedObject func(Message) (what string)
 	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and RunCommit call
@@ -42,11 +42,11 @@ type WatcherOptions struct {
 // All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
 // a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
 // transactions that Commit sent. For a program that Edgeway runs, the Watcher does not know the sender's address.
-// RunCommit therefore holds mu while the program is running, reads earlier notifications first, and then expects at
-// most as many relevant transactions as the program sends.
+// RunCommit therefore holds mu while the program is running. RunCommit reads earlier notifications first, and then
+// expects at most as many relevant transactions as the program sends.
 //
-// For a big transaction, the kernel would allocate a page for each notification, so RunCommit leaves the multicast
-// group and compares the kernel's transaction counts instead.
+// For a big transaction, the kernel allocates a page for each notification. RunCommit therefore leaves the multicast
+// group during a big transaction, and compares the kernel's transaction counts instead.
 type Watcher struct {
 	// Commit uses Conn. Other code may also use Conn for requests.
 	Conn *Conn
@@ -67,7 +67,8 @@ type Watcher struct {
 	changedObject string
 	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
 	reported bool
-	// joinFailed reports whether an attempt to rejoin the multicast group failed. Run retries at the read deadline.
+	// joinFailed reports whether an attempt to rejoin the multicast group failed. Run retries to join the group at the
+	// read deadline.
 	joinFailed bool
 }
 
@@ -93,7 +94,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the multicast group. If the kernel dropped notifications, join returns the reason to report.
+// join joins the multicast group again. If the kernel dropped notifications, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
@@ -108,7 +109,7 @@ func (m *Watcher) join() (reason string) {
 	return ""
 }
 
-// Run reports drift until the Watcher is closed.
+// Run reports drift until the caller calls Close.
 func (m *Watcher) Run() {
 	for {
 		reason := ""
@@ -132,13 +133,14 @@ func (m *Watcher) Run() {
 	}
 }
 
-// Close closes the sockets, which ends Run.
+// Close closes the sockets, so Run returns.
 func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()
 }
 
-// Forget discards all notifications sent so far. A full sync calls Forget first, because it detects all changes itself.
+// Forget discards all notifications that the kernel has sent so far. A full sync calls Forget first, because the sync
+// itself detects all changes.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,13 +149,13 @@ func (m *Watcher) Forget() {
 }
 
 // ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
-var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel: check that the " +
-	"program is the distribution's own")
+var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel; " +
+	"fix: install the distribution's own program")
 
-// RunCommit runs commit, and does not report the transactions that commit sends as drift. commit sends up to the given
+// RunCommit runs commit, and does not report commit's transactions as drift. The function commit sends up to the given
 // number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed
 // Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway object, RunCommit returns
-// ErrNoEffect. big reports whether the transactions have more than about a thousand operations.
+// ErrNoEffect. The parameter big reports whether the transactions have more than about a thousand operations.
 func (m *Watcher) RunCommit(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.runCommit(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {
@@ -183,7 +185,7 @@ func (m *Watcher) runCommit(transactions int, big bool, commit func() error) (be
 	return before, meanwhile, err
 }
 
-// commitOutsideGroup runs transactions while the watcher is outside the multicast group.
+// commitOutsideGroup calls commit while the watcher is outside the multicast group.
 func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (foreign string, err error) {
 	before, err := m.Conn.Generation()
 	if err != nil {
@@ -206,9 +208,9 @@ func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (for
 	return foreign, failed
 }
 
-// detectDrift reads the pending notifications. If more than own transactions changed Edgeway's objects, and the watcher
-// has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is certain that no
-// transaction changed Edgeway's objects.
+// detectDrift reads the pending notifications. If the number of transactions that changed Edgeway's objects exceeds
+// own, and the watcher has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is
+// certain that no transaction changed Edgeway's objects.
 func (m *Watcher) detectDrift(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {

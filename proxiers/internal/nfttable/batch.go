@@ -9,14 +9,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// batch collects and sends changes. For packets, a transaction takes effect atomically, regardless of the order of its
-// commands. However, nft requires that a transaction deletes a key before adding it again, and that the elements of a
-// set are consecutive.
+// batch collects changes to the nft tables and sends them in transactions. For packets, a transaction takes effect
+// atomically, regardless of the order of its commands. However, nft accepts a transaction only if it deletes a key
+// before adding the key again, and if the elements of a set are consecutive.
 type batch struct {
 	r    *renderer
 	refs *references
 	now  time.Time
-	// tx is the next transaction. The commands already in tx precede the collected changes.
+	// tx is the next transaction. The commands in tx precede the collected changes.
 	tx *knftables.Transaction
 	// If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
@@ -121,8 +121,8 @@ func (b *batch) diff(old, next []Entry) {
 	}
 }
 
-// elementsPerCommand is the maximum number of elements in a command. Commands with more than a few hundred elements
-// are no faster.
+// elementsPerCommand is the maximum number of elements in a command. Longer commands are no faster than commands with a
+// few hundred elements.
 const elementsPerCommand = 200
 
 // elementLength is the approximate length of an IPv4 element with its value.

@@ -14,7 +14,7 @@ import (
 // minutes on a busy machine.
 const cleanupLimit = 10 * time.Minute
 
-// cleanupFamilies lists the families that any version of Edgeway has created a table in.
+// cleanupFamilies lists the families in which any version of Edgeway has created a table.
 var cleanupFamilies = []struct {
 	number uint8
 	name   knftables.Family
@@ -51,9 +51,9 @@ func Cleanup(ctx context.Context, table string) error {
 			remove.Delete(&knftables.Table{Family: f.name, Name: table})
 		}
 	}
-	// A packet traverses the rules of the generation that was current when it arrived, but each map or set lookup uses
-	// the current generation (Linux 6.18). During the deletion, the rules might therefore reject a packet because they
-	// no longer match it to its Service, although another backend now serves the Service.
+	// A packet traverses the rules of the generation that was current when the packet arrived. Each map or set lookup,
+	// however, uses the current generation (Linux 6.18). During the deletion, the rules might therefore no longer match
+	// a packet to the packet's Service, and reject the packet although another backend now serves the Service.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
@@ -65,8 +65,8 @@ func Cleanup(ctx context.Context, table string) error {
 }
 
 // awaitPackets waits until no packet is traversing rules that the kernel has replaced. If the kernel cannot wait, for
-// example with nohz_full, awaitPackets returns immediately, because nft takes longer to start than a packet takes to
-// traverse the rules.
+// example with nohz_full, awaitPackets returns immediately. A packet has traversed the rules before the next run of nft
+// starts.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL in linux/membarrier.h, which waits for an RCU grace period
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

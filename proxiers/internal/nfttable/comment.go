@@ -13,8 +13,8 @@ const (
 	maxComment = 128
 )
 
-// commentOf returns a ServicePort's name as a comment, "namespace/name:port". commentOf truncates a long name: a
-// namespace and a name of 63 letters each leave no space for the port, which most keys contain anyway. commentOf
+// commentOf returns a ServicePort's name as a comment, "namespace/name:port". commentOf truncates a long name. A
+// namespace and a name of 63 letters each leave no space for the port, but most keys contain the port. commentOf
 // replaces characters that Kubernetes does not allow in names with '_'.
 func commentOf(n plan.ServicePortName) comment {
 	b := append(make([]byte, 0, 2+maxComment), udataComment, 0)

@@ -12,7 +12,7 @@ import (
 // contents holds the entries of some sets in the kernel, by set and key. An element's key includes the family.
 type contents map[SetID]map[Element]Value
 
-// checksum holds the number of elements in a set and an order-independent sum over them.
+// checksum holds the number of elements in a set and an order-independent sum of the elements.
 type checksum struct {
 	count int
 	sum   uint64
@@ -183,7 +183,7 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	return nil
 }
 
-// unknownObjects returns the objects in a table that are neither fixed nor needed.
+// unknownObjects returns the objects in a table that are neither fixed in the Schema nor needed by the plan.
 func (r *renderer) unknownObjects(refs *references, have []ObjectID) (unknown []ObjectID) {
 	for _, id := range have {
 		fixed := false

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Counters returns each family's packet counts by counter name. A missing table has no counters. Counters may be called
-// from any goroutine.
+// Counters returns each family's packet counts by counter name. A missing table has no counters. Any goroutine may call
+// Counters.
 func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	found := map[plan.Family]map[string]uint64{}
 	for _, f := range t.families {
@@ -33,8 +33,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// Counts returns the number of packets that matched each element of the sets with Set.Counts. Counts may be called from
-// any goroutine.
+// Counts returns the number of packets that matched each element of the sets with Set.Counts. Any goroutine may call
+// Counts.
 func (t *Table) Counts() (map[Element]uint64, error) {
 	found, names := map[Element]uint64{}, map[string]string{}
 	for i := range t.Sets {
@@ -56,7 +56,7 @@ func (t *Table) Counts() (map[Element]uint64, error) {
 	return found, nil
 }
 
-// ClientMap is an nft map from client addresses to other addresses. The packet path adds the elements.
+// ClientMap is an nft map from client addresses to other addresses. Rules in the packet path add the elements.
 type ClientMap struct {
 	Family plan.Family
 	Name   string
@@ -69,12 +69,12 @@ type ClientMap struct {
 const pruneAttempts = 5
 
 // clientsPerDatagram is the number of clients that are certain to fit into one datagram. A list that spans several
-// datagrams may be incomplete, because the map changes during the read, or for the reason that the comment on reread
-// explains. Prune therefore reads lists that span several datagrams twice.
+// datagrams may be incomplete, because the map changes during the read, or because the kernel moves the map to another
+// hash table (see reread). Prune therefore reads lists that span several datagrams twice.
 const clientsPerDatagram = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
-// removed the address, so that the rules no longer add clients with it.
+// removed the address, because the rules may add clients with the address until then.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

@@ -3,14 +3,14 @@
 //
 // Each address family has one table with the name in the Schema. A table contains fixed chains, fixed sets and maps,
 // and objects. An object is a chain or a map that the package creates and deletes along with ServicePorts. Several
-// ServicePorts can need the same object or the same element, so the package counts references.
+// ServicePorts can need the same object or the same element, so the package counts references to objects and elements.
 //
 // # Transactions
 //
-// A transaction contains only changes. nft creates chains, rules, sets and maps. The package itself sends elements
-// through a netlink socket that stays open, so most changes run no program. Nothing refers to an object before its
-// elements exist, so the package may send elements in a separate transaction. nft writes elements only when one
-// transaction replaces a whole table.
+// A transaction contains only changes. The program nft creates chains, rules, sets and maps. The package itself sends
+// elements through a netlink socket that stays open, so most changes run no program. The package may send elements in a
+// separate transaction, because no rule or element refers to an object before the object's elements exist. nft writes
+// elements only when one transaction replaces a whole table.
 //
 // The kernel accepts a netlink batch only if it contains the generation number of the last transaction. If another
 // program's transaction came first, netlink notifications show what the other transaction changed. If the other
@@ -19,8 +19,9 @@
 //
 // If the kernel's state is unknown, for example after a restart, the package reads its own tables through netlink, and
 // then rewrites all rules and the elements that differ. The package keeps map elements that rules in the packet path
-// added. Maintain deletes unused objects with a delay, because ServicePorts may need them again, and because kernels
-// before 6.2 cannot delete a chain in the same transaction as the map element that refers to it.
+// have added. Maintain deletes unused objects with a delay, because a ServicePort may need an object again.
+// Furthermore, kernels before 6.2 cannot delete a chain in the same transaction as the map element that refers to the
+// chain.
 //
 // # Numbers
 //

@@ -19,7 +19,7 @@ import (
 const maxReplaced = 100_000
 
 // applyFull brings tables with unknown contents into agreement with the plan. applyFull repairs existing tables in
-// place, which does not interrupt connections to unchanged Services.
+// place, without interrupting connections to unchanged Services.
 func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tableFamilies(t.Table)
@@ -43,10 +43,10 @@ func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, er
 	return t.recreate(ctx, next, elements)
 }
 
-// build fills new tables in self-contained chunks. Until Edgeway has written a Service, packets to it match only the
-// ranges, such as the Service CIDRs, whose rules drop packets to unused addresses. Clients retry after a drop. In a
-// takeover, build writes the ranges with Range.FillLast at the end, so the other backend serves the remaining Services
-// until then.
+// build writes new tables in self-contained chunks. Until Edgeway has written a Service, a packet to the Service
+// matches only the interval sets, such as the Service CIDRs. The rules for the interval sets drop packets to unused
+// addresses. Clients retry after the rules drop a packet. In a takeover, build writes the ranges with Range.FillLast in
+// the last chunk. Until then, the other backend serves the remaining Services.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.fillTables(next, baseOptions{takeover: t.env.Takeover},
@@ -58,8 +58,9 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces whole tables, which deletes map elements that rules in the packet path added. If one transaction
-// cannot contain all elements, recreate uses several transactions, and Services are briefly unavailable.
+// recreate replaces whole tables. The replacement deletes map elements that rules in the packet path added. If one
+// transaction cannot contain all elements, recreate uses several transactions, and some Services are briefly
+// unavailable.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	if elements <= maxReplaced {
@@ -120,9 +121,9 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 	return refs, nil
 }
 
-// flushIdleChains deletes the rules of idle chains, which no element or rule refers to. An idle chain may be a base
-// chain that another Edgeway version or another program created, and sweep may have to keep the chain in the kernel for
-// a while.
+// flushIdleChains deletes the rules in idle chains, which no element or rule refers to. An idle chain may be a base
+// chain that another Edgeway version or another program created. A base chain affects packets until sweep can delete
+// the chain.
 func (t *Table) flushIdleChains(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idleObjects {

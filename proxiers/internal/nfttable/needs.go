@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ObjectKind distinguishes chains, maps and other sets.
+// ObjectKind is the kind of an object: a chain, a map or another set.
 type ObjectKind uint8
 
 // The kinds of objects. The fixed chains, sets and maps in the Schema are not objects. A setObject is a set that no
@@ -42,13 +42,13 @@ type Rules interface {
 	Rules(n *plan.Node) []string
 }
 
-// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.AddService fills in
-// a Needs.
+// Needs holds the elements and objects that a ServicePort needs in the table for its family. Schema.AddService adds
+// elements and objects to a Needs.
 type Needs struct {
 	refs    *references
 	sets    []Set
 	comment comment
-	// entries belong to this ServicePort alone.
+	// entries holds the elements that only this ServicePort needs.
 	entries []Entry
 	// shared holds elements that other ServicePorts may also need.
 	shared []Element
@@ -56,7 +56,7 @@ type Needs struct {
 	objects []Object
 }
 
-// fill replaces n's contents with svc's needs. A nil svc has no needs.
+// fill replaces the contents of n with the needs of svc. A nil svc has no needs.
 func (n *Needs) fill(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {

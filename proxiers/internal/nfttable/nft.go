@@ -26,8 +26,8 @@ const (
 	runLimit = 10 * time.Minute
 )
 
-// Program runs nft. knftables only renders transactions, because its own code for running nft (v0.0.22) sets no
-// WaitDelay and does not use the context for its first run.
+// Program runs nft. knftables only renders transactions, because knftables (v0.0.22) runs nft without a WaitDelay and
+// without a context for the first run.
 type Program struct{ path string }
 
 // FindProgram searches PATH for nft.
@@ -40,7 +40,7 @@ func FindProgram() (*Program, error) {
 	return &Program{path}, nil
 }
 
-// checkVersion returns an error if nft fails, or if Edgeway does not support its version.
+// checkVersion returns an error if nft fails, or if Edgeway does not support nft's version.
 func (p *Program) checkVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Timeout: versionTimeout}.Run(ctx)
@@ -103,7 +103,7 @@ func (p *Program) runWithInput(ctx context.Context, input string, args ...string
 	}
 }
 
-// maxMessage is the maximum length of a message from nft in an error, because nft quotes its input.
+// maxMessage limits the length of nft's message in an error. nft quotes its input, which may be long.
 const maxMessage = 200
 
 // nftError holds nft's whole message and a one-line excerpt.
@@ -115,8 +115,8 @@ type nftError struct {
 func (e *nftError) Error() string { return e.text }
 func (e *nftError) Unwrap() error { return e.cause }
 
-// excerpt returns the text after "Error: " in the first line of nft's message that contains it. The excerpt omits the
-// position in the input, because the operator does not see the input.
+// excerpt returns the text after "Error: " in the first line of nft's message that contains "Error: ". The excerpt
+// omits the position in the input, because the operator does not see the input.
 func excerpt(text string) string {
 	for line := range strings.Lines(text) {
 		if _, message, ok := strings.Cut(line, "Error: "); ok {
@@ -142,8 +142,8 @@ func rejectionMessage(err error) string {
 }
 
 // isContentError reports whether a transaction's content is the cause of an error. The result is also true for a batch
-// that is too big for the socket, because it contains a single ServicePort with very many elements, which the caller
-// leaves out.
+// that is too big for the socket. A batch that is too big contains a single ServicePort with very many elements, and
+// the caller leaves out the ServicePort.
 func isContentError(err error) bool {
 	var r *netlink.RejectionError
 	if errors.As(err, &r) {
@@ -156,7 +156,7 @@ func isContentError(err error) bool {
 }
 
 // isDeliveryError reports whether nft failed to send a transaction to the kernel, or the kernel ran out of memory for
-// it.
+// the transaction.
 func isDeliveryError(err error) bool {
 	said := func(what string) bool { return strings.Contains(rejectionMessage(err), what) }
 	return slices.ContainsFunc([]string{

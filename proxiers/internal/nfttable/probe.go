@@ -13,7 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit is the timeout for checking a few dozen rules, which is slow on a busy single-board computer.
+// probeLimit is the timeout for the validation of a few dozen rules. The validation is slow on a busy single-board
+// computer.
 const probeLimit = 3 * time.Minute
 
 // Probe has nft and the kernel validate the tables for a sample plan that needs every kind of rule and element. Probe
@@ -34,8 +35,8 @@ func Probe(ctx context.Context, s Schema, sample *plan.Plan) error {
 }
 
 // wrapProbeError wraps ErrUnsupported around the error from a probe if nft or the kernel rejects a rule. If the kernel
-// killed nft, or nft ran out of memory, the error must not wrap ErrUnsupported, because Edgeway would otherwise use
-// another backend until the next reload.
+// killed nft, or nft ran out of memory, the error must not wrap ErrUnsupported. An error that wraps ErrUnsupported
+// causes Edgeway to use another backend until the next reload.
 func wrapProbeError(err error) error {
 	var exit *exec.ExitError
 	switch {
@@ -44,8 +45,8 @@ func wrapProbeError(err error) error {
 	case program.Transient(err) || isDeliveryError(err):
 		return err
 	case errors.As(err, &exit):
-		return fmt.Errorf("%w: nft or the kernel refuses a rule (nftables 1.0.6 and Linux 5.13 or "+
-			"newer accept all rules): %w", proxiers.ErrUnsupported, err)
+		return fmt.Errorf("%w: nft or the kernel refuses a rule "+
+			"(nftables 1.0.6 and Linux 5.13, or newer, accept all rules): %w", proxiers.ErrUnsupported, err)
 	}
 	return err
 }

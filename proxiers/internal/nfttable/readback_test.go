@@ -56,7 +56,7 @@ func FuzzParseElement(f *testing.F) {
 	})
 }
 
-// FuzzMessage passes random nft messages to short. The result must be a short excerpt of one line.
+// FuzzMessage passes random nft messages to excerpt. The result must be a short excerpt of one line.
 func FuzzMessage(f *testing.F) {
 	f.Add("/dev/stdin:1:1-10: Error: Could not process rule: No such file or directory\nadd rule ip x y\n^^^^\n")
 	f.Add("Error: \n")

@@ -7,8 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts the users of elements and objects that several ServicePorts can need. The plan determines all other
-// table contents.
+// references counts the users of elements and objects that several ServicePorts can need.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32
@@ -37,8 +36,8 @@ func newReferences() *references {
 	}
 }
 
-// number derives a chain's number from its name, so that the chain has the same number after a restart unless the
-// numbers of two names collide.
+// number derives a chain's number from the chain's name. Unless the numbers of two names collide, the chain has the
+// same number after a restart.
 func (r *references) number(id ObjectID) ChainNumber {
 	number, ok := r.numbers[id]
 	if ok {
@@ -58,7 +57,7 @@ func (r *references) numberEntry(set SetID, id ObjectID) Entry {
 	return Entry{Element{Family: id.Family, Set: set, Number: r.number(id)}, Value{Chain: id.Name}}
 }
 
-// forget removes an object that has been deleted from the kernel.
+// forget removes an object that Edgeway has deleted from the kernel.
 func (r *references) forget(id ObjectID) {
 	delete(r.idleObjects, id)
 	delete(r.taken, familyNumber{id.Family, r.numbers[id]})
@@ -79,7 +78,7 @@ func (r *references) drop(e Element) (last bool) {
 }
 
 // takeObject adds a reference to an object. first reports whether no other reference exists, and absent reports whether
-// the object must also be written to the kernel.
+// the caller must also write the object to the kernel.
 func (r *references) takeObject(id ObjectID) (first, absent bool) {
 	r.objects[id]++
 	if r.objects[id] > 1 {

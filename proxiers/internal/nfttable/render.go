@@ -49,7 +49,7 @@ func (r *renderer) eachNeeds(refs *references, p *plan.Plan, visit func(*Needs))
 	}
 }
 
-// addReferences adds the plan's references to refs, which must be empty, and returns the objects.
+// addReferences adds the plan's references to refs, which must be empty, and returns the plan's objects.
 func (r *renderer) addReferences(refs *references, p *plan.Plan) (objects []Object) {
 	r.eachNeeds(refs, p, func(n *Needs) {
 		for _, o := range n.objects {
@@ -64,7 +64,7 @@ func (r *renderer) addReferences(refs *references, p *plan.Plan) (objects []Obje
 	return objects
 }
 
-// fillTables fills new tables with the contents that the plan requires.
+// fillTables writes the contents that the plan requires into new tables.
 func (b *batch) fillTables(next *plan.Plan, o baseOptions, done func(int)) error {
 	o.elements = true
 	b.r.renderBase(b.tx, next.Node, o)
@@ -77,7 +77,7 @@ func (b *batch) fillTables(next *plan.Plan, o baseOptions, done func(int)) error
 	if err := b.flush(); err != nil {
 		return err
 	}
-	// A transaction without changes would count as failed.
+	// The Table reports a transaction that changes nothing as failed.
 	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.FillLast && len(set.Prefixes(next.Node)) > 0 }) {
 		b.r.addRanges(b.tx, next.Node, false)
 	}

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Schema describes the contents of the tables. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark
-// for the masquerade mark, $rest for its complement and $own for proxiers.OwnMark.
+// Schema describes the contents of the tables. Rules are templates in nft's syntax: $ip stands for ip or ip6, $mark for
+// the masquerade mark, $rest for the complement of the masquerade mark, and $own for proxiers.OwnMark.
 type Schema struct {
 	Table string
 	// Sets holds the fixed sets and maps whose elements Edgeway writes individually. A SetID is an index in Sets.
@@ -36,7 +36,7 @@ type Schema struct {
 	AddService func(n *Needs, svc *plan.ServicePort)
 	// NodeEntries returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
 	NodeEntries func(n *plan.Node) []Entry
-	// SameRules reports whether two hosts have the same rules, in which case a change from a to b needs no full sync.
+	// SameRules reports whether the hosts a and b have the same rules, so a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
@@ -55,15 +55,14 @@ type Set struct {
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
 	// LeadsToLookup reports whether a match in the set leads to a lookup in another set. A change that spans several
-	// transactions adds elements to sets with LeadsToLookup last, and deletes elements from sets with LeadsToLookup
-	// first.
+	// transactions deletes elements from sets with LeadsToLookup first, and adds elements to these sets last.
 	LeadsToLookup bool
 }
 
 // Field is a component of an element's key.
 type Field uint8
 
-// An element's key can have these fields.
+// The constants are the fields that an element's key can have.
 const (
 	Addr Field = iota
 	Proto
@@ -92,8 +91,8 @@ type Range struct {
 	Name string
 	// Prefixes returns the prefixes of both families, in the form that plan.Minimal returns.
 	Prefixes func(n *plan.Node) []netip.Prefix
-	// FillLast reports whether Edgeway fills the set in the last chunk of a takeover, because the set may match packets
-	// to Services that another backend still serves.
+	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover, because the set may
+	// match packets to Services that another backend still serves.
 	FillLast bool
 }
 

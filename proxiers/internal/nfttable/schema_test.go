@@ -15,7 +15,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The constants are the SetIDs in the test schema, whose sets use each field and each kind of data.
+// The constants are the SetIDs in the test schema, whose sets use every field and every kind of data.
 const (
 	frontends SetID = iota
 	slots
@@ -134,7 +134,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After a sync's removals, a batch may already contain more than a chunk before other changes follow.
+// After a sync's removals, a batch may already contain more than a chunk.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)

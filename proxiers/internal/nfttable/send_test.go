@@ -40,8 +40,8 @@ func longPool(n, first int) *plan.ServicePort {
 	return svc
 }
 
-// If a list of endpoints is longer than a chunk, one transaction adds elements and the next one deletes the unused
-// elements.
+// If an endpoint list is longer than a chunk, one transaction adds elements, and the next transaction deletes the
+// unused elements.
 func TestLongListTakesTwoTransactions(t *testing.T) {
 	table := newTable(t)
 	table.chunkSize = 100

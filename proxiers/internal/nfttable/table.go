@@ -16,8 +16,8 @@ import (
 
 // elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
 // IPv6 key, a chain name, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN in the
-// initial user namespace, as in an unprivileged container, the socket accepts batches of 416 KiB, so a chunk has 266
-// elements.
+// initial user namespace, as in an unprivileged container, the socket accepts batches of at most 416 KiB. With batches
+// of 416 KiB, a chunk has 266 elements.
 const elementRoom = 1600
 
 // Table manages the tables for all families. Table implements proxiers.Proxier and proxiers.Maintainer.
@@ -134,7 +134,7 @@ func (t *Table) batch(ctx context.Context, refs *references, now time.Time, stri
 }
 
 // Transactions returns the number of successful transactions through netlink and through nft, and the number of netlink
-// transactions that the kernel rejected as stale. Transactions may be called from any goroutine.
+// transactions that the kernel rejected as stale. Any goroutine may call Transactions.
 func (t *Table) Transactions() (netlink, program, stale uint64) {
 	return t.netlinkCount.Load(), t.programCount.Load(), t.watcher.StaleBatches.Load()
 }

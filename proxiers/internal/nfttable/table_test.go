@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newTable returns a table in a new network namespace. The thread stays locked, so it and the namespace disappear after
-// the test.
+// newTable returns a table in a new network namespace. The thread stays locked, so the thread and the namespace
+// disappear after the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	runtime.LockOSThread()
@@ -178,9 +178,9 @@ func standIn(t *testing.T, script string) {
 	t.Setenv("PATH", path+":/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-// If the kernel kills nft, or nft runs out of memory, the probe's error does not wrap ErrUnsupported, because Edgeway
-// would otherwise use another backend until the next reload. If nft rejects a rule or fails an assertion, the error
-// wraps ErrUnsupported.
+// If the kernel kills nft, or nft runs out of memory, the probe's error does not wrap ErrUnsupported. An error that
+// wraps ErrUnsupported causes Edgeway to use another backend until the next reload. If nft rejects a rule or fails an
+// assertion, the error wraps ErrUnsupported.
 func TestProbeWithKilledNFT(t *testing.T) {
 	const version = "case $1 in --version) echo nftables v1.0.6; exit;; esac\ncat >/dev/null\n"
 	for _, c := range []struct {

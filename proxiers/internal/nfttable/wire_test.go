@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source creates values from random bytes, and from zeros once the bytes are used up.
+// source creates values from random bytes, and from zeros after the last random byte.
 type source []byte
 
 func (s *source) take(n int) []byte {
@@ -144,7 +144,7 @@ func TestLongListsTakeSeveralMessages(t *testing.T) {
 	}
 }
 
-// BenchmarkWire measures how long it takes to encode a change to one endpoint, and a chunk of a first sync.
+// BenchmarkWire measures the time to encode a change to one endpoint, and the time to encode a chunk of a first sync.
 func BenchmarkWire(b *testing.B) {
 	s := testSchema()
 	for _, n := range []int{2, chunkElements} {

@@ -19,20 +19,20 @@ type Call struct {
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Timeout is the timeout for the run. The context may have an earlier deadline.
+	// Timeout limits the program's run time. The context may have an earlier deadline.
 	Timeout time.Duration
 }
 
 // waitDelay limits the time to read a program's output after the program has exited or Edgeway has killed it, because a
-// child process (modprobe) may keep the pipes open. A very busy machine may need ten seconds.
+// child process (modprobe) may keep the pipes open. On a very busy machine, reading the output may take ten seconds.
 const waitDelay = 10 * time.Second
 
-// oomScoreAdj is a program's oom_score_adj. If memory is exhausted, the kernel kills the program instead of the daemon,
-// and the daemon can run the program again.
+// oomScoreAdj is the OOM score adjustment (oom_score_adj) of the programs that Edgeway runs. If memory is exhausted,
+// the kernel kills the program instead of the daemon, and the daemon can run the program again.
 const oomScoreAdj = "500"
 
-// largeInput is the input size in bytes above which a program may need much memory. For a smaller input, setting
-// oom_score_adj would take a tenth of the run time.
+// largeInput is the input size in bytes above which a program may need a lot of memory. For a smaller input, setting
+// oom_score_adj adds a tenth to the run time.
 const largeInput = 64 << 10
 
 // Run runs the program and returns its standard error. When the context is done, Run kills the program and returns the

@@ -45,7 +45,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// recordNotifications calls do and returns the notifications about its changes.
+// recordNotifications calls do and returns the notifications about do's changes.
 func recordNotifications(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex

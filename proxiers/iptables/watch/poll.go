@@ -54,9 +54,9 @@ type pollWatcher struct {
 	mu sync.Mutex
 	// socket belongs to the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// lastStates holds, for each table, the last state that matched the rules that Edgeway wrote, or the state at the
-	// start of a full sync. lastStates omits a table that did not exist at the start of the full sync until Edgeway
-	// writes the table, because a query would cause the kernel to load the table's module.
+	// lastStates holds the last state of each table that matched the rules that Edgeway wrote. At the start of a full
+	// sync, lastStates holds the current states. lastStates omits a table that did not exist at the start of the full
+	// sync until Edgeway writes the table. A query for a missing table causes the kernel to load the table's module.
 	lastStates map[Table]observation
 	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
 	reported bool
@@ -104,8 +104,8 @@ func (p *pollWatcher) RunCommit(_ int, _ bool, commit func() error) error {
 	return err
 }
 
-// commit detects changes by other programs before the restore, but reads the changed tables afterwards so as not to
-// delay the restore.
+// commit detects changes by other programs before the restore. commit reads the changed tables only after the restore,
+// so the restore starts without delay.
 func (p *pollWatcher) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

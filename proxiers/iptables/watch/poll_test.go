@@ -54,7 +54,7 @@ func TestPollReadsChangedTableOnce(t *testing.T) {
 	}
 }
 
-// A pollWatcher does not query a missing table, because the kernel would then register it.
+// A pollWatcher does not query a missing table, because a query causes the kernel to register the table.
 func TestPollCreatesNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := true
@@ -87,7 +87,7 @@ func TestPollEvaluatesAfterFullSync(t *testing.T) {
 			return nil
 		})
 	}
-	// By now, the full sync has read the table.
+	// The full sync has already read the table.
 	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING")
 	for range 3 {
 		if got, err := ownRule(); got != "" || err != nil {

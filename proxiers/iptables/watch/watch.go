@@ -15,13 +15,13 @@ import (
 
 // Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// RunCommit runs commit, and does not report the changes that commit makes. commit restores the given number of
-	// tables. RunCommit reports changes that other programs made before and during the restore. big reports whether the
-	// restore changes more than about a thousand rules.
+	// RunCommit runs commit, and does not report changes by commit itself. The function commit restores the given
+	// number of tables. RunCommit reports changes by other programs before and during the restore. The parameter big
+	// reports whether the restore changes more than about a thousand rules.
 	RunCommit(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
-	// Run reports changes, and returns after Close is called.
+	// Run reports changes until the caller calls Close.
 	Run()
 	Close() error
 }
@@ -38,7 +38,7 @@ type Options struct {
 	// and Compare, with its lock held and, in RunCommit, after commit.
 	Entries func(Table) (n int, settled bool)
 	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The number of the
-	// table's entries must be known. reason is "" if the table contains exactly these rules.
+	// table's entries must be known. reason is "" if the table contains exactly the rules that Edgeway wrote.
 	Compare func(Table) (reason string)
 }
 
@@ -68,7 +68,7 @@ const (
 
 // newNotificationWatcher returns a watcher that receives the kernel's notifications.
 //
-// iptables-nft-restore (1.8.9) sends one transaction for each table that its input changes. The transaction also
+// iptables-nft-restore (1.8.9) sends one transaction for each table that its input changes. Each transaction also
 // creates missing built-in chains.
 //
 // The watcher does not detect the renaming of an Edgeway chain, because the notification contains only the new name.

@@ -70,7 +70,7 @@ COMMIT
 COMMIT
 `
 
-// newWatchedHost needs a new host.
+// newWatchedHost must run in a new network namespace.
 func newWatchedHost(t *testing.T, v xtables.Variant) *watchedHost {
 	t.Helper()
 	netns, err := os.Open("/proc/thread-self/ns/net")
@@ -316,8 +316,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// During a restore, the watcher detects another program's change by the number of changes, because another program may
-// have acquired the lock before the restore.
+// The watcher counts the changes during a restore to detect a change by another program. The other program may have
+// acquired the lock before the restore.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {

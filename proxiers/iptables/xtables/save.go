@@ -18,9 +18,9 @@ type Line struct {
 	Rule   string
 }
 
-// Save reads one table: all chains, then all rules. Save treats a missing table as empty, and does not run
-// iptables-save, which would create the table with iptables-legacy. If this process may not list the tables, Save
-// assumes that the table exists.
+// Save reads one table: all chains, then all rules. Save treats a missing table as empty. Save does not run
+// iptables-save for a missing table, because iptables-save creates missing iptables-legacy tables. If this process may
+// not list the tables, Save assumes that the table exists.
 func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
 	names, err := Tables(t.Variant, t.Family)
 	if !errors.Is(err, fs.ErrPermission) && (err != nil || !slices.Contains(names, table)) {
@@ -47,7 +47,7 @@ type saveReader struct {
 	err         error
 }
 
-// maxLine is the maximum length of a line. The longest possible rule is many times shorter.
+// maxLine is the maximum length of a line in iptables-save's output. The longest possible rule is many times shorter.
 const maxLine = 1 << 16
 
 // Write never returns an error, so that the program runs to completion and reports its own errors.

@@ -43,7 +43,7 @@ func legacyTables(f plan.Family) ([]string, error) {
 	if err != nil || len(text) == 0 {
 		return nil, err
 	}
-	// The programs query the kernel through a raw socket.
+	// The iptables-legacy programs query the kernel through a raw socket.
 	raw, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 	if err != nil {
 		return nil, os.NewSyscallError("raw socket", err)

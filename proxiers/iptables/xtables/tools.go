@@ -2,7 +2,7 @@
 // iptables-save, writes tables with iptables-restore, and describes errors.
 //
 // Each run has a time limit. The iptables-legacy programs share a lock, and Edgeway limits how long a program waits for
-// it. Without --wait, iptables-legacy 1.8.9 fails immediately or waits forever ("iptables -S").
+// the lock. Without --wait, iptables-legacy 1.8.9 fails immediately or waits forever ("iptables -S").
 package xtables
 
 import (
@@ -48,9 +48,9 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	return t.restore(ctx, call{Stdin: input, Timeout: tableBound})
 }
 
-// Try applies an input in a new network namespace. If the process may not create a namespace, the program only checks
-// the input (--test). With --test, the kernel does not check every rule, and iptables-legacy registers the tables. Try
-// returns the same errors as Restore.
+// Try applies an input in a new network namespace. If the process may not create a namespace, the program only
+// validates the input (--test). With --test, the kernel does not validate every rule, and iptables-legacy registers the
+// tables. Try returns the same errors as Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {
 	c := call{Stdin: input, Attr: &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNET}, Timeout: tryBound}
 	err := t.restore(ctx, c)
@@ -69,13 +69,13 @@ func (t *Tools) restore(ctx context.Context, c call) error {
 	return c.run(ctx)
 }
 
-// LockWait returns how often Restore acquired the iptables-legacy programs' lock, and the total time that it waited.
-// For iptables-nft, both values are 0.
+// LockWait returns the number of times that Restore acquired the iptables-legacy programs' lock, and the total waiting
+// time. For iptables-nft, LockWait returns 0 and 0.
 func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 	return t.lock.taken.Load(), time.Duration(t.lock.waitTime.Load())
 }
 
-// A program has one of these time limits, unless the context has an earlier deadline.
+// The time limit of a program is one of the following, unless the context has an earlier deadline.
 const (
 	// queryBound applies to a program that only prints its version.
 	queryBound = 20 * time.Second

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Variant is an implementation of iptables. The names of its programs contain the variant's name.
+// Variant is an implementation of iptables. The names of a variant's programs contain the variant's name.
 type Variant string
 
 // The variants of iptables.
@@ -30,8 +30,8 @@ type version [3]int
 
 func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[2]) }
 
-// minVersion is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. The NFT variant has
-// existed only since version 1.8.0.
+// minVersion is the first version with --wait in iptables-restore and --random-fully in MASQUERADE. Version 1.8.0 is
+// the first version with the NFT variant.
 var minVersion = version{1, 6, 2}
 
 // Choose returns the variant of the program named iptables, which other programs on the host also use (on Debian, a

@@ -64,7 +64,7 @@ func TestVariantWithOnlyLongNames(t *testing.T) {
 	wantChoice(t, NFT)
 }
 
-// The iptables program belongs to the other variant, whose other programs are missing.
+// The program iptables belongs to the other variant, but the other programs of that variant are missing.
 func TestOnlyUsableVariant(t *testing.T) {
 	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
@@ -171,8 +171,8 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported, because Edgeway
-// would otherwise use another backend until the next reload.
+// If the kernel kills a program because memory is exhausted, the error does not wrap ErrUnsupported. An error that
+// wraps ErrUnsupported causes Edgeway to use another backend until the next reload.
 func TestKilledProgramIsNotUnsupported(t *testing.T) {
 	iptablestest.RestrictPrograms(t, map[string]string{
 		"iptables-nft": "#!/bin/sh\nkill -KILL $$\n", "iptables-nft-restore": "", "iptables-nft-save": "",
