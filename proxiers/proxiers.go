@@ -1,8 +1,8 @@
-// Package proxiers defines the contract between the daemon, which computes the plan, and the proxiers, which apply it
-// to the host. The proxiers are one backend and the followers that run after it.
+// Package proxiers defines the contract between the daemon and the proxiers. The daemon computes the plan, and the
+// proxiers apply the plan to the host. The proxiers are one backend and the followers that run after it.
 //
 // A Component describes a backend or a follower. Component.New returns a running Proxier. A Proxier may implement
-// further interfaces: a Proxier with deferred work is a Maintainer, and a Proxier with metrics is a
+// further interfaces. For example, a Proxier with deferred work is a Maintainer, and a Proxier with metrics is a
 // prometheus.Collector.
 package proxiers
 
@@ -23,15 +23,15 @@ import (
 
 // Change is the difference between the last applied plan and the next plan.
 type Change struct {
-	// A nil Prev means that the host's state is unknown, so Apply must read and correct it (a full sync).
+	// A nil Prev means that the host's state is unknown. Apply must then read and correct the state (a full sync).
 	Prev, Next *plan.Plan
 	// Changed lists the ServicePorts in Next that are new or differ from Prev. Removed lists the ServicePorts in Prev
 	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts.
 	Changed, Removed []*plan.ServicePort
 }
 
-// NewChange computes the difference between two plans. NewChange takes 0.3 ms for 30,000 ServicePorts, so several
-// Proxiers should share the result of one call.
+// NewChange computes the difference between two plans. With 30,000 ServicePorts, NewChange takes 0.3 ms. Several
+// Proxiers should therefore share the result of one call.
 func NewChange(prev, next *plan.Plan) Change {
 	changed, removed := plan.Diff(prev, next)
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
@@ -47,14 +47,14 @@ func (c Change) Empty() bool {
 // Applier applies a plan to the host.
 //
 // Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error, the
-// caller's next Change has a nil Prev. If Prev is not nil, the run time of Apply depends on the number of changes, not
+// caller's next Change has a nil Prev. If Prev is not nil, the duration of Apply depends on the number of changes, not
 // on the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
 
 // Proxier is a running backend or follower. Close releases the process's resources but leaves the kernel state in
-// place, so the kernel keeps forwarding.
+// place, so the kernel keeps forwarding packets.
 type Proxier interface {
 	Applier
 	Close() error
@@ -65,19 +65,20 @@ type Proxier interface {
 type Maintainer interface {
 	// Due returns the time when Maintain next has work to do, or the zero time if no work is left.
 	Due() time.Time
-	// Maintain does the work that is due. Failed work becomes due again later. The caller logs Maintain's error but
+	// Maintain runs the work that is due. Work that fails becomes due again later. The caller logs Maintain's error but
 	// does not repeat Apply.
 	Maintain(ctx context.Context) error
 }
 
-// Reporter is a Proxier that reports its own faults. Faults may be called from any goroutine.
+// Reporter is a Proxier that reports its own faults. Any goroutine may call Faults.
 type Reporter interface{ Faults() []fault.Fault }
 
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
 	// Connections calls add with the number of new connections to a kind of frontend of a ServicePort. Connections
-	// omits zeros, and may call add several times with the same arguments: the numbers add up. The numbers start at 0
-	// when the ServicePort is added, and survive a restart. Connections may be called from any goroutine.
+	// omits zeros. Connections may call add several times with the same arguments, and the numbers then add up. The
+	// numbers start at 0 when a plan first contains the ServicePort, and survive a restart of the daemon. Any goroutine
+	// may call Connections.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -109,7 +110,7 @@ type OffloadedService struct {
 // Offloader reports a fault with the ID FastPathFault.
 type Offloader interface {
 	// Offloading returns the connections that bypass the rules. A call is slow, because the kernel visits all
-	// connections. Offloading may be called from any goroutine.
+	// connections. Any goroutine may call Offloading.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
@@ -149,14 +150,14 @@ type Path struct {
 }
 
 // EndpointLoad holds the scheduler's weight and connection counts for an endpoint. Weight is the relative share of
-// connections that the endpoint should get.
+// connections that the endpoint should receive.
 type EndpointLoad struct {
 	Weight   int `json:"weight,omitempty"`
 	Active   int `json:"active,omitempty"`
 	Inactive int `json:"inactive,omitempty"`
 }
 
-// Explainer is a backend that can report a Path. An Explainer's methods may be called from any goroutine.
+// Explainer is a backend that can report a Path. Any goroutine may call an Explainer's methods.
 type Explainer interface {
 	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
 	// socket is bound to an address.
@@ -172,7 +173,7 @@ type Component struct {
 	// Doc is a short description of a backend for the configuration reference.
 	Doc string
 	// A Component with Resolve is an alias and has no other function. Resolve returns the Name of the Component to use
-	// on this host, for example if a program has two implementations.
+	// on this host. For example, the Component "iptables" resolves to the variant of the host's iptables program.
 	Resolve func(ctx context.Context) (string, error)
 	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported if a kernel feature or a
 	// program is missing. Probe changes nothing on the host.
@@ -223,14 +224,14 @@ type Traits struct {
 	// SharedTables lists the nftables tables that the Component shares with other programs. IsOwnTable covers the
 	// tables that belong to Edgeway alone.
 	SharedTables []SharedTable
-	// Cost is the memory that a backend needs to write all Services, including memory in the kernel and in the programs
-	// that the backend runs. Cost is zero for a backend that uses netlink.
+	// Cost is the memory that a backend needs to write all Services. Cost includes memory in the kernel and in the
+	// programs that the backend runs. Cost is zero for a backend that uses netlink.
 	Cost Cost
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
-	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
-	// they may bypass the rules. A backend needs NoFastPathReason if netfilter's connection tracking does not translate
-	// its connections.
+	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules.
+	// NoFastPathReason is "" if the connections may bypass the rules. A backend needs NoFastPathReason if netfilter's
+	// connection tracking does not translate its connections.
 	NoFastPathReason string
 }
 
@@ -246,8 +247,8 @@ type Env struct {
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
 	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Until
-	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
-	// forwards them.
+	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, because the other
+	// backend still forwards these connections.
 	Takeover bool
 	// The Component calls Drift, from any goroutine, if another program changed or removed its state in the kernel. The
 	// daemon then runs a full sync of the Component. Drift is never nil.
@@ -257,16 +258,16 @@ type Env struct {
 	Wake func()
 	// Settings maps the names in Component.Settings to their values. A missing setting has its default value.
 	Settings map[string]any
-	// During a long Apply, the Component calls Progress with the number of ServicePorts written so far and the total
-	// number. Progress is never nil.
+	// During a long Apply, the Component calls Progress with two numbers: the ServicePorts written so far, and all
+	// ServicePorts. Progress is never nil.
 	Progress func(done, total int)
 	// CountConnections enables a Counter.
 	CountConnections bool
-	// Contain runs the goroutines of the Component. After a panic the next Apply is a full sync.
+	// Contain runs the Component's goroutines. After a panic, the next Apply is a full sync.
 	Contain Contain
 }
 
-// Contain calls run, and calls it again after a panic. With a nil Contain, a panic ends the process.
+// Contain calls run, and after a panic calls run again. With a nil Contain, a panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a function in a goroutine that belongs to group. part names the function in logs.
@@ -282,12 +283,13 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 
 // OwnMark returns the packet mark of the daemon's own connections to its API server. A backend never redirects, rejects
 // or drops a packet that the host sends with this mark. The mark is the bit two positions below the masquerade bit,
-// modulo 32, so a user who changes the masquerade bit because of a conflict with other software changes both bits.
+// modulo 32. A user who changes the masquerade bit because of a conflict with other software therefore changes both
+// bits.
 //
 // For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
 // The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
 // 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the
-// host's packets, and bits 12 to 15 only for IPsec.
+// host's packets. Cilium uses bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
 // ErrUnsupported means that the host lacks a feature that the Component needs. An error that wraps ErrUnsupported names
@@ -296,10 +298,10 @@ var ErrUnsupported = errors.New("not supported on this host")
 
 // ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport
 // failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the faulty
-// ServicePort by bisection and leaves it out.
+// ServicePort by bisection and omits that ServicePort.
 var ErrRefused = errors.New("refused by the kernel")
 
-// Refusal is an ErrRefused with a cause reported by the kernel.
+// Refusal is an ErrRefused with the cause that the kernel reported.
 type Refusal struct {
 	// Services lists the ServicePorts that contain the rejected element.
 	Services []*plan.ServicePort

@@ -24,7 +24,7 @@ func newCounts(families []plan.Family) *counts {
 		}, labels),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
-			Help: "Stale connection-tracking entries that were deleted.",
+			Help: "Stale connection-tracking entries that Edgeway deleted.",
 		}, labels),
 	}
 	for _, f := range families {

@@ -210,7 +210,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// webService returns a Service that uses the fast path, for both families and for TCP and UDP.
+// webService returns a Service that uses the fast path, for TCP and UDP in both families.
 func (w *world) webService(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {

@@ -23,7 +23,7 @@ func (f *Frontend) Compare(o *Frontend) int {
 	return cmp.Or(cmp.Compare(f.Kind, o.Kind), f.Addr.Compare(o.Addr), cmp.Compare(f.Port, o.Port))
 }
 
-// FrontendKind identifies the Service field that a frontend is derived from.
+// FrontendKind identifies the Service field that defines a frontend.
 type FrontendKind uint8
 
 // The kinds of frontends.

@@ -16,12 +16,12 @@ type destinations struct {
 	frontendCounts map[netip.Addr]int
 	addrs          []netip.Addr
 	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, the method use adds no
-	// address, so the counts for the recorded addresses stay correct.
+	// address. The counts for the recorded addresses therefore stay correct.
 	overflow int
 }
 
-// maxAddrs limits the routes to single addresses to about 5 MB of kernel memory. Users with more than maxAddrs
-// addresses can configure a range.
+// maxAddrs limits the number of routes to single addresses, so the routes need at most about 5 MB of kernel memory.
+// Users with more than maxAddrs addresses can configure a range.
 const maxAddrs = 20_000
 
 func newDestinations(p *plan.Plan) *destinations {
