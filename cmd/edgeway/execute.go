@@ -12,7 +12,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// The exit codes are documented in edgeway(8).
+// The manual page edgeway(8) documents the exit codes.
 const (
 	exitOK         = 0
 	exitFailure    = 1 // the requested action failed
@@ -44,7 +44,7 @@ type codedError struct {
 	code int
 }
 
-// Unwrap returns the error without its code.
+// Unwrap returns the error without its exit code.
 func (c codedError) Unwrap() error { return c.error }
 
 // errQuiet sets an exit code without a message, because the command has already printed the problem.

@@ -23,7 +23,8 @@ type route struct {
 // refresh compares the kernel's routes with the wanted routes, and corrects the differences.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
-	f.nextCheck, f.removedRoute, f.lastCheck = time.Time{}, netip.Prefix{}, time.Now() // later events schedule a refresh
+	// An event during the refresh schedules another refresh.
+	f.nextCheck, f.removedRoute, f.lastCheck = time.Time{}, netip.Prefix{}, time.Now()
 	f.mu.Unlock()
 	want, err := f.wantedRoutes(ctx)
 	if err != nil {

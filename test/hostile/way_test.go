@@ -230,7 +230,7 @@ func checkText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds the corpus, and Choices that select the list entries in order or mixed.
+// addSeeds adds two kinds of seeds: the corpus, and Choices that select list entries in a fixed pattern.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

@@ -198,7 +198,8 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStaleNamespaces removes the network namespaces of exited processes, which remain, for example, after SIGKILL.
+// removeStaleNamespaces removes the network namespaces of exited processes. For example, a namespace remains after
+// SIGKILL.
 func removeStaleNamespaces(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {

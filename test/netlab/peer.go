@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// peerVariable is an environment variable that is set in a host's process.
+	// peerVariable is the environment variable that marks a host's process.
 	peerVariable = "NETLAB_PEER"
 	peerFD       = 3 // the first of the process's extra files
 	peerService  = "Peer"

@@ -124,7 +124,7 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// stoppedCore is a stopped core. Its goroutines must have exited by the time until.
+// stoppedCore is a stopped core. The core's goroutines must have exited by the time until.
 type stoppedCore struct {
 	generation string
 	until      time.Time
