@@ -177,8 +177,8 @@ func (g *globals) kubeconfigs() []string {
 	return paths
 }
 
-// fill reads all parts and writes them to the archive. fill returns an error if ctx is done or if fill cannot write to
-// the archive. If fill cannot read a part, it adds a line to errors.txt.
+// fill reads all parts and writes them to the archive. writeParts returns an error if ctx is done or if the archive is
+// not writable. If a part is unreadable, writeParts adds a line to errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTimeout)

@@ -50,7 +50,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 	}
 }
 
-// A frontend is "ADDR:PORT" or ":NODEPORT".
+// service returns a ServicePort. Each frontend has the form "ADDR:PORT" or ":NODEPORT".
 func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {

@@ -50,8 +50,8 @@ type reachableObjects struct {
 	// reached holds the chains that forwarded packets of established connections may reach.
 	reached map[string]bool
 	sets    map[string]bool
-	// queue holds the chains whose rules read has not visited yet. jumpsByMap is set if a rule looks up its target in a
-	// map. Any chain may be the target of such a rule.
+	// queue holds the chains that forwarded packets may reach but whose rules are still unknown. jumpsByMap is set if a
+	// rule looks up its target in a map. Any chain may be the target of such a rule.
 	queue      []string
 	jumpsByMap bool
 }
@@ -84,8 +84,8 @@ func (r *reachableObjects) read() error {
 	return err
 }
 
-// hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. hooked
-// returns false for chains of type nat, because only a connection's first packet traverses them.
+// hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. The
+// result is false for chains of type nat, because only a connection's first packet traverses them.
 func hooked(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {

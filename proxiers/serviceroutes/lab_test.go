@@ -136,7 +136,7 @@ func (l *lab) maintainUntilIdle() {
 }
 
 // work waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. If the timer over fires
-// first, work returns false.
+// first, maintainWhenDue returns false.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

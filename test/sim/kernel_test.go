@@ -154,8 +154,8 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// lose removes every part-th ServicePort, as another program might do. If the daemon is running, lose also reports
-// drift to the daemon.
+// lose removes every part-th ServicePort, as another program might do. If the daemon is running, removeServicePorts
+// also reports drift to the daemon.
 func (k *kernel) lose(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {

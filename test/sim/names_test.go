@@ -78,7 +78,7 @@ func (s *simulation) drawDNSFault() {
 		l.none = true
 	case 2: // an address that no server listens on, or a Service address
 		l.addrs = []netip.Addr{netip.MustParseAddr(pick(s.rand, "203.0.113.7", "10.96.1.2", "10.96.1.4"))}
-	case 3: // an impostor's address
+	case 3: // the address of a foreign server
 		l.addrs = []netip.Addr{netip.MustParseAddr(impostorAddr)}
 	default:
 		for i := range 255 {
