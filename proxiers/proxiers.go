@@ -186,7 +186,7 @@ type Component struct {
 	// Cleanup removes the state that any version of the Component left on the host, but not the state of other
 	// Components. Cleanup does not need a running Proxier. If the Component left no state, Cleanup changes nothing (for
 	// example, it loads no kernel module) and succeeds. An error that wraps ErrUnsupported means that Cleanup cannot
-	// check this host, because a program or a privilege is missing. After the backend's first successful Apply, the
+	// inspect this host, because a program or a privilege is missing. After the backend's first successful Apply, the
 	// daemon runs Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing
 	// behind.
 	Cleanup func(ctx context.Context, env Env) error
@@ -258,8 +258,8 @@ type Env struct {
 	Wake func()
 	// Settings maps the names in Component.Settings to their values. A missing setting has its default value.
 	Settings map[string]any
-	// During a long Apply, the Component calls Progress with two numbers: the ServicePorts written so far, and all
-	// ServicePorts. Progress is never nil.
+	// During a long Apply, the Component calls Progress with the number of ServicePorts written so far and the total
+	// number of ServicePorts. Progress is never nil.
 	Progress func(done, total int)
 	// CountConnections enables a Counter.
 	CountConnections bool
@@ -286,19 +286,19 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 // modulo 32. A user who changes the masquerade bit because of a conflict with other software therefore changes both
 // bits.
 //
-// For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
-// The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
-// 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the
-// host's packets. Cilium uses bits 12 to 15 only for IPsec.
+// For the default masquerade bit 14, the mark is bit 12. Few programs use bit 12 (https://github.com/fwmark/registry).
+// The CNI plugin portmap and Podman masquerade with bit 13. Kubelets up to version 1.26 drop packets with bit 15.
+// Tailscale uses bits 16 to 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only
+// bits 8 to 11 for the host's packets. Cilium uses bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
 // ErrUnsupported means that the host lacks a feature that the Component needs. An error that wraps ErrUnsupported names
 // the feature.
 var ErrUnsupported = errors.New("not supported on this host")
 
-// ErrRefused means that the kernel rejected the content of a transaction and would reject it again. A transport
-// failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the faulty
-// ServicePort by bisection and omits that ServicePort.
+// ErrRefused means that the kernel rejected the content of a transaction and will reject the same content again. A
+// transport failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the
+// faulty ServicePort by bisection and omits that ServicePort.
 var ErrRefused = errors.New("refused by the kernel")
 
 // Refusal is an ErrRefused with the cause that the kernel reported.

@@ -2,9 +2,9 @@
 //
 // The kernel translates a flow's first packet according to the rules. For all later packets, the kernel follows the
 // flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending. Without this
-// package, the client of a removed endpoint never receives another response. A client that sent its first packet before
-// the Service existed never reaches the Service. An SCTP association ends, but SCTP clients (S1AP, NGAP, Diameter)
-// commonly keep their source port, so a new association matches the old entry.
+// package, the client of a removed endpoint never receives another response. Without this package, a client that sent
+// packets before the Service existed never reaches the Service. An SCTP association ends, but SCTP clients (S1AP, NGAP,
+// Diameter) commonly keep their source port, so a new association matches the old entry.
 //
 // The follower keeps the entries of TCP connections, because a draining connection breaks without its entry. If a TCP
 // connection's endpoint no longer exists, the endpoint's kernel or a router resets the connection. The client's next

@@ -6,10 +6,10 @@
 // have seen packets in both directions.
 //
 // The KEP's rules mark packets before translation, and later offer only marked packets to the flowtable. The authors of
-// the KEP found no way to look up the original port in a set. However, nft 1.0.6 and newer accept "ct original
-// proto-dst" as a key if the same rule matches on the protocol TCP or UDP. This package therefore needs no packet mark,
-// and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded packet's
-// mark. The KEP's rules also offer no packet whose mark contains another program's bits.
+// the KEP found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
+// original proto-dst" as a key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
+// packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
+// packet's mark. The KEP's rules also offer no packet whose mark contains another program's bits.
 //
 // The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. The flowtable's hook
 // also runs last on each device, so other ingress hooks can still drop a packet.
@@ -18,7 +18,7 @@
 // both of its devices.
 //
 // A connection stays in the flowtable even after the follower removes the rule. To return all connections to the rules,
-// the follower therefore replaces the whole nftables table in one transaction. The kernel loses no packets during the
+// the follower therefore replaces the whole nftables table in one transaction. The kernel drops no packets during the
 // transaction (Linux 6.1, 6.12, 7.2).
 //
 // The follower replaces the nftables table in each full sync, and when a Service opts in or out. The follower also

@@ -93,7 +93,7 @@ func (f *follower) ownsFunc(id tableID) func(chain string) bool {
 }
 
 // isOwnRule reports whether a notification is about the backend's chain in a shared nftables table, or about a rule
-// that jumps to such a chain. If another program changes the backend's chains or the jumps to them, the backend detects
+// that jumps to this chain. If another program changes the backend's chains or the jumps to them, the backend detects
 // and repairs the damage.
 func (f *follower) isOwnRule(m netlink.Message) bool {
 	owns := f.ownsFunc(tableID{m.Family, text(m, netlink.AttrTable)})

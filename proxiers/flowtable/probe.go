@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probe has nft and the kernel validate every kind of rule, without creating the table.
+// probe asks nft and the kernel to validate every kind of rule. The validation does not create the nftables table.
 func probe(ctx context.Context) error {
 	nft, err := nfttable.FindProgram()
 	if err != nil {

@@ -51,7 +51,7 @@ type reachableObjects struct {
 	reached map[string]bool
 	sets    map[string]bool
 	// queue holds the chains that forwarded packets may reach but whose rules are still unknown. jumpsByMap is set if a
-	// rule looks up its target in a map. Any chain may be the target of such a rule.
+	// rule looks up its target in a map. If jumpsByMap is set, any chain may be a target.
 	queue      []string
 	jumpsByMap bool
 }

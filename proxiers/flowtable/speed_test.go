@@ -20,7 +20,7 @@ import (
 const (
 	// numPairs is the number of pairs of runs: one run with the fast path, and one run without it.
 	numPairs = 10
-	// runTime is the duration of a run. The VM's clock counts instructions (vm.Job.Counted).
+	// runTime is the duration of one iperf3 run. The clock of the test VM counts instructions (vm.Job.Counted).
 	runTime = time.Second
 	// iperf3 uses iperfPort for the control connection and for the data.
 	iperfPort = 5201

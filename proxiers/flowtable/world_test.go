@@ -262,7 +262,7 @@ func (w *world) ask(s *netlab.Session) {
 const numRequests = 20
 
 // countRulePackets sends requests on a connection and returns how many packets traversed the rules. A request and its
-// response are at least two packets.
+// response consist of at least two packets.
 func (w *world) countRulePackets(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()

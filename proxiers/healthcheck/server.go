@@ -26,12 +26,12 @@ type server struct {
 }
 
 // persistentListener is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its
-// listener, which the restarted server still needs.
+// listener. The restarted server still needs this listener.
 type persistentListener struct{ net.Listener }
 
 func (persistentListener) Close() error { return nil }
 
-// serve starts a goroutine that responds to requests until close is called.
+// serve starts a goroutine that responds to requests until close stops the server.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
@@ -49,7 +49,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	return s
 }
 
-// close closes the listener immediately. close waits up to closeTimeout for running requests.
+// close closes the listener immediately. Running requests then have closeTimeout to finish.
 func (s *server) close() {
 	_ = s.listener.Close() // fails only if the listener is already closed
 	s.runAsync(func() {

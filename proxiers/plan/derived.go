@@ -6,8 +6,7 @@ import (
 	"slices"
 )
 
-// Like Frontend.Routes, the verdicts for packets that match no frontend are part of the policy. These verdicts are the
-// same on every host.
+// The verdicts for packets that match no frontend are part of the policy, and are the same on every host.
 const (
 	// UnusedPortVerdict applies to packets to a ClusterIP's unused ports.
 	UnusedPortVerdict = Reject

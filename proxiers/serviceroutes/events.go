@@ -16,7 +16,7 @@ import (
 
 const (
 	// checkDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
-	// sends several events. The daemon may also compute a plan with another uplink.
+	// sends several events, and the daemon may compute a plan with another uplink.
 	checkDelay = 100 * time.Millisecond
 	// checkInterval is the minimum time between two refreshes of all routes.
 	checkInterval = time.Second

@@ -170,8 +170,8 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	l.settled(allOfThem...)
 }
 
-// The follower keeps other programs' routes, and those of an earlier process's routes that the plan still needs. The
-// follower removes all other routes that the earlier Edgeway process added.
+// The follower keeps other programs' routes. The follower also keeps an earlier Edgeway process's routes if the plan
+// still needs them, and removes that process's other routes.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// These addresses are the same in every lab. The gateway is the next hop of the node's default route. The node has the
-// router addresses on all of its veth links.
+// The following addresses are the same in every lab. The gateway is the next hop of the node's default route. The node
+// has the router addresses on all of its veth links.
 var (
 	NodeAddr4    = netip.MustParseAddr("192.0.2.10")
 	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")

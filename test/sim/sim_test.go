@@ -6,10 +6,10 @@
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
-// The daemon draws its delays from Go's random generator, which has no seed, and Go's scheduler orders simultaneous
-// events. Runs with the same seed therefore have the same events at slightly different times. Of four seeds that
-// failed, three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then
-// passes, repeat it with -count=20.
+// The seed does not determine the daemon's delays, because the daemon draws them from Go's own random generator. The
+// seed also does not determine the order of simultaneous events, because Go's scheduler orders them. Runs with the same
+// seed therefore have the same events at slightly different times. Of four seeds that failed, three failed again in 10
+// of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then passes, repeat it with -count=20.
 //
 // The simulation does not cover jumps of the wall clock, because synctest has only one clock, and no test can set this
 // clock. The host's clock and the API server's clock do differ. Objects have creation times up to 83 days in the past

@@ -97,9 +97,9 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 }
 
 // wasReset reports whether the peer ended the stream with a TCP reset. The kernel (6.18) reports a reset only once. If
-// the copy in the other direction has received the error, a later read returns io.EOF. The goroutine that copies in the
-// other direction may already have closed the socket. After a reset, an open socket is in the CLOSE state. After a FIN
-// from the peer, the socket is in CLOSE_WAIT, unless the relay sent its FIN first.
+// the copy in the opposite direction has already received the reset error, a read returns io.EOF. The goroutine that
+// copies in the opposite direction may already have closed the socket. After a reset, an open socket is in the CLOSE
+// state. After a FIN from the peer, the socket is in CLOSE_WAIT, unless the relay sent its FIN first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {

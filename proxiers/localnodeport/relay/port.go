@@ -21,8 +21,8 @@ type Port struct {
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
 // Stop stops accepting connections. After Stop returns, connections in the accept queue wait until the next Serve or
-// until the socket is closed. Stop does not interrupt connections that the relay has accepted. Calling Stop again has
-// no effect.
+// until the caller closes the socket. Stop does not interrupt connections that the relay has accepted. Calling Stop
+// again has no effect.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()

@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
+	// defaultDialTimeout is long enough for the kernel to retransmit an unanswered SYN after one second.
 	defaultDialTimeout = 3 * time.Second
 	// defaultHalfClosedTimeout limits the time that a half-closed connection may be idle. An endpoint that does not
 	// read may not notice that the client has closed the connection.
