@@ -250,8 +250,8 @@ type Env struct {
 	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, because the other
 	// backend still forwards these connections.
 	Takeover bool
-	// The Component calls Drift, from any goroutine, if another program changed or removed its state in the kernel. The
-	// daemon then runs a full sync of the Component. Drift is never nil.
+	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
+	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.
 	Drift func(reason string)
 	// A Maintainer calls Wake, from any goroutine, if work becomes due before the time that Due last returned. The
 	// daemon then calls Due again. Wake is never nil.

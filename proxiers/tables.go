@@ -2,8 +2,8 @@ package proxiers
 
 import "slices"
 
-// Edgeway's own nftables tables have these names. A newer version of Edgeway uses these names to find an older
-// version's tables.
+// The following constants are the names of Edgeway's own nftables tables. A newer version of Edgeway finds an older
+// version's nftables tables by name.
 const (
 	NFTablesTable = "edgeway"
 	IPVSTable     = "edgeway-ipvs"

@@ -86,8 +86,8 @@ func rulesFor(c proxiers.Change) ruleSet {
 	return s
 }
 
-// addServicePort adds rules for the destinations of one ServicePort that may have stale flows. before is nil if the
-// ServicePort is new, and after is nil if the ServicePort was removed.
+// addServicePort adds rules for the destinations of one ServicePort that may have stale flows. If the ServicePort is
+// new, before is nil. If the next plan lacks the ServicePort, after is nil.
 func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {

@@ -52,7 +52,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticesChange reports whether the follower attributes the changes that do makes to another program.
+// noticesChange calls do and reports whether the follower attributes do's changes to another program.
 func (l listener) noticesChange(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
@@ -64,7 +64,7 @@ func (l listener) noticesChange(do func()) bool {
 	return !l.nextCheck.IsZero()
 }
 
-// causesRewrite reports whether the follower rewrites the table because of the changes that do makes.
+// causesRewrite calls do and reports whether the follower then rewrites the nftables table.
 func (l listener) causesRewrite(do func()) bool {
 	l.Helper()
 	if !l.noticesChange(do) {
@@ -226,7 +226,8 @@ func TestForeignChangesAreBounded(t *testing.T) {
 	}
 }
 
-// wantKnownTables fails the test if the kernel has an nftables table that neither belongs to Edgeway nor is shared.
+// wantKnownTables fails the test if the kernel has an nftables table that neither belongs to Edgeway nor is a shared
+// table.
 func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	l.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()

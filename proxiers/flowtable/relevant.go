@@ -9,10 +9,10 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// hasRelevantChange reports whether other programs have made a change that could drop an offloaded connection.
-// hasRelevantChange considers only changes since the follower last wrote the nftables table. hasRelevantChange reads
-// the rules in the changed tables from the kernel, because most changes do not affect forwarded packets. For example,
-// fail2ban adds elements to a set that only the input hook uses.
+// hasRelevantChange reports whether other programs have made a change that could drop an offloaded connection. Only
+// changes since the follower last wrote the nftables table count. To decide, hasRelevantChange reads the rules in the
+// changed tables from the kernel, because most changes do not affect forwarded packets. For example, fail2ban adds
+// elements to a set that only the input hook uses.
 func (f *follower) hasRelevantChange() (bool, error) {
 	f.mu.Lock()
 	changed := f.foreignChanges

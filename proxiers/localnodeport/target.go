@@ -30,8 +30,8 @@ type target struct {
 	connections uint64
 	pool        []plan.Endpoint
 	affinity    time.Duration
-	// clients maps a client with session affinity to its endpoint. If this endpoint no longer exists, Pick chooses
-	// another endpoint.
+	// clients maps a client with session affinity to its endpoint. If a client's endpoint no longer exists, Pick
+	// chooses another endpoint.
 	clients map[netip.Addr]choice
 }
 

@@ -10,7 +10,7 @@
 // A Plan and all values that it points to are immutable. Successive plans share pointers to unchanged values, so Diff
 // is cheap.
 //
-// The edgeway plan command prints a Plan as JSON. Programs may rely on this JSON format.
+// The edgeway plan command prints a Plan as JSON. Programs may rely on the JSON format of a Plan.
 package plan
 
 import (
@@ -70,8 +70,8 @@ type ServicePort struct {
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
-	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. A backend
-	// may not support the algorithm.
+	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. Some
+	// backends do not support the algorithm.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend `json:"frontends"`

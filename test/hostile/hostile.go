@@ -52,7 +52,7 @@ func Streams(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Objects returns the lines of all streams. Each line is one object.
+// Objects returns every object in Streams as one line of JSON.
 func Objects(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, stream := range Streams(t) {

@@ -119,7 +119,7 @@ func (s *simulation) look() {
 	}
 	s.checkLeft()
 	s.checkSearched()
-	// Ignore a source's objects and their problems until the source has listed all objects.
+	// The simulation ignores a source's objects and their problems until the source has listed all objects.
 	if !slices.ContainsFunc(report.Faults, func(c fault.Fault) bool { return c.ID == "source-kube" }) {
 		s.checkNamed(state.Problems())
 	}

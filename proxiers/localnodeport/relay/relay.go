@@ -84,7 +84,7 @@ type Target interface {
 	// to dial for the same connection, oldest first. If no endpoint is left, Pick returns false and the relay resets
 	// the client's connection.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// The relay calls Failed after it failed to dial endpoint, and then calls Pick again. The error wraps
+	// The relay calls Failed after it fails to dial endpoint, and then calls Pick again. The error wraps
 	// os.ErrDeadlineExceeded after a timeout, and otherwise a syscall.Errno.
 	Failed(endpoint netip.AddrPort, err error)
 }
