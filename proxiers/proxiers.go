@@ -75,7 +75,7 @@ type Reporter interface{ Faults() []fault.Fault }
 
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
-	// Connections calls add with the number of new connections to a kind of frontend of a ServicePort. Connections
+	// Connections calls add with the number of new connections for each ServicePort and frontend kind. Connections
 	// omits zeros. Connections may call add several times with the same arguments, and the numbers then add up. The
 	// numbers start at 0 when a plan first contains the ServicePort, and survive a restart of the daemon. Any goroutine
 	// may call Connections.

@@ -3,15 +3,15 @@
 // The kernel translates a flow's first packet according to the rules. For all later packets, the kernel follows the
 // flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending. Without this
 // package, the client of a removed endpoint never receives another response. Without this package, a client that sent
-// packets before the Service existed never reaches the Service. An SCTP association ends, but SCTP clients (S1AP, NGAP,
-// Diameter) commonly keep their source port, so a new association matches the old entry.
+// packets before the Service existed never reaches the Service. SCTP clients (S1AP, NGAP, Diameter) commonly keep their
+// source port. After an association ends, the client's next association therefore matches the old entry.
 //
 // The follower keeps the entries of TCP connections, because a draining connection breaks without its entry. If a TCP
 // connection's endpoint no longer exists, the endpoint's kernel or a router resets the connection. The client's next
 // attempt uses another source port and therefore another entry. The follower deletes a TCP connection's entry only if
 // the client opened the connection while the kernel had no rules. The kernel has no rules at boot, or after another
-// program has removed them. An unanswered SYN from before the rules existed leaves an entry. For two minutes, this
-// entry prevents the kernel from translating the client's retransmissions.
+// program has removed them. If a client sent a SYN before the rules existed, the SYN's entry prevents the kernel from
+// translating retransmissions for two minutes.
 //
 // A flow's original and real destinations determine whether it is stale. The original destination, an address and a
 // port, selects a frontend in the plan. The follower ignores flows to the same port on other addresses. The real
@@ -53,8 +53,9 @@ type follower struct {
 	// frontends that earlier plans contained.
 	lastPlan *plan.Plan
 	// socket is a netlink socket that stays open after the follower first uses it. Closing a netfilter socket blocks
-	// until the kernel (6.18) has freed the objects that nftables transactions deleted. After a transaction, closing
-	// the socket takes 16 ms. After an incomplete response, the follower closes the socket and sets socket to nil.
+	// until the kernel (6.18) has freed the objects that nftables transactions deleted. After an nftables transaction,
+	// closing the socket takes 16 ms. After an incomplete response, the follower closes the socket and sets socket to
+	// nil.
 	socket *netlink.Conntrack
 }
 

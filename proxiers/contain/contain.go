@@ -131,7 +131,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, but for work without a context. Before each restart, Loop calls its function parameter again.
+// Loop is like Run, but for work without a context. Before each restart, Loop calls the function parameter "again".
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// Run has already sent the error to the channel that Failed returns.

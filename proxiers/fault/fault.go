@@ -13,7 +13,7 @@ import (
 // Severity describes a fault's effect on the host.
 type Severity uint8
 
-// The severities are in order from mildest to worst. No fault has the severity OK: edgeway doctor uses it for a check
+// The severities are in order from mildest to worst. No fault has the severity OK: edgeway doctor uses OK for a check
 // that found no fault.
 const (
 	OK        Severity = iota
@@ -99,8 +99,8 @@ func (f Fault) WithScope(s Scope) Fault {
 	return f
 }
 
-// Ignored reports whether the fault is a notice and ids contains its ID. Ignored returns false for every fault above
-// notice severity.
+// Ignored reports whether the fault is a notice and ids contains its ID. Ignored returns false for every fault that is
+// more severe than a notice.
 func (f Fault) Ignored(ids []string) bool { return f.Severity == Notice && slices.Contains(ids, f.ID) }
 
 // WorstSeverity returns the highest severity, or OK if there are no faults.

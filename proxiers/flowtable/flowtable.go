@@ -1,5 +1,6 @@
 // Package flowtable offloads connections to the kernel's fast path if the Service opted in (KEP-4963). The kernel then
-// forwards an offloaded connection's packets between two devices without evaluating rules or looking up routes.
+// forwards an offloaded connection's packets between two devices without evaluating rules or consulting the routing
+// table.
 //
 // A rule at the end of the forward hook offers connections to the flowtable. The rule matches if the original
 // destination belongs to a Service that opted in, and the kernel has translated the destination. The kernel must also
@@ -7,7 +8,7 @@
 //
 // The KEP's rules mark packets before translation, and later offer only marked packets to the flowtable. The authors of
 // the KEP found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
-// original proto-dst" as a key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
+// original proto-dst" as a set key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
 // packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
 // packet's mark. The KEP's rules also offer no packet whose mark contains another program's bits.
 //
@@ -214,8 +215,8 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	return err
 }
 
-// listDevices maps the indexes of the network devices to their names, except for names that have a special meaning in
-// nft.
+// listDevices returns the names of the network devices by index. listDevices omits devices whose names have a special
+// meaning in nft.
 func (f *follower) listDevices() (map[int]string, error) {
 	all, err := f.links.List()
 	if err != nil {

@@ -52,7 +52,7 @@ func (f *follower) rewriteReason() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether an inspection is due. If so, isDue also clears nextCheck.
+// isDue reports whether an inspection is due. If an inspection is due, isDue clears nextCheck.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 )
 
 // Sockets provides listening sockets that may outlive the Proxier. The service manager can keep the sockets open while
-// the daemon restarts. The process keeps the sockets open while it reloads the configuration. While no Proxier listens,
-// the kernel queues new connections.
+// the daemon restarts. The process keeps the sockets open while it reloads the configuration. While no Proxier accepts
+// connections, the kernel queues new connections.
 type Sockets interface {
 	// Listen returns the listening socket for an address. If Sockets holds no socket for the address, Listen creates
 	// and stores a socket. Every call before Release returns the same socket. The caller must not close the socket.

@@ -26,7 +26,7 @@ type target struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// connections counts each connection once, on its first call to Pick.
+	// connections counts each connection once, on the first call to Pick for the connection.
 	connections uint64
 	pool        []plan.Endpoint
 	affinity    time.Duration

@@ -15,7 +15,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// The index of each Route in the test plan is the Origin that the Route applies to.
+// In the test plan, the Origin is the index of a frontend's Route.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}

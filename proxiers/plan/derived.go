@@ -80,9 +80,9 @@ func NormalizePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// ServicePortsWithoutEndpoint returns one ServicePort for each Service port without an endpoint on any host. Such a
-// Service port rejects connections in every family. The list must be in plan order and contain all families of each
-// port.
+// ServicePortsWithoutEndpoint returns one ServicePort for each Service port without an endpoint on any host. A Service
+// port without an endpoint rejects connections in every family. The list must be in plan order and contain all families
+// of each port.
 func ServicePortsWithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true

@@ -42,8 +42,8 @@ type Node struct {
 	// Edgeway relays TCP in user space (proxiers/localnodeport, KEP-6032) and rejects the other protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
 	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
-	// from pods ("cni0", or "veth*" for a prefix; see ValidateInterface). If PodSources and PodInterfaces are empty,
-	// Edgeway cannot identify pods, and no packet is FromPod.
+	// from pods. Each entry is a name such as "cni0" or a prefix such as "veth*" (see ValidateInterface). If PodSources
+	// and PodInterfaces are empty, Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
 	// ServiceCIDRs holds the ranges from which the API server allocates ClusterIPs. Edgeway drops packets to an address

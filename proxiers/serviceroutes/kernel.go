@@ -20,7 +20,7 @@ import (
 const Protocol = 119
 
 // metric is higher than the metric of any other program's routes. If a destination has two routes, the kernel uses the
-// one with the lower metric.
+// route with the lower metric.
 const metric = 1_000_000
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
@@ -70,7 +70,7 @@ type foreignRoutes struct {
 	lengths []int
 }
 
-// listForeign lists other programs' routes. The function matters selects the destinations.
+// listForeign lists other programs' routes. The parameter "matters" selects the destinations.
 func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool) (*foreignRoutes, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -113,8 +113,8 @@ func (c *foreignRoutes) covers(to netip.Prefix) bool {
 	return false
 }
 
-// delivers reports whether the kernel forwards packets through the route. Other route types reject packets
-// (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
+// delivers reports whether the kernel forwards packets through the route. All route types except unicast and local
+// reject packets (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
 func delivers(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
 // list filters the routes while it reads them from the kernel, because a router may have a million routes.

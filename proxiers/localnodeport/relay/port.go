@@ -49,8 +49,8 @@ func (p *Port) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// Not every error means a lack of resources, for example EINVAL after a shutdown of the socket. After any
-			// error, accept must wait, because it would otherwise loop without a pause.
+			// AcceptTCP also returns other errors, such as EINVAL after a shutdown of the socket. After any error,
+			// accept must wait, because it would otherwise loop without a pause.
 			r.lacksResources(err)
 			p.wait(shortagePause)
 		}

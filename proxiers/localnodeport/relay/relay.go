@@ -59,8 +59,8 @@ var (
 
 // Options configures a Relay. Only OnPanic is required.
 type Options struct {
-	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, two limits
-	// apply: connections may use a quarter of the memory limit (debug.SetMemoryLimit), and RLIMIT_NOFILE minus a
+	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
+	// may use a quarter of the memory limit (debug.SetMemoryLimit). Connections may then also use RLIMIT_NOFILE minus a
 	// reserve for other descriptors.
 	MaxConnections int
 	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
@@ -68,8 +68,8 @@ type Options struct {
 	// HalfClosedTimeout limits how long a half-closed connection may be idle. The relay closes an idle half-closed
 	// connection after at most twice HalfClosedTimeout. HalfClosedTimeout defaults to 10 minutes.
 	HalfClosedTimeout time.Duration
-	// If OnPause is not nil, the relay calls it once for each episode of pauses in accepting connections. The reason is
-	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.
+	// If OnPause is not nil, the relay calls it once for each episode of pauses in accepting connections. The relay
+	// passes ErrDescriptors or ErrLimit as the reason. An episode ends after ten seconds without a pause.
 	OnPause func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
@@ -150,7 +150,7 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 }
 
 // Shutdown stops all Ports and waits for the connections to end. When ctx is done, Shutdown resets the remaining
-// connections. Shutdown returns ctx's error if connections were reset.
+// connections. If Shutdown resets connections, it returns ctx's error.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
