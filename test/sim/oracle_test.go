@@ -27,8 +27,8 @@ const (
 	// may wait for the reflector (3 s), for the source's request limit (15 s) and for the random delay that spreads the
 	// hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows within 30 s.
 	recoveryLimit = 2 * time.Minute
-	// graceLimit limits how long the daemon may report a healthy host while the kernel lacks the plan. The limit
-	// consists of health.GracePeriod and the time between two comparisons.
+	// graceLimit limits how long the daemon may report a healthy host while the kernel lacks the plan. graceLimit is
+	// the sum of health.GracePeriod and the time between two comparisons.
 	graceLimit = health.GracePeriod + 2*time.Second
 	// unreportedLimit limits how long the kernel may differ from the sources while the daemon reports no fault. In the
 	// worst case, both a watch and the next list go silent.
