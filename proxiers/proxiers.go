@@ -1,8 +1,8 @@
-// Package proxiers defines the contract between the daemon, which computes the plan, and the proxiers, which apply it
-// to the host. The proxiers are one backend and the followers that run after it.
+// Package proxiers defines the contract between the daemon and the proxiers. The daemon computes the plan, and the
+// proxiers apply the plan to the host. The proxiers are one backend and the followers that run after it.
 //
 // A Component describes a backend or a follower. Component.New returns a running Proxier. A Proxier may implement
-// further interfaces: a Proxier with deferred work is a Maintainer, and a Proxier with metrics is a
+// further interfaces. For example, a Proxier with deferred work is a Maintainer, and a Proxier with metrics is a
 // prometheus.Collector.
 package proxiers
 
@@ -23,15 +23,15 @@ import (
 
 // Change is the difference between the last applied plan and the next plan.
 type Change struct {
-	// A nil Prev means that the host's state is unknown, so Apply must read and correct it (a full sync).
+	// A nil Prev means that the host's state is unknown. Apply must then read and correct the state (a full sync).
 	Prev, Next *plan.Plan
 	// Changed lists the ServicePorts in Next that are new or differ from Prev. Removed lists the ServicePorts in Prev
 	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts.
 	Changed, Removed []*plan.ServicePort
 }
 
-// NewChange computes the difference between two plans. NewChange takes 0.3 ms for 30,000 ServicePorts, so several
-// Proxiers should share the result of one call.
+// NewChange computes the difference between two plans. With 30,000 ServicePorts, NewChange takes 0.3 ms. Several
+// Proxiers should therefore share the result of one call.
 func NewChange(prev, next *plan.Plan) Change {
 	changed, removed := plan.Diff(prev, next)
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
@@ -47,7 +47,7 @@ func (c Change) Empty() bool {
 // Applier applies a plan to the host.
 //
 // Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error, the
-// caller's next Change has a nil Prev. If Prev is not nil, the run time of Apply depends on the number of changes, not
+// caller's next Change has a nil Prev. If Prev is not nil, the duration of Apply depends on the number of changes, not
 // on the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
@@ -65,7 +65,7 @@ type Proxier interface {
 type Maintainer interface {
 	// Due returns the time when Maintain next has work to do, or the zero time if no work is left.
 	Due() time.Time
-	// Maintain does the work that is due. Failed work becomes due again later. The caller logs Maintain's error but
+	// Maintain runs the work that is due. Work that fails becomes due again later. The caller logs Maintain's error but
 	// does not repeat Apply.
 	Maintain(ctx context.Context) error
 }
@@ -173,7 +173,7 @@ type Component struct {
 	// Doc is a short description of a backend for the configuration reference.
 	Doc string
 	// A Component with Resolve is an alias and has no other function. Resolve returns the Name of the Component to use
-	// on this host, for example if a program has two implementations.
+	// on this host. For example, the Component "iptables" resolves to the variant of the host's iptables program.
 	Resolve func(ctx context.Context) (string, error)
 	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported if a kernel feature or a
 	// program is missing. Probe changes nothing on the host.
@@ -224,8 +224,8 @@ type Traits struct {
 	// SharedTables lists the nftables tables that the Component shares with other programs. IsOwnTable covers the
 	// tables that belong to Edgeway alone.
 	SharedTables []SharedTable
-	// Cost is the memory that a backend needs to write all Services, including memory in the kernel and in the programs
-	// that the backend runs. Cost is zero for a backend that uses netlink.
+	// Cost is the memory that a backend needs to write all Services. Cost includes memory in the kernel and in the
+	// programs that the backend runs. Cost is zero for a backend that uses netlink.
 	Cost Cost
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
@@ -247,8 +247,8 @@ type Env struct {
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
 	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Until
-	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
-	// forwards them.
+	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, because the other
+	// backend still forwards these connections.
 	Takeover bool
 	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
 	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.
@@ -259,7 +259,7 @@ type Env struct {
 	// Settings maps the names in Component.Settings to their values. A missing setting has its default value.
 	Settings map[string]any
 	// During a long Apply, the Component calls Progress with the number of ServicePorts written so far and the total
-	// number. Progress is never nil.
+	// number of ServicePorts. Progress is never nil.
 	Progress func(done, total int)
 	// CountConnections enables a Counter.
 	CountConnections bool
@@ -267,7 +267,7 @@ type Env struct {
 	Contain Contain
 }
 
-// Contain calls run, and calls it again after a panic. With a nil Contain, a panic ends the process.
+// Contain calls run, and after a panic calls run again. With a nil Contain, a panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a function in a goroutine that belongs to group. part names the function in logs.
@@ -286,10 +286,10 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 // modulo 32. A user who changes the masquerade bit because of a conflict with other software therefore changes both
 // bits.
 //
-// For the default masquerade bit 14, the mark is bit 12, which few programs use (https://github.com/fwmark/registry).
-// The CNI plugin portmap and Podman masquerade with bit 13, older kubelets drop with bit 15, Tailscale uses bits 16 to
-// 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the
-// host's packets, and bits 12 to 15 only for IPsec.
+// For the default masquerade bit 14, the mark is bit 12. Few programs use bit 12 (https://github.com/fwmark/registry).
+// The CNI plugin portmap and Podman masquerade with bit 13. Kubelets up to version 1.26 drop packets with bit 15.
+// Tailscale uses bits 16 to 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only
+// bits 8 to 11 for the host's packets. Cilium uses bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
 // ErrUnsupported means that the host lacks a feature that the Component needs. An error that wraps ErrUnsupported names
@@ -301,7 +301,7 @@ var ErrUnsupported = errors.New("not supported on this host")
 // faulty ServicePort by bisection and leaves it out.
 var ErrRefused = errors.New("refused by the kernel")
 
-// Refusal is an ErrRefused with a cause reported by the kernel.
+// Refusal is an ErrRefused with the cause that the kernel reported.
 type Refusal struct {
 	// Services lists the ServicePorts whose elements the kernel rejected.
 	Services []*plan.ServicePort

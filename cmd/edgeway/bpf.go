@@ -13,7 +13,7 @@ func bpfCommand(g *globals) *cobra.Command {
 	cmd.AddCommand(&cobra.Command{
 		Use:   "load",
 		Short: "Load and pin the BPF programs and maps, as edgeway-bpf.service does",
-		Long: "Load the BPF programs and maps of the backend that uses them, and pin them in " +
+		Long: "Load the BPF programs and maps of the ebpf backend, and pin them in " +
 			"/run/edgeway_bpf.\n\nThe command needs CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN. With [ebpf] tc = " +
 			"true, the command also needs CAP_SYS_ADMIN if\nnf_nat is a kernel module. The command keeps pinned " +
 			"programs and maps, and the contents of the maps. The directory\nmust belong to the daemon's user, " +

@@ -177,8 +177,8 @@ func (g *globals) kubeconfigs() []string {
 	return paths
 }
 
-// fill reads all parts and writes them to the archive. fill returns an error if ctx is done or a part cannot be
-// written. If a part cannot be read, fill adds a line to errors.txt.
+// fill reads all parts and writes them to the archive. writeParts returns an error if ctx is done or if the archive is
+// not writable. If a part is unreadable, writeParts adds a line to errors.txt.
 func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTimeout)
@@ -199,10 +199,10 @@ func (r *bugReport) fill(ctx context.Context, parts []part) error {
 	if len(r.errors) == 0 {
 		return nil
 	}
-	return r.write("errors.txt", "parts that could not be read", strings.Join(r.errors, "\n")+"\n")
+	return r.write("errors.txt", "parts that the command could not read", strings.Join(r.errors, "\n")+"\n")
 }
 
-// write adds a file to the archive, with its secrets redacted.
+// write redacts the secrets in a file and adds the file to the archive.
 func (r *bugReport) write(name, doc, content string) error {
 	if strings.HasSuffix(name, ".json") {
 		content = r.redactJSON(content)

@@ -19,7 +19,7 @@ import (
 const requestTimeout = 30 * time.Second
 
 // socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket
-// returns the default path, because a daemon that still uses a previous configuration may be listening there.
+// returns the default path. A daemon that still uses a previous configuration may be listening on the default path.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {

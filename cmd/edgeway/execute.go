@@ -12,7 +12,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// The exit codes are documented in edgeway(8).
+// The manual page edgeway(8) documents the exit codes.
 const (
 	exitOK         = 0
 	exitFailure    = 1 // the requested action failed
@@ -44,14 +44,14 @@ type codedError struct {
 	code int
 }
 
-// Unwrap returns the error without its code.
+// Unwrap returns the error without its exit code.
 func (c codedError) Unwrap() error { return c.error }
 
 // errQuiet sets an exit code without a message, because the command has already printed the problem.
 var errQuiet = errors.New("already reported")
 
-// exitCode returns the exit code for err. If the command has not started, err is cobra's error about an invalid command
-// line.
+// exitCode returns the exit code of a command that failed with err. If the command has not started, err is cobra's
+// error about an invalid command line.
 func exitCode(err error, started bool) int {
 	if err == nil {
 		return exitOK

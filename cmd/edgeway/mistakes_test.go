@@ -12,8 +12,8 @@ type mistake struct {
 	name string
 	// new replaces old in the file. If old is empty, new is the whole file.
 	file, old, new string
-	// linePrefix is the beginning of the only line that config check prints: the file and, if known, the line, the
-	// object and the field.
+	// linePrefix is the beginning of the only line that config check prints. The prefix consists of the file and, if
+	// known, the line number, the object and the field.
 	linePrefix string
 	// mention is a key, field, object or value that the line must contain, or "" if the test requires none.
 	mention string

@@ -54,7 +54,7 @@ type output struct {
 }
 
 // outputFlag adds the --output flag to a command. The flag accepts json and the words in others. outputFlag also adds
-// --json, an alias that will be removed in 2.0.
+// --json, an alias until version 2.0.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output format")

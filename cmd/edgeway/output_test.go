@@ -48,8 +48,8 @@ func runOnTerminal(t *testing.T, columns uint16, args ...string) string {
 	}
 }
 
-// On a terminal, verdicts are colored and lines fit the width. Other programs receive neither colors nor wrapped
-// lines.
+// On a terminal, a command colors verdicts and wraps lines to the terminal's width. Other programs receive neither
+// colors nor wrapped lines.
 func TestColourAndWidth(t *testing.T) {
 	status := control.Status{Report: health.Report{Healthy: true, Ready: true, NodeEligible: true, Faults: []fault.Fault{
 		{ID: "clock", Severity: fault.Warning, Message: strings.Repeat("word ", 60)},

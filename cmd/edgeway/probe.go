@@ -13,7 +13,7 @@ func probeCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "probe",
 		Short: "Report which backends this host can run, without changing anything",
-		Long: "Check for each backend whether this host has the kernel features and the programs that " +
+		Long: "Report for each backend whether this host has the kernel features and the programs that " +
 			"the backend needs.\n\nThe command changes nothing. The command fails if this host cannot run the " +
 			"configured backend or, without a valid\nconfiguration, the default backend.",
 		Args: cobra.NoArgs,

@@ -36,7 +36,7 @@ var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that are no longer in any file, such as a token that was replaced.
+// patterns match secrets that are no longer in any file, such as an old token.
 var patterns = []struct {
 	secret *regexp.Regexp
 	with   string

@@ -10,7 +10,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// version is set by the linker (-X main.version=1.2.3) in a release. See build.
+// version is Edgeway's version in a release build. The linker sets the variable (-X main.version=1.2.3). See build.
 var version string
 
 // buildInfo is the output of "version -o json".

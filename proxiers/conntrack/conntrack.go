@@ -1,21 +1,22 @@
 // Package conntrack deletes the connection-tracking entries that became stale because Services changed.
 //
-// The kernel translates the first packet of a flow according to the rules, and all later packets according to the
-// flow's entry in the connection-tracking table. A UDP flow never ends as long as its client keeps sending. Without
-// this package, a client of a removed endpoint would never receive another response, and a client that started before
-// the Service existed would never reach it. An SCTP association does end, but SCTP clients (S1AP, NGAP, Diameter)
-// commonly keep their source port, so a new association matches the old entry.
+// The kernel translates a flow's first packet according to the rules. For all later packets, the kernel follows the
+// flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending. Without this
+// package, the client of a removed endpoint never receives another response. Without this package, a client that sent
+// packets before the Service existed never reaches the Service. SCTP clients (S1AP, NGAP, Diameter) commonly keep their
+// source port. After an association ends, the client's next association therefore matches the old entry.
 //
-// The follower keeps the entries for TCP connections. If the endpoint no longer exists, its kernel or a router resets
-// the connection, and the client's next attempt uses another source port and therefore another entry. Without its
-// entry, a draining connection would break. The follower deletes the entry only for a TCP connection that a client
-// opened while the kernel had no rules, at boot or after another program removed them. An unanswered SYN from before
-// the rules existed leaves an entry that prevents the translation of retransmissions for two minutes.
+// The follower keeps the entries of TCP connections, because a draining connection breaks without its entry. If a TCP
+// connection's endpoint no longer exists, the endpoint's kernel or a router resets the connection. The client's next
+// attempt uses another source port and therefore another entry. The follower deletes a TCP connection's entry only if
+// the client opened the connection while the kernel had no rules. The kernel has no rules at boot, or after another
+// program has removed them. If a client sent a SYN before the rules existed, the SYN's entry prevents the kernel from
+// translating retransmissions for two minutes.
 //
-// A flow's original and real destinations determine whether it is stale. The original destination selects a frontend in
-// the plan by address and port, so the follower ignores flows to the same port on other addresses. The real destination
-// is the source address in the reply direction. A flow is stale unless its real destination is an endpoint that still
-// serves connections.
+// A flow's original and real destinations determine whether it is stale. The original destination, an address and a
+// port, selects a frontend in the plan. The follower ignores flows to the same port on other addresses. The real
+// destination is the source address in the reply direction. A flow is stale unless its real destination is an endpoint
+// that still serves connections.
 package conntrack
 
 import (
@@ -29,11 +30,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's name.
+// Name is the conntrack follower's name.
 const Name = "conntrack"
 
-// Component describes the follower, which must run after the backend. If the follower deleted an entry before the rules
-// changed, the next packet would create the stale entry again. The Proxier is a prometheus.Collector.
+// Component describes the conntrack follower, which must run after the backend. If the follower deleted a stale entry
+// before the backend changed the rules, the next packet would create the same entry again. The follower's Proxier is a
+// prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -46,17 +48,18 @@ func Component() proxiers.Component {
 type follower struct {
 	logger *slog.Logger
 	*counts
-	// lastPlan is the last plan that the follower has deleted all stale entries for. A full sync compares the next plan
-	// with lastPlan to find the removed frontends. After a daemon restart, lastPlan is nil, and the follower cannot
-	// find frontends that were removed earlier.
+	// lastPlan is the plan that Apply last applied successfully, or nil after a daemon restart. A full sync compares
+	// the next plan with lastPlan to find the removed frontends. With a nil lastPlan, the follower cannot find the
+	// frontends that earlier plans contained.
 	lastPlan *plan.Plan
-	// socket is a netlink socket that stays open after its first use. Closing a netfilter socket would block until the
-	// kernel (6.18) has freed the objects that nftables transactions deleted, which takes 16 ms after a transaction.
-	// After an incomplete response, the follower closes the socket and sets the field to nil.
+	// socket is a netlink socket that stays open after the follower first uses it. Closing a netfilter socket blocks
+	// until the kernel (6.18) has freed the objects that nftables transactions deleted. After an nftables transaction,
+	// closing the socket takes 16 ms. After an incomplete response, the follower closes the socket and sets socket to
+	// nil.
 	socket *netlink.Conntrack
 }
 
-// Apply deletes stale flows. Apply does not read the kernel's connection-tracking table if no flow can have become
+// Apply deletes stale flows. Apply reads the kernel's connection-tracking table only if the change may have made flows
 // stale.
 func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	full := change.Prev == nil

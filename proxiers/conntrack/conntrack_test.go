@@ -19,7 +19,7 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// applyAndCount applies the plan next and checks how many flows the follower deletes.
+// applyAndCount applies the plan next, and fails the test unless the follower deletes the given number of flows.
 func (s *step) applyAndCount(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
@@ -50,7 +50,7 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 	}
 }
 
-// A frontend is "ADDR:PORT" or ":NODEPORT".
+// service returns a ServicePort. Each frontend has the form "ADDR:PORT" or ":NODEPORT".
 func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
 	for _, f := range frontends {
@@ -278,7 +278,7 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// sendInit sends the first packet of an association. A raw socket works without SCTP support in the kernel.
+// sendInit sends the first packet of an SCTP association. A raw socket works without SCTP support in the kernel.
 func sendInit(t *testing.T, dst netip.AddrPort) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, int(plan.SCTP))
@@ -345,7 +345,7 @@ func TestKernelFiltersFlows(t *testing.T) {
 	}
 }
 
-// The netlink socket stays open between two checks, unless it may contain unread responses.
+// The netlink socket stays open between two cleanups, unless it may contain unread responses.
 func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)

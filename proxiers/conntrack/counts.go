@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts holds metrics with the same names as in kube-proxy v1.36.
+// counts holds metrics that have the same names as kube-proxy's metrics (v1.36).
 type counts struct {
 	took    *prometheus.HistogramVec
 	deleted *prometheus.CounterVec
@@ -24,7 +24,7 @@ func newCounts(families []plan.Family) *counts {
 		}, labels),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "kubeproxy_conntrack_reconciler_deleted_entries_total",
-			Help: "Stale connection-tracking entries that were deleted.",
+			Help: "Stale connection-tracking entries that Edgeway deleted.",
 		}, labels),
 	}
 	for _, f := range families {

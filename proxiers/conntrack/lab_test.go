@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace moves the test to a new network namespace. The thread stays locked, so it and the namespace disappear
-// after the test. The endpoints' addresses are on lo. Packets to other addresses leave the host through a default route
-// and create connection-tracking entries.
+// enterNamespace moves the test to a new network namespace. The thread stays locked, so the Go runtime ends it after
+// the test, and the kernel then removes the namespace. The endpoints' addresses are on lo. Packets to other addresses
+// leave the host through a default route and create connection-tracking entries.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -59,8 +59,8 @@ func enterNamespace(t testing.TB) {
 	awaitRoutes(t, "fd00::1", "fd00::2", "2001:db8::1")
 }
 
-// awaitRoutes waits until the host accepts packets to the new IPv6 addresses. The kernel (6.18) creates the local route
-// for an address shortly after it acknowledges the request, even with "nodad".
+// awaitRoutes waits until the kernel has local routes to the new IPv6 addresses. The kernel (6.18) creates an address's
+// local route shortly after it acknowledges the request to add the address, even with "nodad".
 func awaitRoutes(t testing.TB, addrs ...string) {
 	t.Helper()
 	for _, addr := range addrs {
@@ -146,7 +146,7 @@ func (c *client) send() {
 	}
 }
 
-// ask sends a datagram and returns the endpoint that responded, or "" after the timeout.
+// ask sends a datagram and returns the address of the endpoint that responded, or "" after the timeout.
 func (c *client) ask(within time.Duration) string {
 	c.t.Helper()
 	c.send()
@@ -235,7 +235,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// readCounts reads the follower's metrics for deleted flows and for connection-tracking checks.
+// readCounts reads the follower's metrics: the number of deleted flows and the number of cleanups.
 func (s *step) readCounts() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

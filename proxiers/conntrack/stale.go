@@ -9,15 +9,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleanedProtocols lists the protocols that the follower deletes stale flows for after a change. The package comment
-// explains why TCP is missing.
+// cleanedProtocols lists the protocols whose stale flows the follower deletes after a change. The package comment
+// explains why the follower keeps the entries of TCP connections.
 var cleanedProtocols = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
 	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
-	// destination is in endpoints. If owned is false, endpoints holds the former endpoints, and a flow is stale if its
-	// real destination is one of them.
+	// destination is in endpoints. If owned is false, endpoints holds the removed frontend's endpoints, and a flow is
+	// stale if its real destination is one of them.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
 	// unanswered restricts the rule to flows without a reply packet.
@@ -35,11 +35,11 @@ func (r rule) stale(f *netlink.Flow) bool {
 	return known && f.Reply.Src != f.Orig.Dst
 }
 
-// ruleSet holds, for each destination with flows to check, the rule that decides which flows are stale.
+// ruleSet maps each destination to the rule that decides which of its flows are stale.
 type ruleSet map[netlink.Scope]map[netip.AddrPort]rule
 
-// addRemoved adds a rule for a removed frontend, unless the destination already has a rule, because the destination may
-// now belong to another ServicePort.
+// addRemoved adds a rule for a removed frontend. If the destination already has a rule, addRemoved keeps that rule,
+// because the destination may now belong to another ServicePort.
 func (s ruleSet) addRemoved(sc netlink.Scope, dst netip.AddrPort, endpoints []plan.Endpoint) {
 	if _, taken := s[sc][dst]; !taken && len(endpoints) > 0 {
 		s.set(sc, dst, rule{endpoints: endpoints})
@@ -53,7 +53,7 @@ func (s ruleSet) set(sc netlink.Scope, dst netip.AddrPort, r rule) {
 	s[sc][dst] = r
 }
 
-// addAll adds every frontend in p. A TCP connection can be stale only if it is unanswered, because the client opened it
+// addAll adds a rule for every frontend in p. A stale TCP connection is always unanswered: the client sent its SYN
 // while the kernel had no rules.
 func (s ruleSet) addAll(p *plan.Plan) {
 	for _, svc := range p.Services {
@@ -65,9 +65,9 @@ func (s ruleSet) addAll(p *plan.Plan) {
 	}
 }
 
-// rulesFor returns rules for the destinations that may have stale flows after a change: new frontends, removed
-// frontends, and all frontends of a ServicePort that lost an endpoint or gained its first endpoint. If c.Prev is nil,
-// rulesFor returns no rules.
+// rulesFor returns rules for the destinations that may have stale flows after a change. A destination may have stale
+// flows if its frontend is new or removed, or if its ServicePort lost an endpoint or gained its first endpoint. If
+// c.Prev is nil, rulesFor returns no rules.
 func rulesFor(c proxiers.Change) ruleSet {
 	s := ruleSet{}
 	if c.Prev == nil {
@@ -86,8 +86,8 @@ func rulesFor(c proxiers.Change) ruleSet {
 	return s
 }
 
-// addServicePort adds rules for the destinations of one ServicePort that may have stale flows. before is nil if the
-// ServicePort is new, and after is nil if the ServicePort was removed.
+// addServicePort adds rules for the destinations of one ServicePort that may have stale flows. If the ServicePort is
+// new, before is nil. If the next plan lacks the ServicePort, after is nil.
 func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
@@ -111,8 +111,8 @@ func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nod
 	}
 }
 
-// mayLeaveStaleFlows reports whether an endpoint was removed or the ServicePort gained its first endpoint. While a
-// ServicePort has no endpoint, a backend may accept flows without translation.
+// mayLeaveStaleFlows reports whether the ServicePort lost an endpoint or gained its first endpoint. While a ServicePort
+// has no endpoint, a backend may accept flows without translation.
 func mayLeaveStaleFlows(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0

@@ -25,8 +25,9 @@ const (
 )
 
 // RaiseMax raises the kernel's limit on connection-tracking entries to maxPerCore for each CPU, but at least 131,072
-// and at most 1,048,576. RaiseMax never lowers the limit, and does nothing if maxPerCore is 0. An error (for example in
-// a container that may not write the sysctls) is not fatal, because Services also work with the kernel's limit.
+// and at most 1,048,576. RaiseMax never lowers the limit. If maxPerCore is 0, RaiseMax does nothing. An error (for
+// example in a container that may not write the sysctls) is not fatal, because Services also work with the kernel's
+// limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }
@@ -40,7 +41,7 @@ func raiseMax(root string, maxPerCore, cores int, logger *slog.Logger) error {
 	if now, err := sysctl.Int(limit); err != nil || now >= want {
 		return err
 	}
-	// The hash table must grow first, because a higher limit with the old table size causes long hash chains.
+	// RaiseMax enlarges the hash table first, because a higher limit with a small hash table causes long hash chains.
 	return errors.Join(raise(buckets, want/entriesPerBucket, logger), raise(limit, want, logger))
 }
 

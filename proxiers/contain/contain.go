@@ -32,7 +32,7 @@ const (
 	maxStack = 16 << 10
 )
 
-// Panic is the error that Call returns for a panic.
+// Panic is the error that Call returns after a panic.
 type Panic struct {
 	Value any
 	at    string
@@ -112,7 +112,7 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run calls run, and calls it again after a panic unless ctx is done. Run returns run's error, or an error if the part
+// Run calls run, and after a panic calls run again unless ctx is done. Run returns run's error, or an error if run
 // panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	for {
@@ -131,7 +131,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, but for work without a context. Before each restart, Loop calls its function parameter again.
+// Loop is like Run, but for work without a context. Before each restart, Loop calls the function parameter "again".
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// Run has already sent the error to the channel that Failed returns.
@@ -159,8 +159,8 @@ func (p *Parts) Note(part string, err error) error {
 	return err
 }
 
-// Record is like Note, but for panics in a request handler. A handler's panic never ends the daemon, because a client
-// could repeat the request. Record returns the number of panics within the last ten minutes.
+// Record logs and counts a panic in a request handler. A handler's panic never ends the daemon, because a client could
+// repeat the request. Record returns the number of panics in the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()
@@ -178,7 +178,7 @@ func (p *Parts) Failed() <-chan error { return p.failed }
 // PanicFault is the ID of the faults that Faults returns.
 const PanicFault = "panic"
 
-// Faults returns a fault for each part that panicked within the last ten minutes, sorted by name. Faults returns only
+// Faults returns a fault for each part that panicked in the last ten minutes, sorted by name. Faults returns only
 // warnings, because each part is running again and the kernel still forwards traffic.
 func (p *Parts) Faults() (out []fault.Fault) {
 	after := time.Now().Add(-window)

@@ -13,7 +13,7 @@ import (
 // Severity describes a fault's effect on the host.
 type Severity uint8
 
-// The severities are listed from mildest to worst. No fault has the severity OK: edgeway doctor uses it for a check
+// The severities are in order from mildest to worst. No fault has the severity OK: edgeway doctor uses OK for a check
 // that found no fault.
 const (
 	OK        Severity = iota
@@ -25,7 +25,7 @@ const (
 
 var names = []string{"ok", "notice", "warning", "problem", "unhealthy"}
 
-// String returns the severity in lower case.
+// String returns the severity's name in lower case.
 func (s Severity) String() string {
 	if int(s) < len(names) {
 		return names[s]
@@ -65,7 +65,7 @@ type Fault struct {
 	Message string `json:"message,omitempty"`
 	// Fix is a shell command, or a configuration key with its value, or "" if no fix is known.
 	Fix string `json:"fix,omitempty"`
-	// Since is the time when the fault began, or the zero time if unknown.
+	// Since is the time when the fault began, or the zero time if the time is unknown.
 	Since time.Time `json:"since,omitzero"`
 }
 
@@ -99,8 +99,8 @@ func (f Fault) WithScope(s Scope) Fault {
 	return f
 }
 
-// Ignored reports whether the fault is a notice and ids contains its ID. Faults above notice severity cannot be
-// ignored.
+// Ignored reports whether the fault is a notice and ids contains its ID. Ignored returns false for every fault that is
+// more severe than a notice.
 func (f Fault) Ignored(ids []string) bool { return f.Severity == Notice && slices.Contains(ids, f.ID) }
 
 // WorstSeverity returns the highest severity, or OK if there are no faults.

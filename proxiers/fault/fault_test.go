@@ -73,7 +73,7 @@ func TestSetSortsBySeverity(t *testing.T) {
 	}
 }
 
-// Set.Ignore affects only notices, because a later fault with the same ID may be a problem.
+// Set.Ignore affects only notices, because a later fault with the same ID may be more severe.
 func TestIgnoredNoticesAreLeftOut(t *testing.T) {
 	var set fault.Set
 	set.Ignore("a", "c")

@@ -54,7 +54,7 @@ func Truncate(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs reports, for each fault ID, whether a fault with this ID is more severe than a notice.
+// IDs returns every fault ID, and whether the Set currently has a fault with this ID that is more severe than a notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range IDs() {

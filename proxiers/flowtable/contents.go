@@ -79,11 +79,11 @@ func mayOffload(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
 
-// idle reports whether no Service has opted in. If no Service has opted in, the follower creates no table and therefore
-// adds no hooks to devices.
+// idle reports whether no Service has opted in to the fast path. If no Service has opted in, the follower creates no
+// nftables table and adds no hooks to devices.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
-// affectsTable reports whether a change affects the table's contents.
+// affectsTable reports whether a change affects the contents of the nftables table.
 func affectsTable(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true
@@ -97,8 +97,8 @@ func affectsTable(change proxiers.Change) bool {
 	})
 }
 
-// mayInvalidate reports whether offloaded connections may be invalid after a change, even if the table's contents stay
-// the same, because a Service that opted in has lost a frontend, an endpoint or a source range.
+// mayInvalidate reports whether a change may invalidate offloaded connections, even if the nftables table stays the
+// same. A change invalidates connections if a Service that opted in loses a frontend, an endpoint or a source range.
 func mayInvalidate(change proxiers.Change) bool {
 	return slices.ContainsFunc(change.Removed, mayOffload) ||
 		slices.ContainsFunc(change.Changed, func(svc *plan.ServicePort) bool {
@@ -116,7 +116,7 @@ func removesEndpoint(before, after []plan.Endpoint) bool {
 	})
 }
 
-// changesFrontend reports whether a frontend was removed or has different allowed sources or routes.
+// changesFrontend reports whether the ServicePort lost a frontend, or changed a frontend's allowed sources or Routes.
 func changesFrontend(before, after *plan.ServicePort) bool {
 	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
 		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })

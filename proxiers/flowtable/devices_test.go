@@ -112,8 +112,8 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// The follower adds new devices to the flowtable. If many devices appear one after another, as with new pods, the
-// follower rewrites the table at most once a second.
+// The follower adds new devices to the flowtable. If many devices appear one after another, for example with new pods,
+// the follower rewrites the nftables table at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())

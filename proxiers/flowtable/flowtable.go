@@ -1,32 +1,33 @@
 // Package flowtable offloads connections to the kernel's fast path if the Service opted in (KEP-4963). The kernel then
-// forwards an offloaded connection's packets between two devices without evaluating rules or looking up routes.
+// forwards an offloaded connection's packets between two devices without evaluating rules or consulting the routing
+// table.
 //
-// # Which connections
+// A rule at the end of the forward hook offers connections to the flowtable. The rule matches if the original
+// destination belongs to a Service that opted in, and the kernel has translated the destination. The kernel must also
+// have seen packets in both directions.
 //
-// A rule at the end of the forward hook offers a connection to the flowtable on three conditions: the kernel has seen
-// packets in both directions, the kernel has translated the destination, and the original destination belongs to a
-// Service that opted in. The KEP's rules mark packets before translation and offer marked packets, because the authors
-// found no way to look up the original port in a set. However, nft 1.0.6 and newer accept "ct original proto-dst" as a
-// key if the same rule matches on the protocol TCP or UDP. This package therefore needs no mark and does not change
-// other programs' marks. The KEP's rules clear all but 15 bits of every forwarded packet's mark, and offer no packet
-// with another bit set in its mark.
+// The KEP's rules mark packets before translation, and later offer only marked packets to the flowtable. The authors of
+// the KEP found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
+// original proto-dst" as a set key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
+// packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
+// packet's mark. The KEP's rules also offer no packet whose mark contains another program's bits.
 //
-// The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. For the same reason, the
-// flowtable's hook runs last on each device.
+// The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. The flowtable's hook
+// also runs last on each device, so other ingress hooks can still drop a packet.
 //
 // The flowtable contains all network devices, because the kernel offloads a connection only if the flowtable contains
 // both of its devices.
 //
-// # How offloading ends
+// A connection stays in the flowtable even after the follower removes the rule. To return all connections to the rules,
+// the follower therefore replaces the whole nftables table in one transaction. The kernel drops no packets during the
+// transaction (Linux 6.1, 6.12, 7.2).
 //
-// A connection stays in the flowtable even after the rule is removed. To return all connections to the rules, the
-// follower therefore replaces the whole nftables table in one transaction. The kernel loses no packets during the
-// transaction (Linux 6.1, 6.12, 7.2). The follower replaces the table in each full sync, when a Service opts in or out,
-// and when a Service that opted in gets another frontend, or loses a frontend, an endpoint or a source range. At most
-// once a second, the follower also replaces the table after a network device has appeared, or after another program has
-// changed rules for forwarded packets, because a new rule may drop an offloaded connection. A connection that may still
-// be offloaded returns to the flowtable with its next packet. The follower reads rules only from tables that another
-// program has changed.
+// The follower replaces the nftables table in each full sync, and when a Service opts in or out. The follower also
+// replaces the nftables table when a Service that opted in gets another frontend, or loses a frontend, an endpoint or a
+// source range. After a network device has appeared, or after another program has changed rules for forwarded packets,
+// the follower replaces the nftables table at most once a second. Without the replacement, another program's new rule
+// could not drop an offloaded connection. If the rules still allow offloading, a connection returns to the flowtable
+// with its next packet. The follower reads rules only from nftables tables that another program has changed.
 package flowtable
 
 import (
@@ -49,10 +50,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's name.
+// Name is the flowtable follower's name.
 const Name = "flowtable"
 
-// Component describes the follower. shared lists the tables that a backend shares with other programs.
+// Component describes the flowtable follower. shared lists the nftables tables that a backend shares with other
+// programs.
 func Component(shared []proxiers.SharedTable) proxiers.Component {
 	return proxiers.Component{
 		Name:  Name,
@@ -68,7 +70,8 @@ func Component(shared []proxiers.SharedTable) proxiers.Component {
 	}
 }
 
-// follower maintains the nftables table. The goroutines that receive notifications also use the fields below mu.
+// follower maintains the nftables table that contains the flowtable. The goroutines that receive notifications also use
+// the fields below mu.
 type follower struct {
 	env      proxiers.Env
 	shared   []proxiers.SharedTable
@@ -77,17 +80,17 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// tableContents holds the table's contents, and devices holds the flowtable's devices by index. Either field is nil
-	// if its value is unknown.
+	// tableContents holds the contents of the nftables table, and devices maps indexes to the names of the flowtable's
+	// devices. A nil tableContents or devices means that the kernel's state is unknown.
 	tableContents *contents
 	devices       map[int]string
 
 	mu sync.Mutex
-	// nextCheck is the time of the next check for changes, or zero if no check is scheduled. lastCheck is the time when
-	// the follower last wrote the table or read other programs' rules.
+	// nextCheck is the time of the next inspection, or zero if no inspection is scheduled. lastCheck is the time when
+	// the follower last wrote the nftables table or read other programs' rules.
 	nextCheck time.Time
 	lastCheck time.Time
-	// foreignChanges holds the changes by other programs since lastCheck.
+	// foreignChanges holds the changes that other programs have made since lastCheck.
 	foreignChanges map[tableID]*tableChanges
 	// unavailableErr explains why this host has no fast path, or is nil if the fast path works.
 	unavailableErr error
@@ -136,7 +139,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// fullSync rewrites the table, regardless of its current contents.
+// fullSync rewrites the nftables table, regardless of its current contents.
 func (f *follower) fullSync(ctx context.Context, next *plan.Plan) error {
 	f.tableContents = nil
 	f.watcher.Forget()
@@ -177,13 +180,13 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailableErr.Error()}}
 }
 
-// maxAttempts limits the number of attempts to write the table, because the kernel rejects a transaction that names a
-// device that was just removed.
+// maxAttempts limits the attempts to write the nftables table. The kernel rejects a transaction that names a device
+// that no longer exists.
 const maxAttempts = 5
 
-// rewrite replaces the table with a table that contains the current devices, and thereby returns all connections to the
-// rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or vanished since the last
-// attempt, so that constantly changing devices do not prevent offloading on stable devices.
+// rewrite replaces the nftables table with a table that contains the current devices. Replacing the table returns all
+// connections to the rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or
+// vanished since the last attempt. Constantly changing devices therefore do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.clearDeferred()
 	if wanted.idle() {
@@ -212,7 +215,8 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 	return err
 }
 
-// listDevices returns the names of the network devices by index, without names that have a special meaning in nft.
+// listDevices returns the names of the network devices by index. listDevices omits devices whose names have a special
+// meaning in nft.
 func (f *follower) listDevices() (map[int]string, error) {
 	all, err := f.links.List()
 	if err != nil {
@@ -246,7 +250,7 @@ func (f *follower) use(devices map[int]string) {
 	f.deviceNames = names(devices)
 }
 
-// clearDeferred clears the deferred work, which the next transaction makes unnecessary.
+// clearDeferred cancels the deferred work, because the next transaction rewrites the whole nftables table.
 func (f *follower) clearDeferred() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,18 +17,18 @@ type tableID struct {
 	name   string
 }
 
-// tableChanges holds the changes that other programs have made to a table.
+// tableChanges holds the changes that other programs have made to one nftables table.
 type tableChanges struct {
-	// all is set if any object in the table may have changed.
+	// all is set if any object in the nftables table may have changed.
 	all          bool
 	chains, sets map[string]bool
 }
 
-// maxChanges limits the number of recorded tables, and the number of recorded names in each table.
+// maxChanges limits the number of recorded nftables tables, and the number of recorded names in each of them.
 const maxChanges = 100
 
-// classify returns "the table" if a notification is about the follower's table. For any other table, classify returns
-// "" and records a relevant change. The watcher holds its lock while it calls classify.
+// classify returns "the table" if a notification is about the follower's nftables table. For any other nftables table,
+// classify returns "" and records a relevant change. The watcher holds its lock while it calls classify.
 func (f *follower) classify(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -81,7 +81,8 @@ func (f *follower) touch(m netlink.Message) {
 	}
 }
 
-// ownsFunc returns the function that recognizes the backend's chains in a table, or nil if the table is not shared.
+// ownsFunc returns the function that recognizes the backend's chains in an nftables table, or nil if the backend does
+// not share the table.
 func (f *follower) ownsFunc(id tableID) func(chain string) bool {
 	for _, s := range f.shared {
 		if s.Family == familyNames[id.family] && s.Name == id.name {
@@ -91,9 +92,9 @@ func (f *follower) ownsFunc(id tableID) func(chain string) bool {
 	return nil
 }
 
-// isOwnRule reports whether a notification is about the backend's chain in a shared table, or about a rule that jumps
-// to it. If another program changes the backend's chains or the jumps to them, the backend detects and repairs the
-// damage.
+// isOwnRule reports whether a notification is about the backend's chain in a shared nftables table, or about a rule
+// that jumps to this chain. If another program changes the backend's chains or the jumps to them, the backend detects
+// and repairs the damage.
 func (f *follower) isOwnRule(m netlink.Message) bool {
 	owns := f.ownsFunc(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

@@ -20,7 +20,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// listener holds a follower that only watches for changes, as on a kernel without a flowtable.
+// listener holds a follower that only watches for changes. The follower offloads nothing, as on a kernel without
+// flowtables.
 type listener struct {
 	*testing.T
 	*follower
@@ -51,7 +52,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticesChange reports whether the follower attributes the changes that do makes to another program.
+// noticesChange calls do and reports whether the follower attributes do's changes to another program.
 func (l listener) noticesChange(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
@@ -63,7 +64,7 @@ func (l listener) noticesChange(do func()) bool {
 	return !l.nextCheck.IsZero()
 }
 
-// causesRewrite reports whether the follower rewrites the table because of the changes that do makes.
+// causesRewrite calls do and reports whether the follower then rewrites the nftables table.
 func (l listener) causesRewrite(do func()) bool {
 	l.Helper()
 	if !l.noticesChange(do) {
@@ -105,7 +106,7 @@ func backends(t *testing.T) (list []proxiers.Component) {
 	return list
 }
 
-// Another program's change to a shared table ends offloading, but a backend's own changes do not.
+// Another program's change to a shared nftables table ends offloading, but a backend's own changes do not.
 func TestBackendsAreNotForeign(t *testing.T) {
 	for _, b := range backends(t) {
 		t.Run(b.Name, func(t *testing.T) {
@@ -195,7 +196,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// After the next rule, every chain can be reached from the forward hook through a map.
+		// The next rule looks up its target in a map, so forwarded packets may reach every chain.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},
@@ -225,7 +226,8 @@ func TestForeignChangesAreBounded(t *testing.T) {
 	}
 }
 
-// wantKnownTables fails the test if the kernel has a table that neither belongs to Edgeway nor is shared.
+// wantKnownTables fails the test if the kernel has an nftables table that neither belongs to Edgeway nor is a shared
+// table.
 func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	l.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()

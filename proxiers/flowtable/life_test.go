@@ -89,8 +89,8 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") || !slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
-	// The kernel ends offloading after 30 s without a packet, so the test expects only the last connection to be
-	// offloaded.
+	// The kernel ends offloading after 30 s without a packet, so the test expects only the last connection to be in the
+	// flowtable.
 	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}
@@ -115,7 +115,7 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that iptables translates, and later returns them to the rules.
+// The kernel also offloads connections that iptables translates, and Edgeway later returns them to the rules.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
@@ -137,8 +137,8 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that the ebpf backend's tc program adds to connection tracking, and later
-// returns them to the rules.
+// The kernel also offloads connections that the ebpf backend's tc program adds to connection tracking, and Edgeway
+// later returns them to the rules.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.webService(1)...)
@@ -157,7 +157,7 @@ func TestBesideBPF(t *testing.T) {
 }
 
 // Mark bits that other programs set do not prevent offloading, and Edgeway does not clear them. The test sets the 16
-// highest bits, and Kubernetes' default masquerade bit while Edgeway uses another masquerade bit.
+// highest bits. The test also sets Kubernetes' default masquerade bit, while Edgeway uses another masquerade bit.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -222,7 +222,7 @@ func TestLifeCycle(t *testing.T) {
 		w.apply(w.webService(2, func(s *plan.ServicePort) { s.Frontends = s.Frontends[1:] })...)
 	}, w.wantRules)
 	w.apply(w.webService(2)...)
-	// The connection to the removed endpoint continues, as it would without the fast path.
+	// The connection to the removed endpoint continues, as it does without the fast path.
 	step("endpoint removal", func() { w.apply(w.webService(1)...) }, w.wantOffloaded)
 	step("a device comes", func() {
 		maintains := w.maintainCalls.Load()
@@ -241,7 +241,8 @@ func TestLifeCycle(t *testing.T) {
 	}, w.wantOffloaded)
 }
 
-// A new firewall rule drops an offloaded connection's packets. The connection recovers when the rule is removed.
+// A new firewall rule drops an offloaded connection's packets. The connection recovers when the test removes the
+// firewall rule.
 func TestForeignDrop(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(1)...)
@@ -265,8 +266,8 @@ func TestForeignDrop(t *testing.T) {
 	w.wantOffloaded("after", s)
 }
 
-// While another program constantly changes its rules, the follower rewrites the table at most once a second, and only
-// if forwarded packets reach the changed objects.
+// While another program constantly changes its rules, the follower rewrites the nftables table at most once a second.
+// The follower rewrites the table only if forwarded packets reach the changed objects.
 func TestPace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(1)...)
@@ -290,7 +291,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// The follower writes the table successfully even while devices appear and disappear.
+// The follower writes the nftables table successfully even while devices appear and disappear.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(1)...)

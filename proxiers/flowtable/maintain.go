@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// checkDelay is the delay between an event and the check that follows, because events often occur in groups.
+	// checkDelay is the delay between an event and the next inspection, because events often occur in groups.
 	checkDelay = 100 * time.Millisecond
-	// checkInterval is the minimum time between two checks.
+	// checkInterval is the minimum time between two inspections.
 	checkInterval = time.Second
 	retry         = time.Second
 )
@@ -19,8 +19,8 @@ func (f *follower) Due() time.Time {
 	return f.nextCheck
 }
 
-// Maintain rewrites the table if devices have appeared, or if another program has changed relevant rules, because a
-// connection in the flowtable would never reach a new rule that drops it.
+// Maintain rewrites the nftables table if devices have appeared or if another program has changed relevant rules.
+// Without the rewrite, an offloaded connection would never reach a new rule that drops it.
 func (f *follower) Maintain(ctx context.Context) error {
 	if !f.isDue() || f.tableContents == nil || f.tableContents.idle() {
 		return nil
@@ -36,7 +36,7 @@ func (f *follower) Maintain(ctx context.Context) error {
 	return err
 }
 
-// rewriteReason returns the reason to rewrite the table, or numReasons if no rewrite is needed.
+// rewriteReason returns the reason to rewrite the nftables table, or numReasons if no rewrite is necessary.
 func (f *follower) rewriteReason() (reason, error) {
 	relevant, err := f.hasRelevantChange()
 	if err != nil {
@@ -52,7 +52,7 @@ func (f *follower) rewriteReason() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether a check is due, and clears nextCheck if so.
+// isDue reports whether an inspection is due. If an inspection is due, isDue clears nextCheck.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,8 +69,8 @@ func (f *follower) schedule(after time.Duration) {
 	f.mu.Unlock()
 }
 
-// scheduleCheck schedules a check of the devices and of other programs' rules, unless one is already scheduled. Any
-// goroutine may call scheduleCheck.
+// scheduleCheck schedules an inspection of the devices and of other programs' rules, unless one is already scheduled.
+// Any goroutine may call scheduleCheck.
 func (f *follower) scheduleCheck() {
 	f.mu.Lock()
 	known := !f.nextCheck.IsZero()

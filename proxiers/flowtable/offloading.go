@@ -16,7 +16,7 @@ type destination struct {
 	at       netip.AddrPort
 }
 
-// Offloading implements proxiers.Offloader, and requests only offloaded connections from the kernel.
+// Offloading implements proxiers.Offloader. Offloading asks the kernel only for offloaded connections.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
 	p, out := f.plan, proxiers.Offloading{Devices: f.deviceNames}

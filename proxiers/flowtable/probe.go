@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// probe has nft and the kernel validate every kind of rule, without creating the table.
+// probe asks nft and the kernel to validate every kind of rule. The validation does not create the nftables table.
 func probe(ctx context.Context) error {
 	nft, err := nfttable.FindProgram()
 	if err != nil {
@@ -30,8 +30,8 @@ func try(ctx context.Context, nft *nfttable.Program) error {
 	return err
 }
 
-// probe records whether this host supports a fast path. A missing fast path is not an error, because connections still
-// work.
+// probe records whether this host supports a fast path. Without a fast path, probe returns no error, because
+// connections still work.
 func (f *follower) probe(ctx context.Context) error {
 	if f.nft == nil {
 		return nil

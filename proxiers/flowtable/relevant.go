@@ -9,15 +9,15 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// hasRelevantChange reports whether, since the table was last written, other programs have made a change that could
-// drop a connection in the flowtable. hasRelevantChange reads the rules in the changed tables from the kernel, because
-// most changes do not affect forwarded packets. For example, fail2ban adds elements to a set that only the input hook
-// uses.
+// hasRelevantChange reports whether other programs have made a change that could drop an offloaded connection. Only
+// changes since the follower last wrote the nftables table count. To decide, hasRelevantChange reads the rules in the
+// changed tables from the kernel, because most changes do not affect forwarded packets. For example, fail2ban adds
+// elements to a set that only the input hook uses.
 func (f *follower) hasRelevantChange() (bool, error) {
 	f.mu.Lock()
 	changed := f.foreignChanges
 	f.foreignChanges = map[tableID]*tableChanges{}
-	f.lastCheck = time.Now() // the next check must also wait for checkInterval
+	f.lastCheck = time.Now() // the next inspection must also wait for checkInterval
 	f.mu.Unlock()
 	for id, t := range changed {
 		if t.all {
@@ -41,7 +41,8 @@ func (f *follower) hasRelevantChange() (bool, error) {
 	return false, nil
 }
 
-// reachableObjects holds the chains and sets in a table that affect forwarded packets of established connections.
+// reachableObjects holds the chains and sets in one nftables table that affect forwarded packets of established
+// connections.
 type reachableObjects struct {
 	tableID
 	conn *netlink.Conn
@@ -49,8 +50,8 @@ type reachableObjects struct {
 	// reached holds the chains that forwarded packets of established connections may reach.
 	reached map[string]bool
 	sets    map[string]bool
-	// queue holds the chains with rules still to be read. jumpsByMap is set if a rule looks up its target in a map, in
-	// which case any chain may be the target.
+	// queue holds the chains that forwarded packets may reach but whose rules are still unknown. jumpsByMap is set if a
+	// rule looks up its target in a map. If jumpsByMap is set, any chain may be a target.
 	queue      []string
 	jumpsByMap bool
 }
@@ -83,8 +84,8 @@ func (r *reachableObjects) read() error {
 	return err
 }
 
-// hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. The result
-// is false for chains of type nat, which only a connection's first packet traverses.
+// hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. The
+// result is false for chains of type nat, because only a connection's first packet traverses them.
 func hooked(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
@@ -97,7 +98,8 @@ func hooked(chain []byte) bool {
 	return true
 }
 
-// enqueue adds a chain to the queue, except a backend's chain, whose rules use no other program's objects.
+// enqueue adds a chain to the queue, unless the chain belongs to a backend. A backend's rules use no other program's
+// objects.
 func (r *reachableObjects) enqueue(chain string) {
 	if r.reached[chain] || r.owns != nil && r.owns(chain) {
 		return

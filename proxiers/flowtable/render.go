@@ -14,18 +14,19 @@ const (
 	fastpath  = "fastpath"
 	// offerChain is the chain that offers opted-in Services' connections to the flowtable.
 	offerChain = "offer"
-	// hookPriority is the priority of the chain and the flowtable. The package comment explains why both run last. The
-	// highest known priorities in the forward hook are 10 (firewalld) and 50 (iptables' security table).
+	// hookPriority is the priority of both the chain and the flowtable. The package comment explains why the chain and
+	// the flowtable run last. The highest known priorities in the forward hook are 10 (firewalld) and 50 (iptables'
+	// security table).
 	hookPriority = 1000
-	// devicesPerCommand is below the kernel's NFT_NETDEVICE_MAX: Linux 6.1 rejects a command with 256 names, and Linux
-	// 7.2 a command with more than 256. A flowtable may contain more devices.
+	// devicesPerCommand is the maximum number of devices in one nft command. Linux 6.1 rejects a command with 256
+	// names, although NFT_NETDEVICE_MAX is 256. Linux 7.2 accepts 256 names. A flowtable may contain more devices.
 	devicesPerCommand = 255
 	// elementsPerCommand keeps a netlink message below the socket's size limit.
 	elementsPerCommand = 1000
 )
 
-// tableCommands returns the commands that replace the table. The commands form one transaction, so the table is never
-// missing.
+// tableCommands returns the commands that replace the nftables table. The commands form one transaction, so the
+// nftables table is never missing.
 func tableCommands(c *contents, devices []string) string {
 	var b strings.Builder
 	b.WriteString(removeCommands)
@@ -47,8 +48,8 @@ func tableCommands(c *contents, devices []string) string {
 	return b.String()
 }
 
-// removeCommands holds the commands that remove the table if it exists. The first command prevents an error if the
-// table does not exist.
+// removeCommands holds the commands that remove the nftables table if it exists. The first command creates the nftables
+// table, because deleting a missing table is an error.
 const removeCommands = "add table inet " + tableName + "\ndelete table inet " + tableName + "\n"
 
 func flowtable(devices []string) string {
@@ -66,9 +67,9 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules to both chains. The match on the direction comes first, because half of
-// all packets are replies. Offering one direction is enough, because the kernel offloads both directions together. A
-// connection that IPVS translates is never established in its original direction.
+// rules returns the commands that add the rules to both chains. The match on the direction comes first, because it
+// excludes half of all packets, the replies. The rules offer only one direction, because the kernel offloads both
+// directions together. A connection that IPVS translates is never established in its original direction.
 func rules(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }

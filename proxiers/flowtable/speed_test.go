@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// numPairs is the number of runs with the fast path, each paired with a run without the fast path.
+	// numPairs is the number of pairs of runs: one run with the fast path, and one run without it.
 	numPairs = 10
-	// runTime is the duration of a run. The VM's clock counts instructions (vm.Job.Counted).
+	// runTime is the duration of one iperf3 run. The clock of the test VM counts instructions (vm.Job.Counted).
 	runTime = time.Second
 	// iperf3 uses iperfPort for the control connection and for the data.
 	iperfPort = 5201
 )
 
-// TestSpeed alternates between runs with and without the fast path. Without the fast path, each packet traverses 100
-// firewall rules.
+// TestSpeed alternates between runs with the fast path and runs without it. Without the fast path, each packet
+// traverses 100 firewall rules.
 func TestSpeed(t *testing.T) {
 	w, server := newSpeedWorld(t)
 	if err := server.Start(); err != nil {
@@ -85,7 +85,7 @@ func (w *world) addFirewall(rules int) {
 	w.Cleanup(func() { w.nft("delete table ip firewall") })
 }
 
-// compare fails the test if the median ratio of the rates with and without the fast path is below least.
+// compare fails the test if the median ratio of the rate with the fast path to the rate without it is below least.
 func (w *world) compare(what string, least float64, without, with func(), measure func() (rate, cost float64)) {
 	w.Helper()
 	var rates, costs [2][]float64

@@ -210,7 +210,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// webService returns a Service that uses the fast path, for both families and for TCP and UDP.
+// webService returns a Service that uses the fast path, for TCP and UDP in both families.
 func (w *world) webService(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -262,7 +262,7 @@ func (w *world) ask(s *netlab.Session) {
 const numRequests = 20
 
 // countRulePackets sends requests on a connection and returns how many packets traversed the rules. A request and its
-// response are at least two packets.
+// response consist of at least two packets.
 func (w *world) countRulePackets(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()

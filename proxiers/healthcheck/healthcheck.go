@@ -1,10 +1,10 @@
 // Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services with external traffic policy Local. A
-// load balancer sends HTTP requests to each host to find out whether it has an endpoint.
+// load balancer sends HTTP requests to each host to find out whether the host has an endpoint of the Service.
 //
-// The response is identical to kube-proxy's (pkg/proxy/healthcheck of v1.36), because load balancers expect exactly
-// this response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts, and closes it
-// when the address is removed. No listener has a wildcard address, because an address that does not accept the
-// Service's NodePort must not appear healthy.
+// The response is identical to the response of kube-proxy v1.36 (pkg/proxy/healthcheck), because load balancers expect
+// this response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts. Edgeway closes
+// the listener when the host loses the address. No listener has a wildcard address, because an address that does not
+// accept the Service's NodePort must not appear healthy.
 package healthcheck
 
 import (
@@ -26,7 +26,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's name.
+// Name is the healthcheck follower's name.
 const Name = "healthcheck"
 
 // Options configures a Proxier. Healthy is never nil.
@@ -39,9 +39,9 @@ type Options struct {
 	Contain proxiers.Contain
 }
 
-// Proxier serves the health checks from the first Apply until Close. A process creates one Proxier, which keeps
-// responding to load balancers while the daemon reloads its configuration, even during a long full sync. Proxier is a
-// prometheus.Collector.
+// Proxier serves the health checks from the first Apply until Close. A process creates only one Proxier. The Proxier
+// keeps responding to load balancers while the daemon reloads its configuration, even during a long full sync. Proxier
+// is a prometheus.Collector.
 type Proxier struct {
 	opts    Options
 	servers map[netip.AddrPort]*server
@@ -70,7 +70,7 @@ const (
 )
 
 // maxConns is the maximum number of connections to all servers together. A few load balancers can each have a
-// connection to each Service. 1,024 connections need 32 MB.
+// connection to each Service. All 1,024 connections together need 32 MB of memory.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -85,9 +85,9 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply starts and stops servers without interrupting unchanged servers. A failure to bind an address (a port in use,
-// an IPv6 address during duplicate address detection) is not an error: Apply serves all other addresses, and Maintain
-// retries until bind succeeds.
+// Apply starts and stops servers without interrupting unchanged servers. If Apply cannot bind an address, Apply serves
+// all other addresses and returns no error. For example, another program may use the port, or an IPv6 address may be in
+// duplicate address detection. Maintain retries until bind succeeds.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -130,7 +130,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain tries again to listen on the addresses that are due for another attempt.
+// Maintain retries to listen on the addresses whose delay has expired.
 func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

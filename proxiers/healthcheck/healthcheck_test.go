@@ -285,7 +285,8 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	}
 }
 
-// The limit applies to all ports together. At the limit, the servers still respond to new connections.
+// The connection limit applies to all ports together. At the connection limit, the servers still respond to new
+// connections.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)

@@ -14,28 +14,28 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is the time that running requests have to finish.
+// closeTimeout limits the time that a closed server waits for its running requests.
 const closeTimeout = time.Second
 
 type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
-	// runAsync starts a goroutine that runs a function to close the connections.
+	// runAsync runs a function in a goroutine that Proxier.Close waits for.
 	runAsync func(func())
 }
 
 // persistentListener is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its
-// listener, which the restarted server still needs.
+// listener. The restarted server still needs this listener.
 type persistentListener struct{ net.Listener }
 
 func (persistentListener) Close() error { return nil }
 
-// serve starts a goroutine that responds to requests until close is called.
+// serve starts a goroutine that responds to requests until close stops the server.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)
-	s.runAsync = func(f func()) { p.opts.Contain.Go(&p.running, "end of a health check server", f) }
+	s.runAsync = func(f func()) { p.opts.Contain.Go(&p.running, "health check server shutdown", f) }
 	s.http = httpbound.Server(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeResponse(w, s.check.Load(), p.opts.Healthy())
 	}), p.opts.Logger)
@@ -49,7 +49,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	return s
 }
 
-// close closes the listener immediately. Running requests have closeTimeout to finish.
+// close closes the listener immediately. Running requests then have closeTimeout to finish.
 func (s *server) close() {
 	_ = s.listener.Close() // fails only if the listener is already closed
 	s.runAsync(func() {
@@ -72,7 +72,7 @@ func writeResponse(w http.ResponseWriter, check *plan.HealthCheck, healthy bool)
 	} else {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	// An error here means that the client has disconnected.
+	// A write error means that the client has disconnected.
 	_, _ = fmt.Fprintf(w, `{
 	"service": {
 		"namespace": %q,

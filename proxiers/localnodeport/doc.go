@@ -2,5 +2,5 @@
 // backends' kernel rules do not cover loopback addresses, because a packet to 127.0.0.0/8 must not leave the host. The
 // package listens on each loopback address and relays connections in user space to the plan's endpoints.
 //
-// Package localnodeport chooses the listening ports and the endpoints. Subpackage relay copies the data.
+// Package localnodeport chooses the listening ports and the endpoints. The subpackage relay copies the data.
 package localnodeport

@@ -141,7 +141,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// maintain runs the deferred work that becomes due within span.
+// maintain runs the deferred work that becomes due within the duration span.
 func (w *world) maintain(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the follower's name.
+// Name is the localnodeport follower's name.
 const Name = "localnodeport"
 
 // Options configures a Proxier.
@@ -40,8 +40,8 @@ type Proxier struct {
 	contain  proxiers.Contain
 	panicked func(err error)
 
-	// A relay.Target must never acquire mu, because the Proxier holds mu while Port.Stop waits for the accepting
-	// goroutine.
+	// A relay.Target must never acquire mu. The Proxier holds mu while Port.Stop waits for the goroutine that accepts
+	// connections.
 	mu    sync.Mutex
 	ports map[netip.AddrPort]*port
 	// pendingPorts holds the ports that the Proxier cannot listen on yet.
@@ -49,7 +49,7 @@ type Proxier struct {
 	relay        *relay.Relay
 	// closedRelays counts the closed relays that still have open connections.
 	closedRelays sync.WaitGroup
-	// listeners and failures are indexed by familyIndex.
+	// listeners and failures have one element for each address family, with the index from familyIndex.
 	listeners [2]int
 	failures  [2]uint64
 }
@@ -62,8 +62,8 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply implements proxiers.Applier. An address in use is not an error: Apply listens on all other addresses, and
-// Maintain retries until the address is free.
+// Apply implements proxiers.Applier. If an address is in use, Apply listens on all other addresses and returns no
+// error. Maintain retries until the address is free.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,8 +101,8 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return nil
 }
 
-// releaseUnused releases inherited sockets for ports that are no longer NodePorts. Ports in p.ports keep their
-// sockets, even while they wait for a retry.
+// releaseUnused releases inherited sockets for ports that are no longer NodePorts. Ports in p.ports keep their sockets,
+// even while the Proxier waits to retry.
 func (p *Proxier) releaseUnused() {
 	for _, at := range p.sockets.Unused() {
 		if p.ports[at] == nil {
@@ -111,8 +111,8 @@ func (p *Proxier) releaseUnused() {
 	}
 }
 
-// Close stops accepting connections. The listening sockets stay open in Sockets, so new clients wait in the accept
-// queues for the next Proxier. Open connections continue.
+// Close stops accepting connections. The listening sockets stay open in Sockets. New clients wait in the accept queues
+// for the next Proxier. Open connections continue.
 func (p *Proxier) Close() error {
 	if r := p.end(); r != nil {
 		p.contain.Go(&p.closedRelays, "end of the relay", func() { _ = r.Shutdown(context.Background()) })
@@ -120,8 +120,9 @@ func (p *Proxier) Close() error {
 	return nil
 }
 
-// Shutdown is like Close, but also waits for open connections, because the process is about to exit. When ctx is done,
-// Shutdown resets the remaining connections, because a normal close would suggest that all data was sent.
+// Shutdown is like Close, but also waits until the open connections end, because the process is about to exit. When ctx
+// is done, Shutdown resets the remaining connections. A normal close would tell the peer that the relay had sent all
+// data.
 func (p *Proxier) Shutdown(ctx context.Context) {
 	if r := p.end(); r != nil {
 		_ = r.Shutdown(ctx) // the error only reports that connections were reset
@@ -153,7 +154,7 @@ type Stats struct {
 	ListenFailures map[plan.Family]uint64
 }
 
-// Stats returns current statistics, and may be called from any goroutine.
+// Stats returns current statistics. Any goroutine may call Stats.
 func (p *Proxier) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,7 +168,7 @@ func (p *Proxier) Stats() Stats {
 	return s
 }
 
-// Connections implements proxiers.Counter. The numbers survive a reload, but not a restart.
+// Connections implements proxiers.Counter. The counts survive a configuration reload, but not a daemon restart.
 func (p *Proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -117,7 +117,8 @@ func TestConnectionsOutliveListener(t *testing.T) {
 	goesOn("after Close")
 }
 
-// A connection counts once, however many endpoints the relay tries. A change of the endpoints keeps the count.
+// A connection counts once, however many endpoints the relay tries. A change to the endpoints does not reset the
+// connection count.
 func TestConnectionsAreCounted(t *testing.T) {
 	w := newWorld(t)
 	serve(t, "127.0.1.4:8080")
@@ -199,8 +200,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// The plan drops a NodePort while another program uses its address. When the other program exits, the Proxier
-// must not start listening.
+// The plan drops a NodePort while another program uses the NodePort's address. When the other program exits, the
+// Proxier must not start listening.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")

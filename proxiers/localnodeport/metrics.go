@@ -6,7 +6,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Metrics that kube-proxy (1.37, KEP-6032) also exports have the same names and labels here.
+// Metrics that kube-proxy (1.37, KEP-6032) also exports have the same names and labels in Edgeway.
 var (
 	listeners      = desc("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that the daemon listens on at loopback addresses.", "ip_family")
 	listenFailures = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Failed attempts to listen on a NodePort at a loopback address.", "ip_family")

@@ -9,8 +9,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
-// maxDelay.
+// If an address is in use, the delay before the next attempt starts at minDelay, and doubles until it reaches maxDelay.
 const (
 	minDelay = time.Second
 	maxDelay = 30 * time.Second
@@ -19,7 +18,7 @@ const (
 type port struct {
 	at     netip.AddrPort
 	target *target
-	// If listening failed, relayed is nil, err is the error, and delay is the time before the next attempt.
+	// If listening failed, relayed is nil and err is the error. delay is the time before the next attempt.
 	relayed *relay.Port
 	err     error
 	delay   time.Duration
@@ -104,7 +103,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain tries again to listen on the addresses that are due for another attempt.
+// Maintain retries to listen on the addresses whose delay has expired.
 func (p *Proxier) Maintain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -6,15 +6,15 @@ import (
 )
 
 // Sockets provides listening sockets that may outlive the Proxier. The service manager can keep the sockets open while
-// the daemon restarts, and the process keeps them open while it reloads the configuration. Meanwhile, the kernel queues
-// new connections.
+// the daemon restarts. The process keeps the sockets open while it reloads the configuration. While no Proxier accepts
+// connections, the kernel queues new connections.
 type Sockets interface {
-	// Listen returns the listening socket for an address. If no socket is inherited or stored, Listen creates and
-	// stores one. Every call before Release returns the same socket. The caller must not close the socket.
+	// Listen returns the listening socket for an address. If Sockets holds no socket for the address, Listen creates
+	// and stores a socket. Every call before Release returns the same socket. The caller must not close the socket.
 	Listen(addr netip.AddrPort) (*os.File, error)
-	// Release closes the socket for an address, so the kernel refuses new connections. If the socket is from a socket
-	// unit, systemd keeps it open and the kernel queues new connections.
+	// Release closes the socket for an address, so the kernel refuses new connections. If the socket belongs to a
+	// socket unit, systemd keeps the socket open, and the kernel queues new connections.
 	Release(addr netip.AddrPort)
-	// Unused lists the addresses of inherited sockets that were passed to neither Listen nor Release.
+	// Unused lists the addresses of the inherited sockets that the Proxier has passed to neither Listen nor Release.
 	Unused() []netip.AddrPort
 }

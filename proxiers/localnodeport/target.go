@@ -26,12 +26,12 @@ type target struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// connections counts the connections that Pick has been called for.
+	// connections counts each connection once, on the first call to Pick for the connection.
 	connections uint64
 	pool        []plan.Endpoint
 	affinity    time.Duration
-	// clients maps a client with session affinity to its endpoint. If the endpoint no longer exists, Pick chooses
-	// another one.
+	// clients maps a client with session affinity to its endpoint. If a client's endpoint no longer exists, Pick
+	// chooses another endpoint.
 	clients map[netip.Addr]choice
 }
 

@@ -15,7 +15,7 @@ import (
 
 func addrPort(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// servicePoolOf returns a servicePool with the endpoints, which must be sorted.
+// servicePoolOf returns a servicePool with the endpoints. The endpoints must be sorted.
 func servicePoolOf(affinity time.Duration, endpoints ...string) servicePool {
 	b := servicePool{svc: &plan.ServicePort{Affinity: affinity}}
 	for _, e := range endpoints {

@@ -26,14 +26,14 @@ type Decision struct {
 	// Endpoints holds the endpoints in Pool. Pool and Endpoints are meaningful only if the verdict is Forward.
 	Pool      Pool
 	Endpoints []Endpoint
-	// SNAT reports whether the source must be masqueraded for every endpoint. SNATFor also covers hairpins.
+	// SNAT reports whether the backend must masquerade the source for every endpoint. SNATFor also covers hairpins.
 	SNAT bool
 	// Reason explains the verdict in one sentence.
 	Reason string
 }
 
-// SNATFor reports whether a connection from src to e must be masqueraded, either because of SNAT or because e is a
-// local endpoint that connects to itself through its Service (a hairpin).
+// SNATFor reports whether the backend must masquerade a connection from src to e. The backend must masquerade the
+// connection if SNAT is true, or if e is a local endpoint that connects to itself through its Service (a hairpin).
 func (d Decision) SNATFor(src netip.Addr, e Endpoint) bool {
 	return d.SNAT || e.Local && e.Addr.Addr() == src
 }
@@ -182,9 +182,10 @@ func (s *ServicePort) explainNotRelayed() string {
 		s.Name)
 }
 
-// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. Connections to loopback reach
-// the same endpoints as an external client (KEP-6032: externalTrafficPolicy Local applies, without a short-circuit).
-// LoopbackPool returns false if Edgeway does not serve f on loopback, for example because Edgeway relays only TCP.
+// LoopbackPool returns the pool for connections to the NodePort f on a loopback address. A connection to loopback
+// reaches the same endpoints as a connection from an external client (KEP-6032). The policy externalTrafficPolicy Local
+// applies, without a short-circuit. LoopbackPool returns false if Edgeway does not serve f on loopback, for example
+// because Edgeway relays only TCP.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]
 	return r.Pool, s.Name.Protocol == TCP && r.Verdict == Forward && len(s.Pools[r.Pool]) > 0

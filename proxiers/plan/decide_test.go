@@ -15,7 +15,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// The test plan's Routes are indexed by Origin.
+// In the test plan, the Origin is the index of a frontend's Route.
 var (
 	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
 	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
@@ -41,7 +41,7 @@ func testPlan() *Plan {
 	}
 	empty := &ServicePort{Name: name("empty", TCP), Family: IPv4, Frontends: []Frontend{
 		{Kind: ClusterIP, Addr: addr("10.96.0.2"), Port: 80, Routes: refuse},
-		// The external IP is the host's address, and the port is web's NodePort.
+		// The external IP is one of the host's addresses, and the port is the NodePort of the Service web.
 		{Kind: ExternalIP, Addr: addr("192.0.2.1"), Port: 30080, Routes: mixed},
 	}}
 	dns := &ServicePort{Name: name("dns", UDP), Family: IPv4, Frontends: []Frontend{

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// The verdicts for packets that match no frontend are policy, like Frontend.Routes, but are the same on every host.
+// The verdicts for packets that match no frontend are part of the policy, and are the same on every host.
 const (
 	// UnusedPortVerdict applies to packets to a ClusterIP's unused ports.
 	UnusedPortVerdict = Reject
@@ -80,8 +80,9 @@ func NormalizePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// ServicePortsWithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host and
-// therefore rejects connections in every family. The list must be in plan order and contain all families of each port.
+// ServicePortsWithoutEndpoint returns one ServicePort for each Service port without an endpoint on any host. A Service
+// port without an endpoint rejects connections in every family. The list must be in plan order and contain all families
+// of each port.
 func ServicePortsWithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true

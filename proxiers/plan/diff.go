@@ -7,7 +7,7 @@ import (
 )
 
 // Diff returns the ServicePorts in next that are new or changed and the ServicePorts in prev that are not in next, both
-// in plan order. Diff compares pointers first, because plans share unchanged ServicePorts: with 10,000 ServicePorts,
+// in plan order. Diff compares pointers first, because plans share unchanged ServicePorts. With 10,000 ServicePorts,
 // Diff takes about 30 µs. A nil prev counts as an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	var old []*ServicePort

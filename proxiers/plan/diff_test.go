@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sealedPort returns a ServicePort with contents determined by version.
+// sealedPort returns a sealed ServicePort with contents that depend on version.
 func sealedPort(name string, family Family, version int) *ServicePort {
 	s := &ServicePort{Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family, LongLived: version%2 == 1}
 	s.Frontends = []Frontend{{Port: uint16(version / 2)}}

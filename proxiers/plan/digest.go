@@ -30,7 +30,7 @@ func (s *ServicePort) Seal() {
 	s.Digest = sha256.Sum256(b)
 }
 
-// digestBuffer holds an unambiguous encoding: each variable-length field is preceded by its length.
+// digestBuffer holds an unambiguous encoding, because the length of each variable-length field precedes the field.
 type digestBuffer []byte
 
 func (b *digestBuffer) num(n uint64) { *b = binary.AppendUvarint(*b, n) }

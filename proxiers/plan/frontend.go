@@ -11,7 +11,7 @@ type Frontend struct {
 	Port uint16       `json:"port"`
 	// Routes holds the Route for new connections from each Origin.
 	Routes [numOrigins]Route `json:"routes"`
-	// Addr is invalid for a NodePort, which accepts connections at all Node.NodePortAddrs.
+	// Addr is invalid for a NodePort. A NodePort accepts connections at all Node.NodePortAddrs.
 	Addr netip.Addr `json:"address,omitzero"`
 	// AllowFrom lists the source ranges that may connect (loadBalancerSourceRanges), in the form that NormalizePrefixes
 	// returns. A nil AllowFrom allows every source, and an AllowFrom that is empty but not nil allows no source.
@@ -23,7 +23,7 @@ func (f *Frontend) Compare(o *Frontend) int {
 	return cmp.Or(cmp.Compare(f.Kind, o.Kind), f.Addr.Compare(o.Addr), cmp.Compare(f.Port, o.Port))
 }
 
-// FrontendKind identifies the Service field that a frontend is derived from.
+// FrontendKind identifies the Service field that defines a frontend.
 type FrontendKind uint8
 
 // The kinds of frontends.

@@ -10,7 +10,7 @@ const maxInterface = 15
 
 // ValidateInterface returns an error if a pattern in Node.PodInterfaces is unsuitable for a rule. A valid pattern has
 // at most 15 bytes and is an interface name or a name prefix followed by '*'. The kernel must accept the name
-// (dev_valid_name, up to Linux 6.18), and none of its characters may have a special meaning in rules.
+// (dev_valid_name, up to Linux 6.18). No character in the name may have a special meaning in rules.
 func ValidateInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||

@@ -11,7 +11,7 @@ import (
 // ServicePortName identifies a Service port.
 type ServicePortName struct {
 	Namespace, Name string
-	// Port is the port's name in the Service, or "" if it has none.
+	// Port is the port's name in the Service, or "" if the port has no name.
 	Port     string
 	Protocol Protocol
 }
@@ -27,7 +27,7 @@ func (n ServicePortName) String() string {
 // MarshalText implements encoding.TextMarshaler.
 func (n ServicePortName) MarshalText() ([]byte, error) { return []byte(n.String()), nil }
 
-// UnmarshalText parses the result of String.
+// UnmarshalText parses the text that String returns.
 func (n *ServicePortName) UnmarshalText(text []byte) (err error) {
 	parts := strings.Split(string(text), "/")
 	ok := len(parts) == 3

@@ -1,15 +1,16 @@
 // Package plan represents Kubernetes Service policy as a decision table. The decision table specifies which connections
-// the host forwards, rejects or drops, which endpoints they may reach, and whether their source is masqueraded.
+// the host forwards, rejects, drops or masquerades. The decision table also specifies which endpoints a connection may
+// reach.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already contains
-// every policy decision (traffic policies, topology, readiness, the short-circuit for pods and the host), so a proxier
-// makes no policy decisions. Plan.Decide is the executable specification of a dataplane. Every dataplane test compares
-// its results with Plan.Decide.
+// every policy decision: traffic policies, topology, readiness, and the short-circuit for pods and the host. A proxier
+// therefore makes no policy decisions. Plan.Decide is the executable specification of a dataplane. Every dataplane test
+// compares its results with Plan.Decide.
 //
 // A Plan and all values that it points to are immutable. Successive plans share pointers to unchanged values, so Diff
 // is cheap.
 //
-// The edgeway plan command prints a Plan as JSON, and programs may rely on this format.
+// The edgeway plan command prints a Plan as JSON. Programs may rely on the JSON format of a Plan.
 package plan
 
 import (
@@ -41,13 +42,13 @@ type Node struct {
 	// Edgeway relays TCP in user space (proxiers/localnodeport, KEP-6032) and rejects the other protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
 	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
-	// from pods ("cni0", or "veth*" for a prefix; see ValidateInterface). If PodSources and PodInterfaces are empty,
-	// Edgeway cannot identify pods, and no packet is FromPod.
+	// from pods. Each entry is a name such as "cni0" or a prefix such as "veth*" (see ValidateInterface). If PodSources
+	// and PodInterfaces are empty, Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
-	// ServiceCIDRs holds the ranges that ClusterIPs are allocated from. Edgeway drops packets to an address in
-	// ServiceCIDRs unless the address is an active ClusterIP. ServiceCIDRs and PodSources have the form that
-	// NormalizePrefixes returns.
+	// ServiceCIDRs holds the ranges from which the API server allocates ClusterIPs. Edgeway drops packets to an address
+	// in ServiceCIDRs unless the address is a ClusterIP or an address of the host. ServiceCIDRs and PodSources have the
+	// form that NormalizePrefixes returns.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with the uplinks' source
 	// addresses for Services that the host has no route to. If Uplinks is empty, Edgeway adds no routes for Services.
@@ -69,8 +70,8 @@ type ServicePort struct {
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
-	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. A backend
-	// may not support the algorithm.
+	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. Some
+	// backends do not support the algorithm.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend `json:"frontends"`
@@ -78,7 +79,8 @@ type ServicePort struct {
 	// and port and has no duplicates. A pool that no Route uses is nil.
 	Pools [numPools][]Endpoint `json:"pools"`
 	// Serving holds the ready endpoints and the terminating endpoints that still serve connections, even if no pool
-	// contains them. Flows to any other endpoint are stale. Serving is sorted and usually equals a pool.
+	// contains them. A flow to an endpoint that is not in Serving is stale. Serving is sorted and usually equals a
+	// pool.
 	Serving []Endpoint `json:"serving,omitempty"`
 	// Digest is the SHA-256 hash that Seal computes from all fields above.
 	Digest [32]byte `json:"-"`
@@ -87,8 +89,8 @@ type ServicePort struct {
 // Endpoint is an address and port that a ServicePort forwards connections to.
 type Endpoint struct {
 	Addr netip.AddrPort `json:"address"`
-	// Local reports whether the endpoint runs on this host. A local endpoint's connection to its own Service may return
-	// to the endpoint (a hairpin), and then needs SNAT.
+	// Local reports whether the endpoint runs on this host. A connection from a local endpoint to its own Service may
+	// return to the same endpoint (a hairpin). A hairpin connection needs SNAT.
 	Local bool `json:"local,omitempty"`
 	// Weight is the endpoint's relative share of connections, if the backend supports weights. A Weight of 0 means 1.
 	Weight uint16 `json:"weight,omitempty"`
@@ -97,8 +99,8 @@ type Endpoint struct {
 // Route specifies how Edgeway handles new connections from one origin.
 type Route struct {
 	Verdict Verdict `json:"verdict"`
-	// Pool and SNAT are meaningful only if the verdict is Forward. SNAT reports whether the source is rewritten to the
-	// host's own address ("masquerade"). Edgeway masquerades hairpin connections even without SNAT.
+	// Pool and SNAT are meaningful only if the verdict is Forward. SNAT reports whether the backend rewrites the source
+	// to the host's own address ("masquerade"). Edgeway masquerades hairpin connections even if SNAT is false.
 	Pool Pool `json:"pool"`
 	SNAT bool `json:"snat,omitempty"`
 }

@@ -22,7 +22,7 @@ type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }
 
-// newHost moves the test's thread into a new network namespace, which the kernel removes when the thread exits.
+// newHost moves the test's thread into a new network namespace. The kernel removes the namespace when the thread exits.
 func newHost(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()

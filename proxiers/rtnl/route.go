@@ -21,11 +21,11 @@ func Family(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// maxAttempts limits how often Retry repeats a listing while the listed table keeps changing.
+// maxAttempts limits how often Retry repeats a listing, because the listed objects may keep changing.
 const maxAttempts = 5
 
-// Retry repeats a netlink listing that the kernel interrupted because the listed table changed. After several attempts,
-// Retry returns the last result with the error netlink.ErrDumpInterrupted.
+// Retry repeats a netlink listing that the kernel interrupted because the listed objects changed. After several
+// attempts, Retry returns the last result with the error netlink.ErrDumpInterrupted.
 func Retry[T any](list func() (T, error)) (found T, err error) {
 	for range maxAttempts {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

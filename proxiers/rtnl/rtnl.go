@@ -1,9 +1,9 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
 // reports the changes in rtnetlink notifications.
 //
-// Notifications may be lost: the kernel drops them if the socket's buffer is full, and a socket may fail. After a loss
-// of notifications, any watched object may have changed. A Watcher reports each loss, reopens a failed socket, and
-// continues.
+// A Watcher may miss notifications. The kernel drops notifications if the socket's buffer is full, and the socket may
+// fail. After a loss of notifications, the Watcher must assume that any watched object may have changed. A Watcher
+// reports each loss, reopens a failed socket, and continues.
 package rtnl
 
 import (
@@ -20,12 +20,12 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// BatchTime is the time during which a Watcher collects notifications before it calls Options.OnChange, because the
-// kernel sends several notifications when an interface comes up.
+// BatchTime is the time during which a Watcher collects notifications before it calls Options.OnChange. The kernel
+// sends several notifications when an interface comes up.
 const BatchTime = 50 * time.Millisecond
 
-// The pause before the Watcher reopens a socket doubles from minPause to maxPause. Lost notifications may cause a full
-// sync, and a socket that fails repeatedly must not cause a full sync every second.
+// After a socket fails, the Watcher waits before it reopens the socket. The pause doubles from minPause to maxPause. A
+// loss of notifications may cause a full sync. A socket that fails repeatedly must not cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -60,8 +60,8 @@ type Kernel interface {
 
 // Socket receives notifications from the kernel.
 type Socket interface {
-	// Receive waits for notifications. The error unix.ENOBUFS means that some notifications are lost but the socket
-	// still works.
+	// Receive waits for notifications. The error unix.ENOBUFS means that the kernel dropped some notifications but the
+	// socket still works.
 	Receive() ([]syscall.NetlinkMessage, error)
 	// Close unblocks Receive.
 	Close()
@@ -75,10 +75,10 @@ type Options struct {
 	Kernel Kernel
 	// Note processes a notification and reports whether it is relevant.
 	Note func(*syscall.NetlinkMessage) bool
-	// The Watcher calls OnLoss after it has lost notifications.
+	// The Watcher calls OnLoss after it has missed notifications.
 	OnLoss func()
-	// The Watcher calls OnChange once for all relevant notifications within BatchTime, and after it calls OnLoss.
-	// OnChange may be nil.
+	// The Watcher calls OnChange once for all relevant notifications within BatchTime. The Watcher also calls OnChange
+	// after it calls OnLoss. OnChange may be nil.
 	OnChange func()
 }
 

@@ -231,7 +231,7 @@ func TestRepeatedlyFailingSocket(t *testing.T) {
 	})
 }
 
-// A panic in a callback propagates to Run's caller. After the panic, the next Run reports that notifications were lost.
+// A panic in a callback propagates to Run's caller. After the panic, the next Run calls OnLoss.
 func TestCallbackPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kernel := &fakeKernel{began: time.Now()}

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// checkDelay is the delay between an event and a check of Edgeway's routes. When a link goes down, the kernel sends
-	// several events, and the daemon may compute a plan with another uplink.
+	// checkDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
+	// sends several events, and the daemon may compute a plan with another uplink.
 	checkDelay = 100 * time.Millisecond
-	// checkInterval is the minimum time between two checks of all routes.
+	// checkInterval is the minimum time between two refreshes of all routes.
 	checkInterval = time.Second
 	retry         = 5 * time.Second
 )
 
 // watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
-// its link, and may send only one notification about several routes that disappear with their source address.
+// its link. Linux may send only one notification about several routes that disappear with their source address.
 func (f *follower) watch() error {
 	if f.stopWatcher != nil {
 		return nil
@@ -38,7 +38,7 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// handle schedules a check of the routes if a notification is relevant. The result is always false, because
+// handle schedules a refresh of Edgeway's routes if a notification is relevant. handle always returns false, because
 // scheduleCheck already collects the events.
 func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
@@ -67,8 +67,8 @@ func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 	return false
 }
 
-// scheduleCheck schedules a check of all routes. lost is the destination of a removed Edgeway route, or the zero
-// Prefix.
+// scheduleCheck schedules a refresh of all routes. lost is the destination of an Edgeway route that another program
+// removed, or the zero Prefix.
 func (f *follower) scheduleCheck(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {

@@ -19,8 +19,8 @@ import (
 // Edgeway's packages define a name for the number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than the metrics of other programs' routes. If a destination has two routes, the kernel uses the one
-// with the lower metric.
+// metric is higher than the metric of any other program's routes. If a destination has two routes, the kernel uses the
+// route with the lower metric.
 const metric = 1_000_000
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
@@ -62,15 +62,15 @@ func (k *kernel) ownRoutes(families []plan.Family) (out []netlink.Route, err err
 	return out, nil
 }
 
-// foreignRoutes holds the routes of other programs in the main routing table.
+// foreignRoutes holds other programs' routes in the main routing table.
 type foreignRoutes struct {
-	// reachable holds, for each destination, whether packets reach it through the route with the lowest metric.
+	// reachable reports for each destination whether the route with the lowest metric forwards packets.
 	reachable map[netip.Prefix]bool
-	// lengths holds the prefix lengths of the destinations, the longest first. The kernel prefers longer prefixes.
+	// lengths holds the destinations' prefix lengths, longest first. The kernel prefers longer prefixes.
 	lengths []int
 }
 
-// listForeign lists the other programs' routes with destinations that matters accepts.
+// listForeign lists other programs' routes. The parameter "matters" selects the destinations.
 func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool) (*foreignRoutes, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -80,7 +80,8 @@ func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool
 	return newForeignRoutes(found), nil
 }
 
-// newForeignRoutes returns the routes except dead routes, which the kernel ignores.
+// newForeignRoutes indexes other programs' routes by destination. newForeignRoutes omits dead routes, because the
+// kernel ignores them.
 func newForeignRoutes(routes []netlink.Route) *foreignRoutes {
 	c := &foreignRoutes{reachable: map[netip.Prefix]bool{}}
 	slices.SortStableFunc(routes, func(a, b netlink.Route) int { return cmp.Compare(a.Priority, b.Priority) })
@@ -99,7 +100,7 @@ func newForeignRoutes(routes []netlink.Route) *foreignRoutes {
 	return c
 }
 
-// covers reports whether packets to the whole destination have a route.
+// covers reports whether one route forwards packets to all addresses in the destination.
 func (c *foreignRoutes) covers(to netip.Prefix) bool {
 	for _, bits := range c.lengths {
 		if bits > to.Bits() {
@@ -112,8 +113,8 @@ func (c *foreignRoutes) covers(to netip.Prefix) bool {
 	return false
 }
 
-// delivers reports whether packets can reach a destination through the route. Other route types reject packets
-// (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
+// delivers reports whether the kernel forwards packets through the route. All route types except unicast and local
+// reject packets (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
 func delivers(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
 // list filters the routes while it reads them from the kernel, because a router may have a million routes.
@@ -156,8 +157,8 @@ func (k *kernel) hasForeignRoute(to netip.Prefix) (bool, error) {
 	}), nil
 }
 
-// put adds a route. With replace, put replaces Edgeway's route to the same destination, but not another program's route
-// with the same destination and metric.
+// put adds a route. If replace is true, put replaces Edgeway's route to the same destination. put never replaces
+// another program's route with the same destination and metric.
 func (k *kernel) put(r route, replace bool) error {
 	write := k.RouteAdd
 	if replace {

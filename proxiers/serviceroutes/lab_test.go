@@ -128,15 +128,15 @@ func (l *lab) settled(want ...string) {
 	}
 }
 
-// maintainUntilIdle runs Maintain for long enough that the follower has handled all events.
+// maintainUntilIdle runs Maintain until the follower has handled all events.
 func (l *lab) maintainUntilIdle() {
 	l.Helper()
 	for over := time.After(checkInterval + 5*checkDelay); l.work(over); {
 	}
 }
 
-// work waits until deferred work is due and then runs Maintain, like the daemon's pipeline. work returns false if over
-// fires first.
+// work waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. If the timer over fires
+// first, maintainWhenDue returns false.
 func (l *lab) work(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

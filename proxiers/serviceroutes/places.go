@@ -15,13 +15,13 @@ type destinations struct {
 	// sorted.
 	frontendCounts map[netip.Addr]int
 	addrs          []netip.Addr
-	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, the method use adds no
-	// address, so the counts for the recorded addresses stay correct.
+	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, addFrontend adds no
+	// address. The counts for the recorded addresses therefore stay correct.
 	overflow int
 }
 
-// maxAddrs limits the routes to single addresses to about 5 MB of kernel memory. Users with more than maxAddrs
-// addresses can configure a range.
+// maxAddrs limits the number of routes to single addresses, so the routes need at most about 5 MB of kernel memory.
+// Users with more than maxAddrs addresses can configure a range.
 const maxAddrs = 20_000
 
 func newDestinations(p *plan.Plan) *destinations {
@@ -87,8 +87,8 @@ func (p *destinations) use(a netip.Addr) (first bool) {
 	return p.frontendCounts[a] == 1
 }
 
-// release removes a frontend from an address and reports whether the address has no frontend left. release ignores
-// addresses that use did not add.
+// release removes a frontend from an address and reports whether the address has no frontend left. removeFrontend
+// ignores addresses that addFrontend did not add.
 func (p *destinations) release(a netip.Addr) (last bool) {
 	switch p.frontendCounts[a] {
 	case 0:

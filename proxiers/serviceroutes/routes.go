@@ -20,10 +20,11 @@ type route struct {
 	link int
 }
 
-// refresh compares the kernel's routes with the wanted routes and corrects the differences.
+// refresh compares the kernel's routes with the wanted routes, and corrects the differences.
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
-	f.nextCheck, f.removedRoute, f.lastCheck = time.Time{}, netip.Prefix{}, time.Now() // later events schedule another check
+	// An event during the refresh schedules another refresh.
+	f.nextCheck, f.removedRoute, f.lastCheck = time.Time{}, netip.Prefix{}, time.Now()
 	f.mu.Unlock()
 	want, err := f.wantedRoutes(ctx)
 	if err != nil {
@@ -59,7 +60,7 @@ func (f *follower) refresh(ctx context.Context) error {
 	return nil
 }
 
-// warn logs once that some addresses get no route because the plan has more than maxAddrs addresses.
+// warn logs once that some addresses have no route because the plan has more than maxAddrs addresses.
 func (f *follower) warn(routes bool) {
 	over := routes && f.destinations.overflow > 0
 	if over && !f.warned {
@@ -69,7 +70,7 @@ func (f *follower) warn(routes bool) {
 	f.warned = over
 }
 
-// compare returns the wanted routes that already exist, the destinations with routes to replace, and the routes to
+// compare returns the wanted routes that already exist, the destinations whose routes are wrong, and the routes to
 // remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
@@ -148,8 +149,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wantedRoutes returns the routes that must exist. A family has no wanted routes while its uplink is down, because the
-// next plan will have another uplink.
+// wantedRoutes returns the routes that the follower must maintain. A family has no wanted routes while its uplink is
+// down. The next plan will have another uplink.
 func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -171,9 +172,10 @@ func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, er
 	return want, nil
 }
 
-// neededDestinations returns the destinations that no other program has a route to and, with always, all ranges.
-// neededDestinations reads the main routing table, where Edgeway's routes can be distinguished from other routes. For
-// the remaining destinations, the kernel's route lookup shows whether another routing table has a route.
+// neededDestinations returns the destinations that no other program has a route to. If always is true, the result also
+// contains all ranges. neededDestinations first reads the main routing table, in which it can distinguish Edgeway's
+// routes from other routes. For the remaining destinations, the kernel's route lookup shows whether another routing
+// table has a route.
 func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.destinations.of(family)
 	if len(all) == 0 {

@@ -1,15 +1,15 @@
-// Package serviceroutes maintains routes to Service addresses on hosts that have none.
+// Package serviceroutes adds routes to Service addresses if the host has no such routes.
 //
 // The kernel looks up a route before it translates a packet. On a host without a default route, a connection to a
 // ClusterIP therefore fails with "network is unreachable" before a packet reaches the backend's rules
 // (kubernetes/kubernetes#123120, #130057). Any route to the ClusterIP is enough. The next hop does not matter, because
-// the kernel translates the packet and then looks up the route again.
+// the kernel translates the packet and then looks up a route to the endpoint.
 //
 // Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of Edgeway's
 // routes is so high that any other route to the same destination takes precedence. The routes use an interface that is
-// up and is not lo, for three reasons: IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject), TCP would
-// announce a maximum segment size of 65,495 bytes, and a forwarded packet that no rule translates would loop on lo
-// until its hop limit reaches zero.
+// up and is not lo. IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject). With a route on lo, TCP would
+// announce a maximum segment size of 65,495 bytes. A forwarded packet that no rule translates would also loop on lo
+// until its hop limit reached zero.
 package serviceroutes
 
 import (
@@ -24,14 +24,14 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// Name is the follower's name.
+// Name is the serviceroutes follower's name.
 const Name = "serviceroutes"
 
 // Component describes the follower. The follower maintains routes to Service ranges and addresses that the kernel has
-// no route to. With always, the follower also maintains routes to ranges that already have a route, but not to single
-// addresses, because the existing route may cover more destinations. ignored holds the numbers (below 256) of the
-// backends' routing tables. The follower ignores changes to the backends' routing tables, because the host's own
-// packets never use them.
+// no route to. If always is true, the follower also maintains routes to ranges that already have a route. The follower
+// never adds a second route to a single address, because the existing route may cover more destinations. ignored holds
+// the numbers (below 256) of the backends' routing tables. The follower ignores changes to the backends' routing
+// tables, because the host's own packets never use them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -63,10 +63,10 @@ type follower struct {
 	mu           sync.Mutex
 	uplinks      []plan.Uplink
 	destinations *destinations
-	// presentRoutes holds the wanted routes that exist in the kernel.
+	// presentRoutes holds the wanted routes that already exist in the kernel.
 	presentRoutes map[netip.Prefix]route
-	// lastCheck is the time of the last check of all routes, and nextCheck is the time of the next check. removedRoute
-	// is the destination of an Edgeway route that another program removed, or the zero Prefix.
+	// lastCheck is the time of the last refresh of all routes, and nextCheck is the time of the next refresh.
+	// removedRoute is the destination of an Edgeway route that another program removed, or the zero Prefix.
 	lastCheck, nextCheck time.Time
 	removedRoute         netip.Prefix
 }
@@ -102,7 +102,7 @@ func (f *follower) Due() time.Time {
 	return f.nextCheck
 }
 
-// Maintain reports drift if an Edgeway route was removed although its interface stayed up.
+// Maintain reports drift if an Edgeway route disappeared although all uplinks stayed up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.removedRoute

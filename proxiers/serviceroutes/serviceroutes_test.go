@@ -65,7 +65,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		ip   string
 		want []string
 	}{
-		// A route with a longer prefix still rejects packets.
+		// The unreachable route has a longer prefix, so it still rejects packets.
 		{"route add default via 192.0.2.1", []string{external4, external6, range6}},
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
@@ -80,7 +80,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},
 		{"route del 10.0.0.0/8", []string{range4, external4, external6}},
-		// The Service's address becomes a local address of the host.
+		// A Service's address becomes a local address of the host.
 		{"addr add 203.0.113.7/32 dev w0", []string{range4, external6}},
 		{"addr del 203.0.113.7/32 dev w0", []string{range4, external4, external6}},
 		{"route add unreachable default", []string{range4, external4, external6}},
@@ -105,7 +105,7 @@ func TestAlwaysAddsRoutesBesideDefaultRoute(t *testing.T) {
 }
 
 // A partial sync adds and removes only the routes that changed. If two ServicePorts share an address, the follower
-// keeps its route until both are removed.
+// keeps the route to the address until the plan contains neither ServicePort.
 func TestRoutesFollowPlan(t *testing.T) {
 	for name, full := range map[string]bool{"partial": false, "full": true} {
 		t.Run(name, func(t *testing.T) {
@@ -170,8 +170,8 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	l.settled(allOfThem...)
 }
 
-// The follower keeps other programs' routes, and an earlier process's routes that are still wanted. The follower
-// removes all other routes that the earlier process added.
+// The follower keeps other programs' routes. The follower also keeps an earlier Edgeway process's routes if the plan
+// still needs them, and removes that process's other routes.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
@@ -208,8 +208,8 @@ func (l *lab) foreign() string {
 	return out.String()
 }
 
-// With 10,000 addresses outside the ranges, a partial sync does not list routes, and its cost depends only on the
-// number of changed addresses.
+// With 10,000 addresses outside the ranges, a partial sync does not list routes. The duration of the sync depends only
+// on the number of changed addresses.
 func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort
@@ -262,7 +262,7 @@ func TestEndpointChangeNeedsNoKernelRequest(t *testing.T) {
 	}
 }
 
-// A backend may add a route for each Service address without causing the follower to check all routes.
+// A backend may add a route for each Service address without causing the follower to refresh all routes.
 func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l := newLab(t, false)
 	l.apply(testPlan(), true)
@@ -281,8 +281,7 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// Once there are maxAddrs addresses, type destinations omits new addresses but still counts the recorded addresses
-// correctly.
+// With maxAddrs addresses, type destinations omits new addresses but still counts the recorded addresses correctly.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {

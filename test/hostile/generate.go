@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Choices uses a fuzzer's bytes to select list entries. When no byte is left, Number returns 0, so every prefix of the
-// bytes is also valid input.
+// Choices uses a fuzzer's bytes to select list entries. When no byte is left, Number returns 0. Every prefix of the
+// bytes is therefore also valid input.
 type Choices struct{ rest []byte }
 
 // NewChoices returns Choices that use the bytes b.
@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// randomValues returns up to most random values.
+// randomValues returns random values. most is the maximum number of values.
 func randomValues[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))
@@ -39,7 +39,7 @@ func randomValues[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	return out
 }
 
-// Objects returns objects that share few names, addresses and ports, so that conflicts are frequent.
+// Objects returns objects that share few names, addresses and ports, so conflicts are frequent.
 func (c *Choices) Objects() (out []any) {
 	for c.HasBytes() && len(out) < 12 {
 		switch c.Number(8) {

@@ -19,7 +19,7 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Manifests returns the files of the corpus, sorted by name. Each file contains several documents.
+// Manifests returns the files of the corpus, sorted by name. Each file contains several YAML documents.
 func Manifests(t testing.TB) (out [][]byte) {
 	t.Helper()
 	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
@@ -31,7 +31,7 @@ func Manifests(t testing.TB) (out [][]byte) {
 		return err
 	})
 	if err != nil || len(out) < 6 {
-		t.Fatalf("found %d files with hostile objects, error %v", len(out), err)
+		t.Fatalf("cannot read the hostile objects: found %d files, error %v", len(out), err)
 	}
 	return out
 }
@@ -52,7 +52,7 @@ func Streams(t testing.TB) (out [][]byte) {
 	return out
 }
 
-// Objects returns the lines of all streams. Each line is one object.
+// Objects returns every object in Streams as one line of JSON.
 func Objects(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, stream := range Streams(t) {

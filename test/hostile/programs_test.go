@@ -23,8 +23,8 @@ import (
 // programRunner runs external programs in a network namespace that exists as long as the fuzz target.
 type programRunner struct {
 	calls chan func()
-	// hashes holds the hashes of all checked texts. Most inputs produce a text that the fuzz target has already
-	// checked, and starting a process for each input would be slow.
+	// hashes holds the hashes of all texts that the fuzz target has already tested. Most inputs produce a text that the
+	// fuzz target has already tested, and starting a process for each input would be slow.
 	hashes map[[sha256.Size]byte]bool
 }
 
@@ -70,7 +70,7 @@ func (p *programRunner) run(text, name string, args ...string) (out string, err 
 	return out, err
 }
 
-// isNew reports whether the fuzz target has not checked the text yet. After 65,536 texts, isNew clears the hashes.
+// isNew reports whether the text is new to the fuzz target. After 65,536 texts, isNew clears the hashes.
 func (p *programRunner) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.hashes[sum] {

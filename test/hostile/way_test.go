@@ -152,7 +152,7 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		next, problems := p.Plan(snap, host, prev)
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
-			// The API server validates object names, so problems print the names unchanged.
+			// The API server validates object names, so Edgeway prints these names unchanged.
 			if bad := hostile.FindControl(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
@@ -230,7 +230,7 @@ func checkText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds the corpus, and Choices that select the list entries in order or mixed.
+// addSeeds adds two kinds of seeds: the corpus, and Choices that select list entries in a fixed pattern.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

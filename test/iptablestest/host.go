@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NewHost moves the test into a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test. The test also has its own iptables-legacy lock.
+// NewHost moves the test into a new network namespace. The thread stays locked, so the Go runtime ends it after the
+// test, and the kernel then removes the namespace. The test also has its own iptables-legacy lock.
 func NewHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()

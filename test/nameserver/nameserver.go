@@ -35,7 +35,7 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.names[strings.TrimSuffix(name, ".")+"."] = addrs
 }
 
-// Serve responds to queries until both sockets are closed.
+// Serve responds to queries until the caller closes both sockets.
 func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		reply, err := s.answer(query)
@@ -46,7 +46,8 @@ func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	})
 }
 
-// Forward forwards queries to a name server over connections that dial opens, and returns that name server's responses.
+// Forward forwards queries to a name server and returns the name server's responses. The function dial opens the
+// connections to the name server.
 func Forward(udp net.PacketConn, tcp net.Listener, dial func(network string) (net.Conn, error)) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		conn, err := dial("tcp")

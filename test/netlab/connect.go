@@ -34,10 +34,10 @@ const (
 	Refused
 	// Reset means that the client received a TCP reset: the packet reached a host that does not listen on the port.
 	Reset
-	// Unreachable means that the client received an ICMP "unreachable" message from the gateway: no host has the
-	// address, and no rule on the node redirected the packet.
+	// Unreachable means that the client received an ICMP "unreachable" message from the gateway. No host has the
+	// destination address, and no rule on the node redirected the packet.
 	Unreachable
-	// Failed means that another error occurred, which Outcome.Problem describes.
+	// Failed means that another error occurred. Outcome.Problem describes the error.
 	Failed
 )
 

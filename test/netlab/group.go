@@ -23,9 +23,9 @@ type group struct {
 	dir *os.File
 }
 
-// makeGroup creates the host's control group. If makeGroup fails, for example in a container with a read-only
-// /sys/fs/cgroup, the host shares the tests' control group, and makeGroup logs the reason. In continuous integration
-// (CI=true), makeGroup returns an error instead.
+// makeGroup creates the host's control group. If makeGroup fails, the host shares the tests' control group, and
+// makeGroup logs the reason. For example, makeGroup fails in a container with a read-only /sys/fs/cgroup. In continuous
+// integration (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
 	g, err := cgroup.New(h.lab.prefix + h.Name)
 	if err == nil {
@@ -95,7 +95,7 @@ func (h *Host) enterGroup() error {
 func moveTo(group string) error {
 	err := os.WriteFile(filepath.Join(group, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 	if err != nil {
-		return fmt.Errorf("moving to a control group: %w", err)
+		return fmt.Errorf("move to a control group: %w", err)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func removeStaleGroups(t testing.TB, beside string) {
 		}
 		// Another process may remove the control group at the same time.
 		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Logf("lab: removing the stale control group %s: %v", e.Name(), err)
+			t.Logf("lab: cannot remove the stale control group %s: %v", e.Name(), err)
 		}
 	}
 }

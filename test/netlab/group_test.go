@@ -21,8 +21,8 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestSocketsAreInControlGroupOfHost checks the control groups of the sockets that servers, clients and programs on the
-// host opened.
+// TestSocketsAreInControlGroupOfHost verifies the control groups of the sockets that servers, clients and programs on
+// the host opened.
 func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {

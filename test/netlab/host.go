@@ -156,7 +156,7 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// With the next settings, the host accepts only the lab's addresses, uses new addresses immediately, and
+		// With the following settings, the host accepts only the lab's addresses, uses new addresses immediately, and
 		// ignores router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
@@ -198,7 +198,8 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStaleNamespaces removes the network namespaces of exited processes, which remain, for example, after SIGKILL.
+// removeStaleNamespaces removes the network namespaces of exited processes. For example, a namespace remains after
+// SIGKILL.
 func removeStaleNamespaces(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
@@ -210,7 +211,7 @@ func removeStaleNamespaces(t testing.TB) {
 		}
 		// Another process may remove the namespace at the same time.
 		if err := netns.DeleteNamed(e.Name()); err != nil && !errors.Is(err, os.ErrNotExist) {
-			t.Logf("lab: removing the stale namespace %s: %v", e.Name(), err)
+			t.Logf("lab: cannot remove the stale namespace %s: %v", e.Name(), err)
 		}
 	}
 }

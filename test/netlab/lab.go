@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// These addresses are the same in every lab. The gateway is the next hop of the node's default route. The node has the
-// router addresses on all of its veth links.
+// The following addresses are the same in every lab. The gateway is the next hop of the node's default route. The node
+// has the router addresses on all of its veth links.
 var (
 	NodeAddr4    = netip.MustParseAddr("192.0.2.10")
 	NodeAddr6    = netip.MustParseAddr("2001:db8:2::10")
@@ -77,7 +77,7 @@ func (l *Lab) Host(name string, addrs ...netip.Addr) *Host {
 func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
 	l.t.Helper()
 	if err := l.Node.addAddr(device, netip.PrefixFrom(addr, addr.BitLen()), false); err != nil {
-		l.t.Fatalf("lab: adding the address %s to the node: %v", addr, err)
+		l.t.Fatalf("lab: cannot add the address %s to the node: %v", addr, err)
 	}
 	l.Node.Addrs = append(l.Node.Addrs, addr)
 }
@@ -86,7 +86,7 @@ func (l *Lab) AddNodeAddr(device string, addr netip.Addr) {
 func (l *Lab) RemoveNodeAddr(device string, addr netip.Addr) {
 	l.t.Helper()
 	if err := l.Node.removeAddr(device, netip.PrefixFrom(addr, addr.BitLen())); err != nil {
-		l.t.Fatalf("lab: removing the address %s from the node: %v", addr, err)
+		l.t.Fatalf("lab: cannot remove the address %s from the node: %v", addr, err)
 	}
 	l.Node.Addrs = slices.DeleteFunc(l.Node.Addrs, func(a netip.Addr) bool { return a == addr })
 }
@@ -176,7 +176,7 @@ func (l *Lab) close() {
 	defer l.mu.Unlock()
 	for i := len(l.hosts) - 1; i >= 0; i-- {
 		if err := l.hosts[i].close(); err != nil {
-			l.t.Errorf("lab: removal of %s: %v", l.hosts[i].Name, err)
+			l.t.Errorf("lab: cannot remove %s: %v", l.hosts[i].Name, err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// peerVariable is an environment variable that is set in a host's process.
+	// peerVariable is the environment variable that marks a host's process.
 	peerVariable = "NETLAB_PEER"
 	peerFD       = 3 // the first of the process's extra files
 	peerService  = "Peer"
@@ -221,7 +221,7 @@ func openSocket(q Request, r *Reply) *socket {
 }
 
 // askRepeatedly sends a request and waits for the server's response. Like a DNS resolver, askRepeatedly repeats the
-// request every second, so a single lost packet does not count as a failure.
+// request every second, so a single dropped packet does not count as a failure.
 func (s *socket) askRepeatedly(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
 	for {

@@ -6,7 +6,7 @@ import (
 )
 
 // The lab uses two SCTP chunks (RFC 9260): INIT from the client, and INIT-ACK from the server. The state cookie in the
-// INIT-ACK contains the greeting.
+// INIT-ACK contains the server's greeting.
 const (
 	sctpInit    = 1
 	sctpInitAck = 2

@@ -53,7 +53,7 @@ func (s *socket) open() (*os.File, error) {
 		err = errors.Join(err, unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port))))
 	}
 	if s.flow.Protocol == plan.TCP {
-		// With SO_LINGER, Close resets the connection, which frees the port immediately.
+		// With SO_LINGER, Close resets the connection and thereby frees the port immediately.
 		err = errors.Join(err, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	}
 	if err == nil {

@@ -24,7 +24,7 @@ func LocalEndpoint(s string) plan.Endpoint {
 	return plan.Endpoint{Addr: netip.MustParseAddrPort(s), Local: true}
 }
 
-// ClusterIPRoutes holds the routes of a ClusterIP that masquerades connections from all sources except pods.
+// ClusterIPRoutes holds the Routes of a ClusterIP that masquerades connections from all sources except pods.
 var ClusterIPRoutes = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
 // Node returns the host for the test plans.
@@ -55,7 +55,7 @@ func Service(name string, frontends []plan.Frontend, cluster ...plan.Endpoint) *
 	}
 }
 
-// ClusterIP returns a frontend with the routes ClusterIPRoutes.
+// ClusterIP returns a ClusterIP frontend with the Routes in ClusterIPRoutes.
 func ClusterIP(ip string, port uint16) plan.Frontend {
 	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ClusterIPRoutes}
 }

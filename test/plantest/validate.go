@@ -63,7 +63,7 @@ func validate(s *plan.ServicePort) error {
 	return nil
 }
 
-// checkPrefixes returns an error unless list has the form that Minimal returns.
+// checkPrefixes returns an error unless list has the form that plan.NormalizePrefixes returns.
 func checkPrefixes(what string, list []netip.Prefix) error {
 	if !slices.Equal(list, plan.NormalizePrefixes(list)) {
 		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)

@@ -125,8 +125,8 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so the fault affects their
-// replacements too.
+// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so the fault also affects
+// the next watches.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -130,8 +130,8 @@ func (s *simulation) refusal() episode {
 // searching.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// exclusionFault returns a fault that excludes some ServicePorts until they change or until the next full sync. Two
-// full syncs are at most 1.1 periods apart.
+// exclusionFault returns a fault that excludes some ServicePorts until they change or until the next full sync. The
+// time between two full syncs is at most 1.1 sync periods.
 func (s *simulation) exclusionFault(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
 	return episode{name, 5 * time.Minute, func() {

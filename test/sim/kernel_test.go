@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is a backend that stores the rules in a map instead of the kernel. As in the real kernel, each Change modifies
-// the map, so a wrong Change leaves wrong contents.
+// kernel is a backend that stores the rules in a map instead of in the kernel. As in the real kernel, each Change
+// modifies the map, so a wrong Change leaves wrong contents.
 type kernel struct {
 	name     string
 	mu       sync.Mutex
@@ -154,8 +154,8 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// lose removes every part-th ServicePort, as another program might do. If the daemon is running, lose reports the loss
-// to it.
+// lose removes every part-th ServicePort, as another program might do. If the daemon is running, removeServicePorts
+// also reports drift to the daemon.
 func (k *kernel) lose(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {
@@ -191,8 +191,8 @@ func compareKeys(a, b portKey) int {
 	return int(a.family) - int(b.family)
 }
 
-// difference describes how the kernel differs from a plan, or returns "" if it does not. A ServicePort may be missing
-// or outdated if skip returns true for it.
+// difference describes how the kernel differs from a plan, or returns "" if nothing differs. A ServicePort may be
+// missing or outdated if skip returns true for it.
 func (k *kernel) difference(p *plan.Plan, skip func(portKey) bool) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()

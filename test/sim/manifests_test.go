@@ -12,8 +12,8 @@ import (
 // filesNamespace is the namespace of the Services in manifests. The API server has no Service in filesNamespace.
 const filesNamespace = "files"
 
-// manifests is a directory with two manifests. The field services holds the intended Services, even while a file is
-// damaged or the directory is hidden.
+// manifests is a directory with two manifests. The field services holds the intended Services, even while a fault has
+// damaged a file or hidden the directory.
 type manifests struct {
 	dir      string
 	host     *host
@@ -25,7 +25,7 @@ func (m *manifests) path(i int) string {
 }
 
 // contents returns the contents of a file: a YAML document for each object, and the document end marker. The documents
-// are JSON, which is valid YAML.
+// are JSON, because JSON is valid YAML.
 func (m *manifests) contents(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {

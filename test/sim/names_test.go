@@ -62,8 +62,8 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// drawDNSFault may set a name-server fault that lasts for a whole round, including the calm phase, because the daemon
-// keeps using an address that TLS has verified. After a move, TLS has not verified the new address yet, so the
+// drawDNSFault may set a name-server fault. The fault lasts for a whole round, including the calm phase, because the
+// daemon keeps using an address that TLS has verified. After a move, TLS has not verified the new address yet, so the
 // name server must not lie.
 func (s *simulation) drawDNSFault() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
@@ -78,7 +78,7 @@ func (s *simulation) drawDNSFault() {
 		l.none = true
 	case 2: // an address that no server listens on, or a Service address
 		l.addrs = []netip.Addr{netip.MustParseAddr(pick(s.rand, "203.0.113.7", "10.96.1.2", "10.96.1.4"))}
-	case 3: // an impostor's address
+	case 3: // the address of a foreign server
 		l.addrs = []netip.Addr{netip.MustParseAddr(impostorAddr)}
 	default:
 		for i := range 255 {

@@ -24,18 +24,18 @@ import (
 const (
 	// recoveryLimit is the maximum time until the kernel has the latest state after all faults have ended. The daemon
 	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list after a watch
-	// may wait for the reflector (3 s), the pace (15 s) and the spread of hosts (4 s). A stalled Apply times out after
-	// 61 s, and the next Apply follows within 30 s.
+	// may wait for the reflector (3 s), for the source's request limit (15 s) and for the random delay that spreads the
+	// hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows within 30 s.
 	recoveryLimit = 2 * time.Minute
-	// graceLimit limits how long the daemon may report a healthy host while the kernel lacks the plan: health.Grace
-	// plus the time of one check.
+	// graceLimit limits how long the daemon may report a healthy host while the kernel lacks the plan. graceLimit is
+	// the sum of health.GracePeriod and the time between two comparisons.
 	graceLimit = health.GracePeriod + 2*time.Second
 	// unreportedLimit limits how long the kernel may differ from the sources while the daemon reports no fault. In the
 	// worst case, both a watch and the next list go silent.
 	unreportedLimit = 2 * recoveryLimit
 	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. While lists
-	// fail, the daemon lists each of four resources at most once every 10 s. If a watch breaks off, the daemon starts
-	// another one after a second. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each
+	// fail, the daemon lists each of four resources at most once every 10 s. If a watch ends early, the daemon starts
+	// another watch after a second. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each
 	// fault and each full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
@@ -119,14 +119,14 @@ func (s *simulation) look() {
 	}
 	s.checkLeft()
 	s.checkSearched()
-	// Ignore a source's objects and their problems until the source has listed all objects.
+	// The simulation ignores a source's objects and their problems until the source has listed all objects.
 	if !slices.ContainsFunc(report.Faults, func(c fault.Fault) bool { return c.ID == "source-kube" }) {
 		s.checkNamed(state.Problems())
 	}
 }
 
-// planDifference describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be
-// missing.
+// planDifference describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be missing
+// from the kernel.
 func (s *simulation) planDifference(state *pipeline.State) string {
 	wanted := state.Plan
 	if wanted == nil { // the kernel must still hold the plan from before the reload
@@ -154,7 +154,7 @@ func (s *simulation) isExcusedOrBlamed(k portKey) bool {
 	return s.isExcused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// awaitRecovery waits until the kernel and the daemon are in the required state, and fails if that takes longer than
+// awaitRecovery waits until the kernel and the daemon are in the required state. awaitRecovery fails after
 // recoveryLimit.
 func (s *simulation) awaitRecovery() {
 	began := time.Now()
@@ -193,7 +193,8 @@ func (s *simulation) stateDifference() string {
 }
 
 func (s *simulation) checkBounds() {
-	// In less than an hour, a run may contain many restarts, each of which logs the faults of the objects.
+	// In less than an hour, a run may contain many restarts. After each restart, the daemon logs the faults of the
+	// objects.
 	hours := max(1, time.Since(s.begun).Hours())
 	if lines := s.logs.total(); float64(lines) > maxLines*hours {
 		s.failf("%d lines in the log in %.1f hours: %v", lines, hours, s.logs.count)
@@ -222,8 +223,8 @@ func (s *simulation) recordLoss(from *kernel, k portKey, how string) {
 	}
 }
 
-// maxSearchTime is the maximum duration of a search by bisection, which calls Apply a few dozen times for up to 5 s
-// each. If the daemon restarts during a search, the limit applies anew.
+// maxSearchTime is the maximum duration of a search by bisection. A search calls Apply a few dozen times, and each call
+// takes up to 5 s. If the daemon restarts during a search, the time limit starts again.
 const maxSearchTime = recoveryLimit
 
 // checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.

@@ -124,7 +124,8 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// stoppedCore is a stopped core. Its goroutines must have exited by the time until.
+// stoppedCore records that the daemon has stopped a core. All goroutines of the core must have exited by the time
+// until.
 type stoppedCore struct {
 	generation string
 	until      time.Time

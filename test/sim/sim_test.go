@@ -6,15 +6,15 @@
 //
 //	go test ./test/sim -run TestSimulation -seed N -v
 //
-// The daemon draws its delays from Go's random generator, which has no seed, and Go's scheduler orders simultaneous
-// events. Runs with the same seed therefore have the same events at slightly different times. Of four seeds that
-// failed, three failed again in 10 of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then
-// passes, repeat it with -count=20.
+// The seed does not determine the daemon's delays, because the daemon draws them from Go's own random generator. The
+// seed also does not determine the order of simultaneous events, because Go's scheduler orders them. Runs with the same
+// seed therefore have the same events at slightly different times. Of four seeds that failed, three failed again in 10
+// of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then passes, repeat it with -count=20.
 //
-// The simulation does not cover jumps of the wall clock, because synctest has only one clock, which no test can set.
-// The clocks of the host and the API server do differ: objects have creation times up to 83 days in the past or in the
-// future. The simulation omits the doctor, the control socket, the metrics and the real followers, because they block
-// in the kernel.
+// The simulation does not cover jumps of the wall clock, because synctest has only one clock, and no test can set this
+// clock. The host's clock and the API server's clock do differ. Objects have creation times up to 83 days in the past
+// or in the future. The simulation omits the doctor, the control socket, the metrics and the real followers, because
+// they block in the kernel.
 //
 // SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
 package sim
@@ -44,8 +44,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers, because they delay all reflectors of the process and remember a time
-// from an earlier synctest bubble. Panic tracebacks include the seed as a goroutine label.
+// TestMain removes apimachinery's error handlers. These handlers delay all reflectors of the process and remember a
+// time from an earlier synctest bubble. Panic tracebacks include the seed as a goroutine label.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// defaultSeeds is the default number of seeds. With the race detector, a run takes ten times as long, so the default is
-// then shortSeeds.
+// defaultSeeds is the default number of seeds. With the race detector, a run takes ten times as long as without it, so
+// the default is then shortSeeds.
 const defaultSeeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {
@@ -228,7 +228,7 @@ func (s *simulation) draw(namespace string, permanent bool) *service {
 	return newService(s.rand, namespace, s.next, permanent)
 }
 
-// advance waits for the duration d and checks the daemon's state once a second.
+// advance waits for the duration d and verifies the daemon's state once a second.
 func (s *simulation) advance(d time.Duration) {
 	for ; d > 0 && !s.failed; d -= time.Second {
 		time.Sleep(min(d, time.Second))

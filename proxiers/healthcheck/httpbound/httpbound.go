@@ -12,12 +12,13 @@ import (
 const (
 	// requestTimeout limits the time to read a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// responseTimeout limits the time to write a response. For a profile, net/http/pprof extends the timeout by the
+	// responseTimeout limits the time to write a response. For a profile, net/http/pprof extends responseTimeout by the
 	// profile's duration.
 	responseTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute
-	// maxHeader is larger than any load balancer's request header. net/http (Go 1.26) reads up to 4 KiB more.
+	// maxHeader exceeds the size of any load balancer's request header. The actual limit of net/http (Go 1.26) is 4 KiB
+	// higher than maxHeader.
 	maxHeader = 4 << 10
 )
 

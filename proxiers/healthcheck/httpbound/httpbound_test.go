@@ -189,8 +189,8 @@ func TestBusiestClientLosesConnections(t *testing.T) {
 	})
 }
 
-// Connections from several IPv6 addresses in the same network count as one client's connections. Closed connections do
-// not count.
+// Connections from several IPv6 addresses in the same network count as one client's connections. The limit counts only
+// open connections.
 func TestClientsAreCountedByPrefix(t *testing.T) {
 	serve(t, 10, hello, func(t *testing.T, p *pipeListener) {
 		few := p.hold("[2001:db8:0:1::1]", 2)

@@ -24,7 +24,7 @@ type Limit struct {
 // NewLimit returns a Limit without connections. most is the maximum number of connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener wraps a listener so that its connections count towards the limit.
+// Listener wraps a listener, so that the connections that it accepts count towards the limit.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -93,7 +93,8 @@ func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, cmp.Or(controlErr, err)
 }
 
-// admit counts a connection. If the limit is exceeded, admit returns the connection that the caller must close.
+// admit counts a connection. If admitting a connection exceeds the limit, admit returns the connection that the caller
+// must close.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

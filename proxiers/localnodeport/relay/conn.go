@@ -19,8 +19,8 @@ const bytesPerUpdate = 16 << 20
 type conn struct {
 	port   *Port
 	client *net.TCPConn
-	// finToClient is set when the relay forwards a FIN to the client, and finToEndpoint when it forwards a FIN to the
-	// endpoint.
+	// The relay sets finToClient when it forwards a FIN to the client. The relay sets finToEndpoint when it forwards a
+	// FIN to the endpoint.
 	finToClient, finToEndpoint atomic.Bool
 
 	mu       sync.Mutex
@@ -96,10 +96,10 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 	return &c.finToEndpoint
 }
 
-// wasReset reports whether the peer ended the stream with a reset. The kernel (6.18) reports a reset only once: after
-// the copy in the other direction has received the error, a read returns io.EOF. The goroutine for the other direction
-// may already have closed the socket. After a reset, an open socket is in the CLOSE state. After a FIN from the peer,
-// the socket is in CLOSE_WAIT, unless the relay sent its FIN first.
+// wasReset reports whether the peer ended the stream with a TCP reset. The kernel (6.18) reports a reset only once. If
+// the copy in the opposite direction has already received the reset error, a read returns io.EOF. The goroutine that
+// copies in the opposite direction may already have closed the socket. After a reset, an open socket is in the CLOSE
+// state. After a FIN from the peer, the socket is in CLOSE_WAIT, unless the relay sent its FIN first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -147,7 +147,7 @@ func (c *conn) isOver() bool {
 	return c.over
 }
 
-// reset sends a TCP reset to both peers and discards unsent data. Calling reset again does nothing.
+// reset sends a TCP reset to both peers and discards unsent data. Calling reset again has no effect.
 func (c *conn) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +160,7 @@ func (c *conn) close() {
 	c.end(false)
 }
 
-// end closes or resets both connections. The caller must hold c.mu.
+// end closes or resets the connections to both peers. The caller must hold c.mu.
 func (c *conn) end(reset bool) {
 	if c.over {
 		return

@@ -21,7 +21,8 @@ type Port struct {
 func (p *Port) SetTarget(t Target) { p.target.Store(&t) }
 
 // Stop stops accepting connections. After Stop returns, connections in the accept queue wait until the next Serve or
-// until the socket is closed. Stop does not interrupt accepted connections. Calling Stop again does nothing.
+// until the caller closes the socket. Stop does not interrupt connections that the relay has accepted. Calling Stop
+// again has no effect.
 func (p *Port) Stop() {
 	r := p.relay
 	r.mu.Lock()
@@ -36,7 +37,7 @@ func (p *Port) Stop() {
 }
 
 // accept accepts connections until Stop. At the connection limit, accept holds one accepted connection until another
-// one ends.
+// connection ends.
 func (p *Port) accept() {
 	r := p.relay
 	for {
@@ -48,7 +49,8 @@ func (p *Port) accept() {
 		case errors.Is(err, net.ErrClosed):
 			return
 		default:
-			// Other errors, such as EINVAL after the socket was shut down, must not cause a busy loop either.
+			// AcceptTCP also returns other errors, such as EINVAL after a shutdown of the socket. After any error,
+			// accept must wait, because it would otherwise loop without a pause.
 			r.lacksResources(err)
 			p.wait(shortagePause)
 		}

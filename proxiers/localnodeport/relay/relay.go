@@ -1,9 +1,9 @@
-// Package relay copies data over TCP between clients on this host and endpoints, and forwards half-closes and resets. A
-// Target chooses the endpoints.
+// Package relay relays TCP connections between clients on this host and endpoints. The relay forwards data, half-closes
+// and resets. A Target chooses the endpoints.
 //
-// Each connection has two goroutines, one for each direction, that call io.Copy. io.Copy uses splice(2) in Go 1.26, so
-// the data does not enter user space, and the relay reads from one side only when the other side accepts data. A
-// connection uses about 16 kB of memory and six descriptors, four of them for splice's two pipes.
+// Each connection has two goroutines that call io.Copy, one for each direction. io.Copy uses splice(2) in Go 1.26, so
+// the data does not enter user space. The relay reads from one side only when the other side accepts data. A connection
+// uses about 16 kB of memory and six descriptors, four of them for splice's two pipes.
 //
 // After a failed dial, the relay tries the next endpoint without closing the client's connection. When no endpoint is
 // left, the relay resets the client's connection. The relay has no idle timeout, because TCP keep-alive detects dead
@@ -30,18 +30,18 @@ import (
 )
 
 const (
-	// defaultDialTimeout is long enough for the kernel to retransmit a lost SYN after one second.
+	// defaultDialTimeout is long enough for the kernel to retransmit an unanswered SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosedTimeout limits idle half-closed connections, because an endpoint that does not read may not
-	// notice that the client has closed the connection.
+	// defaultHalfClosedTimeout limits the time that a half-closed connection may be idle. An endpoint that does not
+	// read may not notice that the client has closed the connection.
 	defaultHalfClosedTimeout = 10 * time.Minute
-	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
+	// Each connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 6
 	tick                  = 50 * time.Millisecond
-	// shortagePause is the pause after an accept or dial that failed for lack of descriptors or memory.
+	// shortagePause is the pause after an accept or a dial fails for lack of descriptors or memory.
 	shortagePause = 250 * time.Millisecond
-	// episodeGap is the time without a pause after which the relay reports the next pause.
+	// episodeGap is the minimum time without a pause between two episodes of pauses.
 	episodeGap = 10 * time.Second
 )
 
@@ -51,7 +51,7 @@ var (
 	// ErrDescriptors means that there are not enough file descriptors or not enough memory for another connection. The
 	// error passed to OnPause also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
-	// ErrLimit means that the limit on open connections has been reached.
+	// ErrLimit means that the relay has reached the limit on open connections.
 	ErrLimit = errors.New("connection limit reached")
 	// ErrClosed is the error that Serve returns after Shutdown.
 	ErrClosed = errors.New("relay is shut down")
@@ -60,16 +60,16 @@ var (
 // Options configures a Relay. Only OnPanic is required.
 type Options struct {
 	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
-	// may use a quarter of the memory limit (debug.SetMemoryLimit), and RLIMIT_NOFILE minus a reserve for other
-	// descriptors.
+	// may use a quarter of the memory limit (debug.SetMemoryLimit). Connections may then also use RLIMIT_NOFILE minus a
+	// reserve for other descriptors.
 	MaxConnections int
 	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration
 	// HalfClosedTimeout limits how long a half-closed connection may be idle. The relay closes an idle half-closed
 	// connection after at most twice HalfClosedTimeout. HalfClosedTimeout defaults to 10 minutes.
 	HalfClosedTimeout time.Duration
-	// If OnPause is not nil, the relay calls it once for each episode of pauses in accepting connections. The reason is
-	// ErrDescriptors or ErrLimit. An episode ends after ten seconds without a pause.
+	// If OnPause is not nil, the relay calls it once for each episode of pauses in accepting connections. The relay
+	// passes ErrDescriptors or ErrLimit as the reason. An episode ends after ten seconds without a pause.
 	OnPause func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
@@ -84,19 +84,19 @@ type Target interface {
 	// to dial for the same connection, oldest first. If no endpoint is left, Pick returns false and the relay resets
 	// the client's connection.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// The relay calls Failed after it failed to dial endpoint, and then calls Pick again. The error wraps a
-	// syscall.Errno, or os.ErrDeadlineExceeded after a timeout.
+	// The relay calls Failed after it fails to dial endpoint, and then calls Pick again. The error wraps
+	// os.ErrDeadlineExceeded after a timeout, and otherwise a syscall.Errno.
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay holds its Ports' connections. A process should create one Relay that outlives the Ports. Connections then
-// continue after a configuration reload, when new Ports take over the listening sockets. A Relay is safe for concurrent
-// use.
+// Relay holds the connections of its Ports. A process should create one Relay that exists longer than its Ports. After
+// a configuration reload, new Ports take over the listening sockets, and the Relay's open connections continue. A Relay
+// is safe for concurrent use.
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauseCounter
 	running sync.WaitGroup // counts the goroutines of connections
-	// dialCtx is cancelled when Shutdown resets the connections.
+	// Shutdown cancels dialCtx when it resets the connections.
 	dialCtx  context.Context //nolint:containedctx // shared by the dials of all connections
 	endDials context.CancelFunc
 
@@ -122,10 +122,10 @@ func New(opts Options) *Relay {
 }
 
 // Serve accepts connections from a listening TCP socket and relays them to t's endpoints until Port.Stop. Serve sets
-// the socket to non-blocking mode and duplicates its descriptor, so the caller may close l or keep it for a later
-// Serve. No other code may accept connections from the socket until Port.Stop.
+// the socket to non-blocking mode and duplicates its descriptor. The caller may therefore close l, or keep l for a
+// later Serve. No other code may accept connections from the socket until Port.Stop.
 //
-// net.ListenConfig.SetMultipathTCP(false) reduces the cost of a connection by a quarter (Go 1.26).
+// With Go 1.26, net.ListenConfig.SetMultipathTCP(false) reduces the CPU time for a connection by a quarter.
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 	generic, err := net.FileListener(l)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
 }
 
 // Shutdown stops all Ports and waits for the connections to end. When ctx is done, Shutdown resets the remaining
-// connections. Shutdown returns ctx's error if connections were reset.
+// connections. If Shutdown resets connections, it returns ctx's error.
 func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Lock()
 	r.closed = true
@@ -180,8 +180,8 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// startGoroutine starts a connection's goroutine and does not restart it after a panic, because a panic ends the
-// connection.
+// startGoroutine starts a connection's goroutine. startGoroutine does not restart the goroutine after a panic, because
+// a panic ends the connection.
 func (r *Relay) startGoroutine(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
@@ -255,8 +255,8 @@ func (r *Relay) recordPause(kind pauseKind, reason error) {
 	}
 }
 
-// lacksResources reports whether err means that the host lacks descriptors or memory for a socket. If so,
-// lacksResources also records a pause.
+// lacksResources reports whether err means that the host lacks descriptors or memory for a socket. If lacksResources
+// returns true, it also records a pause.
 func (r *Relay) lacksResources(err error) bool {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		if errors.Is(err, errno) {
@@ -267,7 +267,7 @@ func (r *Relay) lacksResources(err error) bool {
 	return false
 }
 
-// Stats holds counts since the Relay was created, except for Active, which is a current value.
+// Stats holds counts since the creation of the Relay, except for Active, which is a current value.
 type Stats struct {
 	Accepted         uint64
 	Active           uint64 // includes connections whose endpoint is still being dialled

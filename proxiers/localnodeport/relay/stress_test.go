@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// script describes one peer's actions on a connection. Each peer derives both scripts from the same seed.
+// script describes one peer's actions on a connection. Each peer derives the scripts of both peers from the same seed.
 type script struct {
 	rng    *rand.Rand
 	seed   byte
