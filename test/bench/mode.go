@@ -15,7 +15,7 @@ type mode struct {
 	// syncPeriod is the period of kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// whole reports whether to also measure restarts, bursts, starts without the API server, and floor.
+	// whole reports whether the benchmark also measures restarts, bursts, starts without the API server, and floor.
 	whole bool
 }
 

@@ -204,7 +204,8 @@ func (m *measurement) measureRestart(ctx context.Context) error {
 	return m.recordRequests(stopped)
 }
 
-// recordRequests records the requests in the period opts.countTime, which begins with the first request after stopped.
+// recordRequests records the requests in the period opts.countTime, which begins with the first request after the time
+// stopped.
 func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {
