@@ -101,7 +101,7 @@ fetch_go() {
 
 # version prints the version of this tree: a release such as 1.2.3, a release candidate such as 1.2.3~rc.1 (tag
 # v1.2.3-rc.1), or a release with the commits since, such as 1.2.3+5.gabcdef0. The version before the first tag is
-# 0.0.0. Debian and rpm sort these versions correctly.
+# 0.0.0. Debian and rpm sort releases, release candidates and later commits in the right order.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then

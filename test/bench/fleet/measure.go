@@ -159,7 +159,7 @@ func (l *lab) changeEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// measureRestart measures how the hosts reconnect after the API server was down.
+// measureRestart measures how the hosts reconnect after a restart of the API server.
 func (m *measurement) measureRestart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
