@@ -68,8 +68,8 @@ find_go() {
 	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
 	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "cannot run go"
 	if ! at_least "$least" "$have"; then
-		# Go 1.21 and newer download other versions themselves. Without GOTOOLCHAIN, Go would download two versions, because
-		# not every go.mod in this tree names a toolchain.
+		# Go 1.21 and newer download other versions themselves. Without GOTOOLCHAIN, Go would download two versions,
+		# because not every go.mod in this tree names a toolchain.
 		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
 	fi
 	export PATH
