@@ -135,7 +135,7 @@ func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component,
 func choose(ctx context.Context, list []proxiers.Component,
 	p config.Proxy,
 ) (b proxiers.Component, unsupported, err error) {
-	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	ctx, cancel := context.WithTimeout(ctx, hostTestTimeout)
 	defer cancel()
 	b, err = probeBackend(ctx, list, p.Backend)
 	if !errors.Is(err, proxiers.ErrUnsupported) {

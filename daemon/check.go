@@ -84,7 +84,7 @@ func (c *configCheck) checkServiceCIDRs() {
 			"cannot compare proxy.service_cidrs with this host's networks: %v", err))
 		return
 	}
-	for _, f := range planner.CheckServiceCIDRs(c.cfg.Proxy.ServiceCIDRs, host) {
+	for _, f := range planner.ServiceCIDRFaults(c.cfg.Proxy.ServiceCIDRs, host) {
 		if !c.installed && f.Severity > fault.Warning {
 			f.Severity, f.Fix = fault.Warning, f.Fix+"  # "+otherHostAdvice
 		}
@@ -205,7 +205,7 @@ func (c *configCheck) checkKubeconfig() {
 
 func (c *configCheck) checkWebConfig() {
 	path := c.cfg.Metrics.WebConfig
-	err := httpserve.CheckWebConfig(path)
+	err := httpserve.ValidateWebConfig(path)
 	if err == nil {
 		return
 	}

@@ -60,9 +60,9 @@ type CoreOptions struct {
 	FaultLog *health.FaultLog
 	// AppliedPlan is the plan that an earlier Core of this process left in the kernel.
 	AppliedPlan *plan.Plan
-	// FullSync is the mean time between periodic full syncs, or 0 for the default.
-	FullSync  time.Duration
-	OnApplied func(pipeline.ApplyResult)
+	// FullSyncInterval is the mean time between periodic full syncs, or 0 for the default.
+	FullSyncInterval time.Duration
+	OnApplied        func(pipeline.ApplyResult)
 	// OnSynced runs after each successful backend sync, before the stores save the objects for the next start.
 	OnSynced  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult)
 	Overrides Overrides
@@ -115,8 +115,8 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	return c, nil
 }
 
-// fullSync is the mean time between periodic full syncs, which detect changes that the kernel does not report.
-const fullSync = time.Hour
+// fullSyncInterval is the mean time between periodic full syncs, which detect changes that the kernel does not report.
+const fullSyncInterval = time.Hour
 
 func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 	opts := c.PlannerOptions()
@@ -134,10 +134,10 @@ func (c *Core) newPipeline(o CoreOptions) *pipeline.Pipeline {
 			faults.note(snap.Problems, problems)
 			return next, problems
 		},
-		FullSync:    cmp.Or(o.FullSync, fullSync),
-		AppliedPlan: o.AppliedPlan,
-		Parts:       c.parts,
-		OnApplied:   o.OnApplied,
+		FullSyncInterval: cmp.Or(o.FullSyncInterval, fullSyncInterval),
+		AppliedPlan:      o.AppliedPlan,
+		Parts:            c.parts,
+		OnApplied:        o.OnApplied,
 		OnSynced: func(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
 			c.services.logSync(snap, p, s)
 			o.OnSynced(snap, p, s)

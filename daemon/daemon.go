@@ -51,7 +51,7 @@ func Run(ctx context.Context, opts Options) error {
 	if err != nil {
 		return err
 	}
-	logs.use(set.cfg.Log, opts.LogOutput)
+	logs.apply(set.cfg.Log, opts.LogOutput)
 	started := time.Now()
 	limitMemory(logger)
 	hangup := make(chan os.Signal, 1)
@@ -74,7 +74,7 @@ func Run(ctx context.Context, opts Options) error {
 	parts := newShared(logger, sdunit.NewSockets(manager, sdunit.PassedFiles(), logger))
 	defer parts.close()
 	start := func(set settings, before appliedPlan) (*instance, error) {
-		logs.use(set.cfg.Log, opts.LogOutput)
+		logs.apply(set.cfg.Log, opts.LogOutput)
 		return newInstance(ctx, set, instanceOptions{
 			Logger: logger, Version: opts.Version, Revision: opts.Revision,
 			ConfigPath: opts.ConfigPath, Started: started, Reload: r.reload, AppliedPlan: before,
@@ -169,11 +169,11 @@ type settings struct {
 }
 
 const (
-	// checkTimeout limits the time for testing whether the host supports a configuration. On a busy single-board
+	// hostTestTimeout limits the time for testing whether the host supports a configuration. On a busy single-board
 	// computer, each program that a backend runs takes seconds.
-	checkTimeout = 5 * time.Minute
+	hostTestTimeout = 5 * time.Minute
 	// startTimeout is the start time that the daemon requests from systemd for testing the host.
-	startTimeout = checkTimeout + time.Minute
+	startTimeout = hostTestTimeout + time.Minute
 	// confirmDelay is the delay before the daemon confirms a permanent error, because another program may still be
 	// writing the file.
 	confirmDelay = 2 * time.Second
@@ -201,7 +201,7 @@ func loadSettings(ctx context.Context, path string) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	if err := httpserve.CheckWebConfig(cfg.Metrics.WebConfig); err != nil {
+	if err := httpserve.ValidateWebConfig(cfg.Metrics.WebConfig); err != nil {
 		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
 	}
 	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Overrides{}); err != nil {
@@ -247,13 +247,13 @@ type logSwitch struct {
 
 func newLogSwitch(c config.Log, w io.Writer) logSwitch {
 	l := logSwitch{current: new(atomic.Pointer[slog.Handler]), addAttrs: func(h slog.Handler) slog.Handler { return h }}
-	l.use(c, w)
+	l.apply(c, w)
 	return l
 }
 
-// use applies a log configuration. If standard error is connected to the journal, text log records become journal
+// apply applies a log configuration. If standard error is connected to the journal, text log records become journal
 // entries with fields.
-func (l logSwitch) use(c config.Log, w io.Writer) {
+func (l logSwitch) apply(c config.Log, w io.Writer) {
 	forPeople := &slog.HandlerOptions{Level: c.Level, ReplaceAttr: dropMessageID}
 	var h slog.Handler = slog.NewTextHandler(text.CleanWriter(w), forPeople)
 	switch {

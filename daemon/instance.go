@@ -62,8 +62,8 @@ type instance struct {
 	component proxiers.Component
 	// unsupportedErr is the reason why the configured backend cannot run, or nil if the backend can run.
 	unsupportedErr error
-	// served reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
-	served atomic.Bool
+	// backendSynced reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
+	backendSynced atomic.Bool
 	// stages holds the backend and its followers, in the order in which they run. closers holds the stages to close
 	// together with the instance.
 	stages    []pipeline.Stage
@@ -124,11 +124,11 @@ func (i *instance) assemble(ctx context.Context) error {
 }
 
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
-	i.served.Store(true)
+	i.backendSynced.Store(true)
 	i.metrics.RecordSync(snap, p, s)
 	i.rounds.SignalPlan()
 	if s.Full {
-		i.leftovers.noteFull()
+		i.leftovers.notifyFullSync()
 		i.freeTimer.Reset(freeDelay)
 	}
 }
@@ -136,7 +136,7 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncR
 // appliedPlan returns the state that this instance leaves to the next instance.
 func (i *instance) appliedPlan() appliedPlan {
 	out := appliedPlan{i.pipeline.State().AppliedPlan, i.opts.AppliedPlan.backend}
-	if i.served.Load() {
+	if i.backendSynced.Load() {
 		out.backend = i.component.Name
 	}
 	return out

@@ -84,7 +84,7 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 			t.Errorf("reload %d: in force is %+v", reload+1, before)
 		}
 	}
-	i.served.Store(true)
+	i.backendSynced.Store(true)
 	if before = i.appliedPlan(); before.backend != "new" {
 		t.Errorf("after the new one has served: in force is that of %s", before.backend)
 	}

@@ -63,8 +63,8 @@ func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, be
 	return l
 }
 
-// noteFull notifies run of a full sync, and does not block.
-func (l *leftoverCleaner) noteFull() {
+// notifyFullSync notifies run of a full sync, and does not block.
+func (l *leftoverCleaner) notifyFullSync() {
 	select {
 	case l.syncSignal <- struct{}{}:
 	default:

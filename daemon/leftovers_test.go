@@ -92,7 +92,7 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 			t.Fatalf("cleaned up after %v before the first full sync", f.cleaned)
 		}
 
-		l.noteFull()
+		l.notifyFullSync()
 		synctest.Wait()
 		l.says(t, "could not remove the rules of variant-b, which is not configured", "lock is held")
 		since := l.faults()[0].Since
@@ -103,7 +103,7 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 			t.Errorf("logged are\n%s", &log)
 		}
 
-		l.noteFull()
+		l.notifyFullSync()
 		synctest.Wait()
 		if got := l.faults()[0].Since; got != since || len(f.cleaned) != 3 {
 			t.Errorf("after the second failure: since %s, want %s; cleaned up after %v", got, since, f.cleaned)
@@ -123,8 +123,8 @@ func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 		if !strings.Contains(log.String(), `msg="backend switched" from=variant-b to=nftables`) {
 			t.Errorf("logged are\n%s", &log)
 		}
-		l.noteFull() // run has returned, so no goroutine receives
-		l.noteFull()
+		l.notifyFullSync() // run has returned, so no goroutine receives
+		l.notifyFullSync()
 	})
 }
 
@@ -151,7 +151,7 @@ func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 			if c := l.faults(); len(c) > 0 || l.isSwitching() {
 				t.Errorf("before %q: %v", before, c)
 			}
-			l.noteFull()
+			l.notifyFullSync()
 			l.run(t.Context())
 		}
 		if len(f.cleaned) != 4 {
@@ -169,7 +169,7 @@ func TestInterruptedLeftoverCleanupIsNoFailure(t *testing.T) {
 			cancel()
 			return ctx.Err()
 		}}}, env(&log), "nftables", "slow")
-		l.noteFull()
+		l.notifyFullSync()
 		l.run(ctx)
 		if log.Len() > 0 || !l.pending() {
 			t.Errorf("pending %v, logged:\n%s", l.pending(), &log)

@@ -17,7 +17,7 @@ func TestLoggerFollowsReload(t *testing.T) {
 	logs := newLogSwitch(config.Log{Level: slog.LevelWarn, Format: "text"}, &out)
 	before := slog.New(logs).With("stage", "a").WithGroup("g").With("n", 1)
 	before.Info("not said")
-	logs.use(config.Log{Level: slog.LevelInfo, Format: "json"}, &out)
+	logs.apply(config.Log{Level: slog.LevelInfo, Format: "json"}, &out)
 	before.Info("said")
 	got := out.String()
 	if strings.Contains(got, "not said") || !strings.Contains(got, `"level":"INFO","msg":"said","stage":"a","g":{"n":1}}`) {

@@ -44,7 +44,7 @@ func (i *instance) controlOptions() control.Options {
 			Path:   i.path,
 			Faults: i.freshFaults,
 		},
-		Place:         i.sources.place,
+		Position:      i.sources.position,
 		DeadEndpoints: i.checks.dead,
 		Connections:   i.connections,
 		Reload:        i.opts.Reload,

@@ -169,12 +169,12 @@ func (s *sources) expiries() map[string]time.Time {
 	return out
 }
 
-// place returns the "file:line" of an object in a manifest, or "" if the object is not in a manifest.
-func (s *sources) place(key source.Key) string {
+// position returns the "file:line" of an object in a manifest, or "" if the object is not in a manifest.
+func (s *sources) position(key source.Key) string {
 	if s.file == nil {
 		return ""
 	}
-	return s.file.Place(key)
+	return s.file.Position(key)
 }
 
 // list returns the sources in layer order.

@@ -1,9 +1,10 @@
 # shellcheck shell=bash disable=SC2034
-# Shared by the scripts in this directory, which source this file.
+# All scripts in this directory source this file.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# With these flags, building a tool takes a sixth less time, because the tool has no debugging information.
+# With these flags, building a tool takes a sixth less time than without them, because the tool has no debugging
+# information.
 lean=(-gcflags=all=-dwarf=false "-ldflags=-s -w")
 
 say() { printf '\n== %s\n' "$*"; }
@@ -58,7 +59,7 @@ need_release() {
 	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c
 }
 
-# find_go adds a Go toolchain to PATH that is new enough for go.mod.
+# find_go adds a Go toolchain that is new enough for go.mod to PATH.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
 	install_commands go=golang-go=golang /etc/ssl/certs/ca-certificates.crt=ca-certificates
@@ -67,8 +68,8 @@ find_go() {
 	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
 	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "cannot run go"
 	if ! at_least "$least" "$have"; then
-		# Go 1.21 and newer download other versions themselves. Without GOTOOLCHAIN, Go would download two versions, because
-		# not every go.mod in this tree names a toolchain.
+		# Go 1.21 and newer download other versions themselves. Without GOTOOLCHAIN, Go would download two versions,
+		# because not every go.mod in this tree names a toolchain.
 		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
 	fi
 	export PATH
@@ -77,9 +78,9 @@ find_go() {
 # at_least VERSION OTHER reports whether OTHER is VERSION or newer.
 at_least() { printf '%s\n' "$1" "$2" | sort -CV; }
 
-# fetch_go VERSION downloads a Go toolchain as a module from Go's module proxy, as Go itself does since 1.21, and adds
-# the toolchain to PATH. An older Go cannot verify the toolchain, so toolchain.sum contains lines from Go's checksum
-# database.
+# fetch_go VERSION downloads a Go toolchain as a module from Go's module proxy, as Go itself has done since 1.21.
+# fetch_go then adds the toolchain to PATH. Go before 1.21 cannot verify the toolchain, so toolchain.sum contains lines
+# from Go's checksum database.
 fetch_go() {
 	local module=golang.org/toolchain version dir got
 	version=v0.0.1-$1.linux-$(go env GOHOSTARCH)
@@ -100,7 +101,7 @@ fetch_go() {
 
 # version prints the version of this tree: a release such as 1.2.3, a release candidate such as 1.2.3~rc.1 (tag
 # v1.2.3-rc.1), or a release with the commits since, such as 1.2.3+5.gabcdef0. The version before the first tag is
-# 0.0.0. Debian and rpm sort these versions correctly.
+# 0.0.0. Debian and rpm sort releases, release candidates and later commits in the right order.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then

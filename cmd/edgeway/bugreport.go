@@ -153,7 +153,7 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	}
 	zip := gzip.NewWriter(file)
 	r := &bugReport{redactor: newRedactor(g.kubeconfigs()...), tar: tar.NewWriter(zip)}
-	err = errors.Join(r.fill(ctx, g.bugReportParts()), r.tar.Close(), zip.Close(), file.Close())
+	err = errors.Join(r.writeParts(ctx, g.bugReportParts()), r.tar.Close(), zip.Close(), file.Close())
 	if err != nil {
 		_ = os.Remove(path)
 		return fmt.Errorf("write %s: %w", path, err)
@@ -177,9 +177,9 @@ func (g *globals) kubeconfigs() []string {
 	return paths
 }
 
-// fill reads all parts and writes them to the archive. writeParts returns an error if ctx is done or if the archive is
-// not writable. If a part is unreadable, writeParts adds a line to errors.txt.
-func (r *bugReport) fill(ctx context.Context, parts []part) error {
+// writeParts reads all parts and writes them to the archive. writeParts returns an error if ctx is done or if the
+// archive is not writable. If a part is unreadable, writeParts adds a line to errors.txt.
+func (r *bugReport) writeParts(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTimeout)
 		content, err := p.read(limited)

@@ -57,7 +57,7 @@ func startFakeDaemonWith(t *testing.T, status func() control.Status) (configName
 			Faults:   func() []fault.Fault { return nil },
 			Path:     func(plan.Decision, bool) (proxiers.Path, error) { return proxiers.Path{}, nil },
 		},
-		Place:         func(source.Key) string { return "" },
+		Position:      func(source.Key) string { return "" },
 		DeadEndpoints: func() *endpointcheck.DeadEndpoints { return nil },
 		Connections:   func() map[proxiers.Frontends]uint64 { return nil },
 		Reload:        func(context.Context) error { return errors.New("edgeway.toml:3: it is wrong") },

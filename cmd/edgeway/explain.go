@@ -97,7 +97,7 @@ func tryConnection(ctx context.Context, e *control.Explanation) {
 		// e.Service is "namespace/name:port/protocol", or "namespace/name/protocol" if the port has no name.
 		namespace, rest, _ := strings.Cut(e.Service, "/")
 		name := rest[:max(0, strings.IndexAny(rest, ":/"))]
-		e.AddFault(fault.New(connect.Check, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
+		e.AddFault(fault.New(connect.FaultID, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
 			"a connection from this host gets no response: %s", why))
 	}
 }

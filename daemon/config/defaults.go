@@ -8,8 +8,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// nftables is the name of the default backend and of its section.
-const nftables = "nftables"
+// defaultBackend is the name of the default backend and of its section.
+const defaultBackend = "nftables"
 
 // Default returns the configuration for an empty file. The daemon cannot run with the default configuration, because it
 // contains no source and no node name.
@@ -19,7 +19,7 @@ func Default() *Config {
 		Node:   Node{LocalPolicy: LocalDrop},
 		Source: Source{LastKnown: LastKnown{Directory: "/var/lib/edgeway"}},
 		Proxy: Proxy{
-			Backend:            nftables,
+			Backend:            defaultBackend,
 			Fallback:           "iptables",
 			LocalDetection:     DetectNone,
 			MasqueradeBit:      14,

@@ -17,7 +17,7 @@ func FuzzLoad(f *testing.F) {
 	f.Fuzz(func(t *testing.T, main, dropIn string) {
 		c, err := load([]file{{"/e.toml", []byte(main)}, {"/conf.d/a.toml", []byte(dropIn)}}, "host", choices)
 		if err != nil {
-			checkFaults(t, err)
+			verifyFaults(t, err)
 			return
 		}
 		again, err := load([]file{{"/e.toml", []byte(Dump(c))}}, "host", choices)
@@ -30,7 +30,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-func checkFaults(t *testing.T, err error) {
+func verifyFaults(t *testing.T, err error) {
 	t.Helper()
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

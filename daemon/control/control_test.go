@@ -118,7 +118,7 @@ func start(t *testing.T, d *daemon) (c *Client, stop func()) {
 	if d.Lookups = testLookups(); out != nil {
 		d.DescribeDead = out
 	}
-	d.Place, d.DeadEndpoints, d.Connections = noPlace, noneDead, noneCounted
+	d.Position, d.DeadEndpoints, d.Connections = noPlace, noneDead, noneCounted
 	d.Reload = func(context.Context) error { return d.reloadErr }
 	s, err := Listen(d.Options)
 	if err != nil {

@@ -35,9 +35,9 @@ type Explanation struct {
 	// Service and Frontend are "" if no Service owns the destination.
 	Service  string `json:"service,omitempty"`
 	Frontend string `json:"frontend,omitempty"`
-	// Affinity is the timeout of the Service's session affinity.
-	Affinity  string              `json:"affinity,omitempty"`
-	Endpoints []ExplainedEndpoint `json:"endpoints,omitempty"`
+	// AffinityTimeout is the timeout of the Service's session affinity.
+	AffinityTimeout string              `json:"affinity,omitempty"`
+	Endpoints       []ExplainedEndpoint `json:"endpoints,omitempty"`
 	// Faults holds the daemon's faults that affect the connection, followed by the faults of the Services that own or
 	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
@@ -178,7 +178,7 @@ func (q *question) explanation(d plan.Decision) Explanation {
 		e.Frontend = fmt.Sprintf("%s *:%d", d.Frontend.Kind, d.Frontend.Port)
 	}
 	if d.Service.Affinity != 0 && d.Verdict == plan.Forward {
-		e.Affinity = d.Service.Affinity.String()
+		e.AffinityTimeout = d.Service.Affinity.String()
 	}
 	return e
 }

@@ -25,7 +25,7 @@ import (
 // The plan size and the request size limit the response size.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Position: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,
 		Reload: func(context.Context) error { return nil },
 		Status: func() Status { return Status{} },
 		State:  func() pipeline.State { return pipeline.State{AppliedPlan: testPlan()} },

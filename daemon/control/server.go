@@ -42,7 +42,7 @@ type Options struct {
 	Facts  func() doctor.Facts
 	Lookups
 	// ServiceInput documents the next two functions.
-	Place         func(source.Key) string
+	Position      func(source.Key) string
 	DeadEndpoints func() *endpointcheck.DeadEndpoints
 	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
 	Connections func() map[proxiers.Frontends]uint64
@@ -185,7 +185,7 @@ func (s *Server) plan(r *http.Request) (any, error) {
 
 func (s *Server) services(r *http.Request) (any, error) {
 	list, err := NewServiceList(ServiceInput{
-		State: s.opts.State(), Place: s.opts.Place, DeadEndpoints: s.opts.DeadEndpoints(), Connections: s.opts.Connections(),
+		State: s.opts.State(), Position: s.opts.Position, DeadEndpoints: s.opts.DeadEndpoints(), Connections: s.opts.Connections(),
 	})
 	if only := r.URL.Query().Get("only"); err == nil && only != "" {
 		return list.Filter(only)

@@ -79,9 +79,9 @@ type ServiceInput struct {
 	State pipeline.State
 	// DeadEndpoints holds the endpoints that do not respond. DeadEndpoints may be nil.
 	DeadEndpoints *endpointcheck.DeadEndpoints
-	// Place returns the "file:line" of an object in a manifest, or "" if the position is unknown. NewServiceList calls
-	// the function only for Services in the snapshot.
-	Place func(source.Key) string
+	// Position returns the "file:line" of an object in a manifest, or "" if the position is unknown. NewServiceList
+	// calls the function only for Services in the snapshot.
+	Position func(source.Key) string
 	// Connections is nil if Edgeway does not count connections.
 	Connections map[proxiers.Frontends]uint64
 }
@@ -222,7 +222,7 @@ func (l *lister) sourceOf(s *source.Service) string {
 	if !s.Manifest {
 		return "API server"
 	}
-	return cmp.Or(l.Place(s.Key()), "manifest")
+	return cmp.Or(l.Position(s.Key()), "manifest")
 }
 
 // countEndpoints sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves

@@ -67,8 +67,8 @@ func planned(services ...*tracker.Service) ServiceInput {
 			Addrs: []nodeinfo.Addr{{Addr: netip.MustParseAddr("192.0.2.7"), Interface: "eth0", Primary: true}},
 		}, nil)
 	return ServiceInput{
-		State: pipeline.State{Snapshot: snap, Plan: p, AppliedPlan: p, PlanProblems: problems},
-		Place: func(k source.Key) string { return fmt.Sprintf("/etc/edgeway/manifests/%s.yaml:1", k.Name) },
+		State:    pipeline.State{Snapshot: snap, Plan: p, AppliedPlan: p, PlanProblems: problems},
+		Position: func(k source.Key) string { return fmt.Sprintf("/etc/edgeway/manifests/%s.yaml:1", k.Name) },
 	}
 }
 

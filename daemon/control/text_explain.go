@@ -23,8 +23,8 @@ func (e Explanation) Print(p *text.Screen) {
 	p.PrintRow("to", "%s/%s%s", e.Destination, e.Protocol, text.WithPrefix(", ", e.NextHop))
 	rows(p, "Service", e.Service)
 	rows(p, "frontend", e.Frontend)
-	if e.Affinity != "" {
-		p.PrintRow("affinity", "the client keeps its endpoint for %s after its last new connection", e.Affinity)
+	if e.AffinityTimeout != "" {
+		p.PrintRow("affinity", "the client keeps its endpoint for %s after its last new connection", e.AffinityTimeout)
 	}
 	rows(p, "gap", e.Gaps...)
 	if e.Scheduler != "" {

@@ -35,7 +35,7 @@ func Checks() []Check {
 		{Name: "route-services", Cheap: true, Run: checkServiceRoutes},
 		{Name: "route-endpoints", Cheap: true, Run: checkEndpointRoutes},
 		{Name: "rp-filter", Cheap: true, Run: checkRPFilter},
-		{Name: firewall.Check, Cheap: true, Run: checkForeignRules},
+		{Name: firewall.FaultID, Cheap: true, Run: checkForeignRules},
 		{Name: "conntrack", Cheap: true, Run: checkConntrack},
 		{Name: "api-server", Run: checkAPIServer},
 		{Name: "services", Run: checkServices},

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// withoutDescriptors runs f while this process cannot open any files.
-func withoutDescriptors(t *testing.T, f func()) {
+// runWithoutDescriptors runs f while this process cannot open any files.
+func runWithoutDescriptors(t *testing.T, f func()) {
 	t.Helper()
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -45,7 +45,7 @@ func TestChecksWithoutFileDescriptors(t *testing.T) {
 		"route-services", "route-endpoints", "systemd", "ip-forward", "rp-filter", "conntrack",
 	} {
 		var found []fault.Fault
-		withoutDescriptors(t, func() {
+		runWithoutDescriptors(t, func() {
 			for _, c := range Checks() {
 				if c.Name == name {
 					found = RunChecks(t.Context(), h, []Check{c})

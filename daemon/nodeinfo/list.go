@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// list reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways. If
-// the kernel's state changed during every attempt, steady is false and the result may be incomplete.
-func list(ignored []string, wanted routeFilter) (host *Host, steady bool, err error) {
+// listHost reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
+// If the kernel's state changed during every attempt, steady is false and the result may be incomplete.
+func listHost(ignored []string, wanted routeFilter) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(ignored)
 	if err != nil {
 		return nil, false, err

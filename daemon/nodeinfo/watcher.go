@@ -204,7 +204,7 @@ func Read(opts Options) (*Host, error) {
 
 // read lists the host's state, and publishes it if it has changed.
 func (w *Watcher) read() (steady bool, err error) {
-	next, steady, err := list(w.devices, w.routes)
+	next, steady, err := listHost(w.devices, w.routes)
 	if err != nil {
 		return false, err
 	}

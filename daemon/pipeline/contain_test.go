@@ -101,7 +101,7 @@ func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*p
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: planner,
-		Checks: nodeChanges{}, FullSync: time.Hour, Parts: parts, OnApplied: func(ApplyResult) {},
+		Checks: nodeChanges{}, FullSyncInterval: time.Hour, Parts: parts, OnApplied: func(ApplyResult) {},
 		OnSynced: func(*tracker.Snapshot, *plan.Plan, SyncResult) {},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -285,7 +285,7 @@ func start(t *testing.T, w *world, k *kernel, tune func(*Options), followers ...
 	b := &bench{world: w, kernel: k}
 	b.opts = Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: w.plan,
-		Checks: nodeChanges{}, Parts: contain.New(slog.New(slog.DiscardHandler)), FullSync: time.Hour,
+		Checks: nodeChanges{}, Parts: contain.New(slog.New(slog.DiscardHandler)), FullSyncInterval: time.Hour,
 		OnApplied: func(a ApplyResult) { b.events = append(b.events, a) },
 		OnSynced: func(_ *tracker.Snapshot, _ *plan.Plan, s SyncResult) {
 			w.mu.Lock()

@@ -48,8 +48,8 @@ type Options struct {
 	// Plan creates the next plan, which shares unchanged data with prev. Plan also returns the problems that involve
 	// several objects, such as two Services with the same address.
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
-	// FullSync is the mean time between periodic full syncs.
-	FullSync time.Duration
+	// FullSyncInterval is the mean time between periodic full syncs.
+	FullSyncInterval time.Duration
 	// AppliedPlan is the plan that an earlier pipeline of this process left in the kernel, or nil if there is no such
 	// plan. Without AppliedPlan, the status after a reload would report that the host serves no Services. The first
 	// plan is based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot for a
@@ -141,7 +141,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 		p.resetStages()
 	}
 	p.dirty = true
-	p.pace.scheduleFull(p.started, p.opts.FullSync)
+	p.pace.scheduleFull(p.started, p.opts.FullSyncInterval)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for ctx.Err() == nil && p.fatalErr == nil {
@@ -159,7 +159,7 @@ func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) e
 		case <-timer.C:
 		}
 		p.beat.noteWork()
-		p.noteDrift()
+		p.publishDrift()
 		if at, ok := p.nextSync(); ok && !at.After(time.Now()) {
 			p.sync(ctx)
 		}
@@ -307,7 +307,7 @@ func (p *Pipeline) invalidateStages() {
 			clear(p.quarantine)
 			p.retarget()
 		}
-		p.pace.scheduleFull(now, p.opts.FullSync)
+		p.pace.scheduleFull(now, p.opts.FullSyncInterval)
 	}
 	for _, s := range p.stages {
 		if now.Before(s.driftPace.notBefore) {
@@ -319,8 +319,8 @@ func (p *Pipeline) invalidateStages() {
 	}
 }
 
-// noteDrift publishes that the backend's state has drifted, even if the repair is delayed.
-func (p *Pipeline) noteDrift() {
+// publishDrift publishes that the backend's state has drifted, even if the repair is delayed.
+func (p *Pipeline) publishDrift() {
 	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
 		p.record.behind(report.since)
 		p.publish()

@@ -125,7 +125,7 @@ func TestDeferredWorkRunsWhenDue(t *testing.T) {
 		l := &lazy{kernel: newKernel(t), due: time.Now().Add(time.Hour), err: errTransport}
 		var log strings.Builder
 		b := start(t, w, newKernel(t), func(o *Options) {
-			o.FullSync, o.Logger = 0, slog.New(slog.NewTextHandler(&log, nil))
+			o.FullSyncInterval, o.Logger = 0, slog.New(slog.NewTextHandler(&log, nil))
 		}, Stage{"lazy", l})
 		settle(59 * time.Minute)
 		l.takeChanges()
@@ -158,7 +158,7 @@ func TestDeferredWorkDueEarlier(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
 		l := &lazy{kernel: newKernel(t), due: time.Now().Add(time.Hour)}
-		b := start(t, w, newKernel(t), func(o *Options) { o.FullSync = 0 }, Stage{"lazy", l})
+		b := start(t, w, newKernel(t), func(o *Options) { o.FullSyncInterval = 0 }, Stage{"lazy", l})
 		settle(time.Minute)
 		l.mu.Lock()
 		l.due = time.Now()

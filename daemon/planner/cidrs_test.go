@@ -115,7 +115,7 @@ func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 			if len(w.problems) != 1 || w.problems[0].ID != c.id || w.problems[0].Fix != c.fix || !strings.Contains(w.problems[0].Message, c.object) {
 				t.Errorf("problems %+v", w.problems)
 			}
-			if alone := CheckServiceCIDRs(opts.Proxy.ServiceCIDRs, w.host); !slices.Equal(alone, w.problems) {
+			if alone := ServiceCIDRFaults(opts.Proxy.ServiceCIDRs, w.host); !slices.Equal(alone, w.problems) {
 				t.Errorf("without objects: %+v", alone)
 			}
 		})

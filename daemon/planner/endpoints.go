@@ -283,18 +283,18 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 	}
 	switch {
 	case len(svc.Slices) == 0:
-		return absence(
+		return missingEndpointFault(
 			"the Service has no EndpointSlice",
 			"correct the Service's selector so that it matches pods, or write an EndpointSlice with "+label,
 		), true
 	case len(ofFamily) == 0:
-		return absence(
+		return missingEndpointFault(
 			fmt.Sprintf("the Service has no EndpointSlice of addressType %s, only of %s", family, svc.Slices[0].Family),
 			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice of this addressType with %s", family,
 				label),
 		), true
 	case len(named) == 0:
-		return absence(
+		return missingEndpointFault(
 			fmt.Sprintf("its EndpointSlices have no port %s, but %s", quotedPort(port.Port, port.Protocol),
 				portsOf(ofFamily)),
 			"give both ports the same name and protocol",
@@ -316,13 +316,13 @@ func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fau
 	}
 	addrs = sortAddrs(addrs)
 	if len(addrs) == 0 {
-		return absence(
+		return missingEndpointFault(
 			fmt.Sprintf("its EndpointSlice %s has no endpoints", named[0].Name),
 			"correct the Service's selector so that it matches running pods, or write endpoints into "+
 				"the EndpointSlice",
 		), true
 	}
-	return absence(
+	return missingEndpointFault(
 		fmt.Sprintf("no endpoint is ready: %s", firstOf(addrs)),
 		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), "+
 			"or set conditions.ready of the endpoints", svc.Namespace),
@@ -369,8 +369,8 @@ func firstOf[T any](list []T) string {
 	return text
 }
 
-// absence returns a fault for a ServicePort without an endpoint. The message must read well after the prefix
-// "namespace/name:port: ".
-func absence(message, fix string) fault.Fault {
+// missingEndpointFault returns a fault for a ServicePort without an endpoint. The message must read well after the
+// prefix "namespace/name:port: ".
+func missingEndpointFault(message, fix string) fault.Fault {
 	return fault.Fault{ID: NoEndpointID, Severity: fault.Notice, Message: message, Fix: fix}
 }

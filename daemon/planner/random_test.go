@@ -206,20 +206,20 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			if why := differ(next, scratch); why != "" {
 				t.Fatalf("seed %d: incremental and from scratch: %s", seed, why)
 			}
-			checkWellFormed(t, seed, next)
-			checkShared(t, seed, prev, next)
-			checkOwners(t, seed, prev, next, problems)
+			verifyWellFormed(t, seed, next)
+			verifyShared(t, seed, prev, next)
+			verifyOwners(t, seed, prev, next, problems)
 			if c.chance(70) {
-				checkEndpointChanges(t, seed, checked, planner.CheckChanges(), anew.CheckChanges().Add)
+				verifyEndpointChanges(t, seed, checked, planner.CheckChanges(), anew.CheckChanges().Add)
 			}
-			checkVerdicts(t, seed, opts, next, func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) })
+			verifyVerdicts(t, seed, opts, next, func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) })
 			prev = next
 		}
 	}
 }
 
-// checkEndpointChanges fails the test unless the changes, applied to the previous endpoints, produce the full list.
-func checkEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
+// verifyEndpointChanges fails the test unless the changes, applied to the previous endpoints, produce the full list.
+func verifyEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
 	t.Helper()
 	if change.All {
 		clear(checked)
@@ -237,8 +237,8 @@ func checkEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]
 	}
 }
 
-// checkVerdicts fails the test if dead endpoints change the verdict for a connection.
-func checkVerdicts(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
+// verifyVerdicts fails the test if dead endpoints change the verdict for a connection.
+func verifyVerdicts(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
 	t.Helper()
 	opts.Checks = Checks{}
 	unchecked, _ := again(New(opts))
@@ -269,7 +269,7 @@ func differ(a, b *plan.Plan) string {
 	return ""
 }
 
-func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
+func verifyShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	t.Helper()
 	if prev == nil {
 		return
@@ -287,8 +287,8 @@ func checkShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// checkOwners fails the test if a port has a new owner, unless the new owner's kind of address ranks higher.
-func checkOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
+// verifyOwners fails the test if a port has a new owner, unless the new owner's kind of address ranks higher.
+func verifyOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
 		return
@@ -317,7 +317,7 @@ func betterKind(p *plan.Plan, c exclusivePort, than plan.FrontendKind) bool {
 	})
 }
 
-func checkWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
+func verifyWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
 	t.Helper()
 	if err := plantest.Validate(p); err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
@@ -333,7 +333,7 @@ func checkWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
 	taken := map[string]bool{}
 	for _, s := range p.Services {
 		for i := range s.Frontends {
-			checkFrontend(t, seed, s, i)
+			verifyFrontend(t, seed, s, i)
 			f := &s.Frontends[i]
 			key := fmt.Sprint(s.Family, s.Name.Protocol, f.Addr, f.Port)
 			if taken[key] {
@@ -362,7 +362,7 @@ func checkWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
 	}
 }
 
-func checkFrontend(t *testing.T, seed uint64, s *plan.ServicePort, i int) {
+func verifyFrontend(t *testing.T, seed uint64, s *plan.ServicePort, i int) {
 	t.Helper()
 	f := &s.Frontends[i]
 	if i > 0 && s.Frontends[i-1].Compare(f) >= 0 {

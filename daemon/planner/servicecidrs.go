@@ -32,8 +32,8 @@ type serviceCIDRs struct {
 	problems    []fault.Fault
 }
 
-// CheckServiceCIDRs returns the faults that the ranges in proxy.service_cidrs cause on a host.
-func CheckServiceCIDRs(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
+// ServiceCIDRFaults returns the faults that the ranges in proxy.service_cidrs cause on a host.
+func ServiceCIDRFaults(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault {
 	s := serviceCIDRs{host: host}
 	s.addSetting(ranges)
 	return s.problems

@@ -30,8 +30,8 @@ type Manager struct {
 	logger *slog.Logger
 
 	mu sync.Mutex
-	// failed reports whether sending the last datagram failed. After a failure, the next send does not wait.
-	failed bool
+	// sendFailed reports whether sending the last datagram failed. After a failure, the next send does not wait.
+	sendFailed bool
 }
 
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
@@ -73,12 +73,12 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.failed)
-	if err != nil && !m.failed {
+	err := sendDatagram(rights, strings.Join(assignments, "\n"), !m.sendFailed)
+	if err != nil && !m.sendFailed {
 		m.logger.Warn("cannot notify the service manager, continuing", "message_id", messageid.ManagerNotNotified,
 			"notify_socket", address(), "error", err)
 	}
-	m.failed = err != nil
+	m.sendFailed = err != nil
 	return err == nil
 }
 

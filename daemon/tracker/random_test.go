@@ -104,13 +104,13 @@ func TestRandomEventsAgreeWithRebuild(t *testing.T) {
 			if want := model.snapshot(); !slices.EqualFunc(next.Services, want, equalService) {
 				t.Fatalf("seed %d: got %v, want %v", seed, names(next), names(&Snapshot{Services: want}))
 			}
-			checkChanged(t, seed, prev, next)
+			verifyChanged(t, seed, prev, next)
 			prev = next
 		}
 	}
 }
 
-func checkChanged(t *testing.T, seed uint64, prev, next *Snapshot) {
+func verifyChanged(t *testing.T, seed uint64, prev, next *Snapshot) {
 	t.Helper()
 	var want []Name
 	for i := range 4 {

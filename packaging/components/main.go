@@ -1,6 +1,5 @@
 // Command components lists the modules of a program from the build information that the linker stored in the program.
-// The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the licenses of the modules
-// require.
+// The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the modules' licenses require.
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
@@ -133,7 +132,7 @@ func notices(info *debug.BuildInfo) ([]byte, error) {
 		return nil, err
 	}
 	var out bytes.Buffer
-	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same license text.
+	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same license text as Go.
 	_ = notice(&out, "Go "+info.GoVersion, strings.TrimSpace(root))
 	for _, m := range linkedModules(info) {
 		found, err := output("go", "mod", "download", "-json", m.Path+"@"+m.Version)

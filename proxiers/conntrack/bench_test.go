@@ -23,7 +23,7 @@ func BenchmarkFullSyncAmong50000Flows(b *testing.B) {
 func benchmarkApply(b *testing.B, c proxiers.Change) {
 	enterNamespace(b)
 	translate(b)
-	fill(b, 50000)
+	createFlows(b, 50000)
 	f := newFollower(b)
 	for b.Loop() {
 		if err := f.Apply(b.Context(), c); err != nil {

@@ -305,7 +305,7 @@ func TestManyDestinationsInOneSync(t *testing.T) {
 			echo(t, first)
 			s := newStep(t)
 			translate(t, "ip daddr 10.96.0.0/16 udp dport 53 dnat ip to 10.0.0.1:5353")
-			fill(t, others)
+			createFlows(t, others)
 			var before, after []*plan.ServicePort
 			for _, dst := range []string{"10.96.1.1:53", "10.96.1.2:53", "10.96.1.3:53"} {
 				name := "s-" + dst

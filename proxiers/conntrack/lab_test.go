@@ -201,8 +201,8 @@ func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	return id
 }
 
-// fill creates flows to n addresses that belong to no Service.
-func fill(t testing.TB, n int) {
+// createFlows creates flows to n addresses that belong to no Service.
+func createFlows(t testing.TB, n int) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, 0)
 	if err != nil {

@@ -172,7 +172,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
-	err := connections.each(func(cookie uint64, c socketsConnection) {
+	err := connections.forEach(func(cookie uint64, c socketsConnection) {
 		k, v := socketsMemberKey{Addr: c.Addr, Service: c.Service, Port: c.Port}, uint8(0)
 		if _, known := serves[k]; !known {
 			err := t.members.Lookup(&k, &v)

@@ -10,9 +10,9 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// checkInterval is the time between two inspections of the programs and maps. The kernel sends no event when
+// inspectionInterval is the time between two inspections of the programs and maps. The kernel sends no event when
 // another program removes a BPF program or map. An inspection needs about a dozen system calls.
-const checkInterval = time.Second
+const inspectionInterval = time.Second
 
 type proxier struct {
 	*nfttable.Table
@@ -47,7 +47,7 @@ func (p *proxier) devicesChanged() {
 
 // watch reports damage and attaches the tc program to new network devices.
 func (p *proxier) watch() {
-	tick := time.NewTicker(checkInterval)
+	tick := time.NewTicker(inspectionInterval)
 	defer tick.Stop()
 	for {
 		select {

@@ -25,7 +25,7 @@ type traffic struct {
 	wg           sync.WaitGroup
 }
 
-func (w *world) traffic() *traffic {
+func (w *world) startTraffic() *traffic {
 	l := &traffic{stop: make(chan struct{})}
 	for _, network := range []string{"tcp", "udp"} {
 		for _, f := range both {
@@ -114,7 +114,7 @@ func TestProgramsComeAndGo(t *testing.T) {
 	w.applyFix()
 	w.apply(w.service(1, w.endpoints...))
 	least, rounds := w.minConnections(4000), 40
-	l := w.traffic()
+	l := w.startTraffic()
 	var bySocket, byPacket uint64
 	for i := 0; i < rounds || l.done.Load() < least; i++ {
 		n, _ := w.connectionCounts()
@@ -152,7 +152,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	least, rounds := w.minConnections(2000), 4
 	sent, _ := w.connectionCounts()
 	packets := w.tcConnections()
-	l := w.traffic()
+	l := w.startTraffic()
 	for i := 0; i < rounds || l.done.Load() < least; i++ {
 		next := w.plan
 		w.stop()

@@ -40,7 +40,7 @@ func (w *world) wantAborted(c net.Conn) {
 func (w *world) connections() (n int) {
 	w.Helper()
 	m := typedMap[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
-	if err := m.each(func(uint64, socketsConnection) { n++ }); err != nil {
+	if err := m.forEach(func(uint64, socketsConnection) { n++ }); err != nil {
 		w.Fatal(err)
 	}
 	return n
@@ -120,11 +120,11 @@ func TestFullConnectionsMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := w.counted(leftRoom)
-	w.wantSent(0, "a full map", func() { w.ask("udp", vip(plan.IPv4, 1)) })
+	w.wantShortcut(0, "a full map", func() { w.ask("udp", vip(plan.IPv4, 1)) })
 	if n := w.counted(leftRoom) - before; n != 1 {
 		t.Errorf("%d sockets were counted as left to nftables, not 1", n)
 	}
-	w.wantSent(1, "TCP beside a full map", func() { w.ask("tcp", vip(plan.IPv4, 1)) })
+	w.wantShortcut(1, "TCP beside a full map", func() { w.ask("tcp", vip(plan.IPv4, 1)) })
 	for _, f := range both {
 		if err := selfTest(f); err != nil {
 			t.Error(err)
@@ -133,7 +133,7 @@ func TestFullConnectionsMap(t *testing.T) {
 	if err := m.remove(fill.keys); err != nil {
 		t.Fatal(err)
 	}
-	w.wantSent(1, "room again", func() { w.ask("udp", vip(plan.IPv4, 1)) })
+	w.wantShortcut(1, "room again", func() { w.ask("udp", vip(plan.IPv4, 1)) })
 }
 
 func TestOrphansAreRetried(t *testing.T) {

@@ -131,7 +131,7 @@ func (p *deviceAttacher) writeSources() (source uint32, err error) {
 // replace changes a map to hold exactly the elements in want.
 func replace[K comparable](t typedMap[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
-	if err := t.each(func(k K, v uint8) { have[k] = v }); err != nil {
+	if err := t.forEach(func(k K, v uint8) { have[k] = v }); err != nil {
 		return err
 	}
 	return errors.Join(t.remove(difference(have, want).keys), t.put(difference(want, have)))

@@ -112,7 +112,7 @@ func (s *shortcuts) begin(change proxiers.Change) *step {
 		err = st.write(&s.tables)
 	}
 	if err != nil {
-		s.fail(err)
+		s.disable(err)
 		return nil
 	}
 	return st
@@ -183,7 +183,7 @@ func (s *shortcuts) finish(st *step, next *plan.Plan) {
 		err = s.raise()
 	}
 	if err != nil {
-		s.fail(err)
+		s.disable(err)
 		return
 	}
 	s.startTC(next.Node)
@@ -289,8 +289,8 @@ func (s *shortcuts) configure(c socketsSettings) error {
 	return nil
 }
 
-// fail disables the programs, because the maps may be inconsistent. nftables then forwards all connections.
-func (s *shortcuts) fail(err error) {
+// disable disables the programs, because the maps may be inconsistent. nftables then forwards all connections.
+func (s *shortcuts) disable(err error) {
 	if s.problem == nil || s.problem.Error() != err.Error() {
 		s.logger.Warn("BPF programs unusable, using nftables instead", "error", err)
 	}
@@ -339,7 +339,7 @@ func (s *shortcuts) maintain(context.Context) error {
 	defer s.mu.Unlock()
 	for len(s.stale) > 0 && !now.Before(s.stale[0].at) && s.known {
 		if err := s.tables.slots.remove(s.stale[0].keys); err != nil {
-			s.fail(err)
+			s.disable(err)
 			return nil
 		}
 		s.mapState.slots -= len(s.stale[0].keys)

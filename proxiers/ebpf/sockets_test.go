@@ -32,7 +32,7 @@ func TestSocketsNeedNoRules(t *testing.T) {
 		for _, network := range []string{"tcp", "udp"} {
 			met := map[string]bool{}
 			const n = 60 // the probability that all connections reach the same endpoint is 1 in 2^59
-			w.wantSent(n, network, func() {
+			w.wantShortcut(n, network, func() {
 				for range n {
 					met[w.ask(network, vip(f, 1))] = true
 				}
@@ -77,7 +77,7 @@ func TestUnusualSockets(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.wantSent(1, name, func() {
+			w.wantShortcut(1, name, func() {
 				if err := unix.Connect(fd, sockaddr(c.to)); err != nil {
 					t.Fatal(err)
 				}
@@ -190,7 +190,7 @@ func TestSocketsOfRemovedEndpoints(t *testing.T) {
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
-	w.wantSent(0, "another network namespace", func() {
+	w.wantShortcut(0, "another network namespace", func() {
 		for _, f := range both {
 			for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 				to := vip(f, 1)
@@ -201,14 +201,14 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 		}
 	})
 	// A container also has its own mount, cgroup and PID namespaces.
-	w.wantSent(0, "a container", func() {
+	w.wantShortcut(0, "a container", func() {
 		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
 	// A container in the host's network namespace also uses the shortcut.
-	w.wantSent(1, "a container in the host's network", func() {
+	w.wantShortcut(1, "a container in the host's network", func() {
 		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
 			t.Errorf("%v: %s", err, out)
@@ -224,7 +224,7 @@ func TestSocketsLeftToNftables(t *testing.T) {
 	own := net.Dialer{Control: control(func(fd int) error {
 		return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(proxiers.OwnMark(w.env.MasqueradeBit)))
 	}), Timeout: time.Second}
-	w.wantSent(0, "the daemon's own", func() {
+	w.wantShortcut(0, "the daemon's own", func() {
 		if c, err := own.Dial("tcp4", vip(plan.IPv4, 1).String()); err == nil {
 			t.Error("the daemon's own connection was sent to an endpoint")
 			_ = c.Close()
@@ -291,7 +291,7 @@ func TestPathExplanation(t *testing.T) {
 		sent uint64
 		way  string
 	}{1: {1, "by socket"}, 2: {0, "session affinity"}, 3: {0, "source ranges"}} {
-		w.wantSent(c.sent, c.way, func() { w.ask("tcp", vip(plan.IPv4, n)) })
+		w.wantShortcut(c.sent, c.way, func() { w.ask("tcp", vip(plan.IPv4, n)) })
 		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: netlab.NodeAddr4, Dst: vip(plan.IPv4, n)})
 		if got := w.proxier.explainPath(d, false); !strings.Contains(got, c.way) {
 			t.Errorf("Service %d: %q", n, got)

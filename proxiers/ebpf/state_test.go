@@ -182,7 +182,7 @@ func TestDriftIsRepaired(t *testing.T) {
 				}
 			}
 			w.sync(proxiers.NewChange(nil, w.plan))
-			w.wantSent(4, "mended", func() { w.wantServed("mended") })
+			w.wantShortcut(4, "mended", func() { w.wantServed("mended") })
 		})
 	}
 }
@@ -222,7 +222,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.sync(proxiers.NewChange(nil, w.plan))
-	w.wantSent(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
+	w.wantShortcut(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
 // A change to one of 10,000 Services writes only that Service's elements.

@@ -12,9 +12,9 @@ const batchSize = 4096
 
 type typedMap[K comparable, V any] struct{ *ebpf.Map }
 
-// each visits every element, but may miss or repeat an element that another goroutine writes during the call. Only the
-// daemon writes to the maps that implement the plan.
-func (t typedMap[K, V]) each(visit func(K, V)) error {
+// forEach visits every element, but may miss or repeat an element that another goroutine writes during the call. Only
+// the daemon writes to the maps that implement the plan.
+func (t typedMap[K, V]) forEach(visit func(K, V)) error {
 	keys, values := make([]K, batchSize), make([]V, batchSize)
 	var cursor ebpf.MapBatchCursor
 	for {
@@ -103,10 +103,10 @@ func (t *planMaps) read() (*mapContents, error) {
 	h := newMapContents()
 	return h, errors.Join(
 		t.eachTaken(func(key uint32, _ uint64) { h.taken = append(h.taken, key) }),
-		t.frontends.each(func(k socketsFrontendKey, v socketsFrontend) { h.frontends[k] = v }),
-		t.slots.each(func(k socketsSlotKey, v socketsEndpoint) { h.slots[k] = v }),
-		t.members.each(func(k socketsMemberKey, v uint8) { h.members[k] = v }),
-		t.addresses.each(func(k socketsAddress, v uint8) { h.addresses[k] = v }),
+		t.frontends.forEach(func(k socketsFrontendKey, v socketsFrontend) { h.frontends[k] = v }),
+		t.slots.forEach(func(k socketsSlotKey, v socketsEndpoint) { h.slots[k] = v }),
+		t.members.forEach(func(k socketsMemberKey, v uint8) { h.members[k] = v }),
+		t.addresses.forEach(func(k socketsAddress, v uint8) { h.addresses[k] = v }),
 	)
 }
 

@@ -193,8 +193,8 @@ func (w *world) connectionCounts() (sent, left uint64) {
 	return sent, left
 }
 
-// wantSent fails the test unless n connections from the host use the shortcut while do is running.
-func (w *world) wantSent(n uint64, what string, do func()) {
+// wantShortcut fails the test unless n connections from the host use the shortcut while do is running.
+func (w *world) wantShortcut(n uint64, what string, do func()) {
 	w.Helper()
 	before, _ := w.connectionCounts()
 	do()

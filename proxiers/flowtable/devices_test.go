@@ -141,7 +141,7 @@ func TestDevicesThatCome(t *testing.T) {
 		defer f.mu.Unlock()
 		return len(f.deviceNames) == others+2*pods
 	})
-	if n, most := f.writes[ofDevices].Load(), uint64(time.Since(start)/checkInterval)+2; n < 1 || n > most {
+	if n, most := f.writes[ofDevices].Load(), uint64(time.Since(start)/inspectionInterval)+2; n < 1 || n > most {
 		t.Errorf("the table was written %d times for devices, want 1 to %d", n, most)
 	}
 	w.wantOffloaded("after", s)

@@ -86,11 +86,11 @@ type follower struct {
 	devices       map[int]string
 
 	mu sync.Mutex
-	// nextCheck is the time of the next inspection, or zero if no inspection is scheduled. lastCheck is the time when
-	// the follower last wrote the nftables table or read other programs' rules.
-	nextCheck time.Time
-	lastCheck time.Time
-	// foreignChanges holds the changes that other programs have made since lastCheck.
+	// nextInspection is the time of the next inspection, or zero if no inspection is scheduled. lastInspection is the
+	// time when the follower last wrote the nftables table or read other programs' rules.
+	nextInspection time.Time
+	lastInspection time.Time
+	// foreignChanges holds the changes that other programs have made since lastInspection.
 	foreignChanges map[tableID]*tableChanges
 	// unavailableErr explains why this host has no fast path, or is nil if the fast path works.
 	unavailableErr error
@@ -111,7 +111,7 @@ func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, er
 	if err != nil {
 		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
 	}
-	if f.links, err = links.Open(env, f.scheduleCheck); err != nil {
+	if f.links, err = links.Open(env, f.scheduleInspection); err != nil {
 		_ = f.watcher.Close()
 		return nil, err
 	}
@@ -201,7 +201,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 			f.use(devices)
 			f.writes[why].Add(1)
 			if attempt > 1 {
-				f.scheduleCheck()
+				f.scheduleInspection()
 			}
 			return nil
 		case !nfttable.HasErrno(err, unix.ENOENT) || attempt == maxAttempts:
@@ -254,7 +254,7 @@ func (f *follower) use(devices map[int]string) {
 func (f *follower) clearDeferred() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.nextCheck, f.lastCheck = time.Time{}, time.Now()
+	f.nextInspection, f.lastInspection = time.Time{}, time.Now()
 	clear(f.foreignChanges)
 }
 

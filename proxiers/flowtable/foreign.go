@@ -19,8 +19,8 @@ type tableID struct {
 
 // tableChanges holds the changes that other programs have made to one nftables table.
 type tableChanges struct {
-	// all is set if any object in the nftables table may have changed.
-	all          bool
+	// wholeTable is set if any object in the nftables table may have changed.
+	wholeTable   bool
 	chains, sets map[string]bool
 }
 
@@ -36,7 +36,7 @@ func (f *follower) classify(m netlink.Message) string {
 	}
 	if mayAffectForwarding(m) && !proxiers.IsOwnTable(family, table) && !f.isOwnRule(m) {
 		f.touch(m)
-		f.scheduleCheck()
+		f.scheduleInspection()
 	}
 	return ""
 }
@@ -61,7 +61,7 @@ func (f *follower) touch(m netlink.Message) {
 	id := tableID{m.Family, text(m, netlink.AttrTable)}
 	t := f.foreignChanges[id]
 	if t == nil {
-		t = &tableChanges{chains: map[string]bool{}, sets: map[string]bool{}, all: len(f.foreignChanges) >= maxChanges}
+		t = &tableChanges{chains: map[string]bool{}, sets: map[string]bool{}, wholeTable: len(f.foreignChanges) >= maxChanges}
 		f.foreignChanges[id] = t
 	}
 	switch m.Kind {
@@ -72,10 +72,10 @@ func (f *follower) touch(m netlink.Message) {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		t.sets[text(m, unix.NFTA_SET_ELEM_LIST_SET)] = true
 	default:
-		t.all = true
+		t.wholeTable = true
 	}
-	if t.all || len(t.chains)+len(t.sets) > maxChanges {
-		t.all = true
+	if t.wholeTable || len(t.chains)+len(t.sets) > maxChanges {
+		t.wholeTable = true
 		clear(t.chains)
 		clear(t.sets)
 	}

@@ -61,7 +61,7 @@ func (l listener) noticesChange(do func()) bool {
 	l.watcher.Forget()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.nextCheck.IsZero()
+	return !l.nextInspection.IsZero()
 }
 
 // causesRewrite calls do and reports whether the follower then rewrites the nftables table.

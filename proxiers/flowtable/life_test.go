@@ -276,18 +276,18 @@ func TestPace(t *testing.T) {
 	for _, hook := range []string{"input", "forward"} {
 		w.nft(fmt.Sprintf("add table ip firewall; add set ip firewall blocked { type ipv4_addr; }; add chain ip firewall c { type filter hook %s priority 0; }"+
 			"; add rule ip firewall c ip saddr @blocked drop", hook))
-		time.Sleep(3 * checkInterval)
+		time.Sleep(3 * inspectionInterval)
 		start, before := time.Now(), writes()
 		for i := 0; time.Since(start) < 5*time.Second; i++ {
 			w.nft(fmt.Sprintf("add element ip firewall blocked { 203.0.113.%d }", i%250))
 			w.ask(s)
 		}
-		n, most := int(writes()-before), int(time.Since(start)/checkInterval)+2
+		n, most := int(writes()-before), int(time.Since(start)/inspectionInterval)+2
 		if hook == "input" && n > 0 || hook == "forward" && (n < 1 || n > most) {
 			t.Errorf("%s: the table was written %d times in %s", hook, n, time.Since(start).Round(time.Second))
 		}
 		w.nft("delete table ip firewall")
-		time.Sleep(3 * checkInterval)
+		time.Sleep(3 * inspectionInterval)
 	}
 }
 

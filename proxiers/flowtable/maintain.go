@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// checkDelay is the delay between an event and the next inspection, because events often occur in groups.
-	checkDelay = 100 * time.Millisecond
-	// checkInterval is the minimum time between two inspections.
-	checkInterval = time.Second
-	retry         = time.Second
+	// inspectionDelay is the delay between an event and the next inspection, because events often occur in groups.
+	inspectionDelay = 100 * time.Millisecond
+	// inspectionInterval is the minimum time between two inspections.
+	inspectionInterval = time.Second
+	retry              = time.Second
 )
 
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.nextCheck
+	return f.nextInspection
 }
 
 // Maintain rewrites the nftables table if devices have appeared or if another program has changed relevant rules.
@@ -52,32 +52,32 @@ func (f *follower) rewriteReason() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether an inspection is due. If an inspection is due, isDue clears nextCheck.
+// isDue reports whether an inspection is due. If an inspection is due, isDue clears nextInspection.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	is := !f.nextCheck.IsZero() && !f.nextCheck.After(time.Now())
+	is := !f.nextInspection.IsZero() && !f.nextInspection.After(time.Now())
 	if is {
-		f.nextCheck = time.Time{}
+		f.nextInspection = time.Time{}
 	}
 	return is
 }
 
 func (f *follower) schedule(after time.Duration) {
 	f.mu.Lock()
-	f.nextCheck = time.Now().Add(after)
+	f.nextInspection = time.Now().Add(after)
 	f.mu.Unlock()
 }
 
-// scheduleCheck schedules an inspection of the devices and of other programs' rules, unless one is already scheduled.
-// Any goroutine may call scheduleCheck.
-func (f *follower) scheduleCheck() {
+// scheduleInspection schedules an inspection of the devices and of other programs' rules, unless one is already
+// scheduled. Any goroutine may call scheduleInspection.
+func (f *follower) scheduleInspection() {
 	f.mu.Lock()
-	known := !f.nextCheck.IsZero()
+	known := !f.nextInspection.IsZero()
 	if !known {
-		f.nextCheck = time.Now().Add(checkDelay)
-		if rested := f.lastCheck.Add(checkInterval); rested.After(f.nextCheck) {
-			f.nextCheck = rested
+		f.nextInspection = time.Now().Add(inspectionDelay)
+		if rested := f.lastInspection.Add(inspectionInterval); rested.After(f.nextInspection) {
+			f.nextInspection = rested
 		}
 	}
 	f.mu.Unlock()

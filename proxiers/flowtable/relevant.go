@@ -17,14 +17,14 @@ func (f *follower) hasRelevantChange() (bool, error) {
 	f.mu.Lock()
 	changed := f.foreignChanges
 	f.foreignChanges = map[tableID]*tableChanges{}
-	f.lastCheck = time.Now() // the next inspection must also wait for checkInterval
+	f.lastInspection = time.Now() // the next inspection must also wait for inspectionInterval
 	f.mu.Unlock()
 	for id, t := range changed {
-		if t.all {
+		if t.wholeTable {
 			return true, nil
 		}
 		reached := reachableObjects{conn: f.watcher.Conn, tableID: id, owns: f.ownsFunc(id)}
-		if err := reached.read(); err != nil {
+		if err := reached.visitChains(); err != nil {
 			return true, fmt.Errorf("rules in the table %s %s: %w", familyNames[id.family], id.name, err)
 		}
 		for chain := range t.chains {
@@ -56,15 +56,15 @@ type reachableObjects struct {
 	jumpsByMap bool
 }
 
-// read visits the chains, starting from the base chains.
-func (r *reachableObjects) read() error {
+// visitChains visits the chains, starting from the base chains.
+func (r *reachableObjects) visitChains() error {
 	r.reached, r.sets = map[string]bool{}, map[string]bool{}
 	table := netlink.AppendAttr(nil, netlink.AttrTable, r.name)
 	err := r.conn.Dump(unix.NFT_MSG_GETCHAIN, r.family, table, func(m netlink.Message) error {
 		if m.Family == r.family && text(m, netlink.AttrTable) == r.name {
 			chain := text(m, unix.NFTA_CHAIN_NAME)
 			r.reached[chain] = false
-			if hooked(m.Attrs) {
+			if isOnForwardPath(m.Attrs) {
 				r.enqueue(chain)
 			}
 		}
@@ -84,9 +84,9 @@ func (r *reachableObjects) read() error {
 	return err
 }
 
-// hooked reports whether a chain is a base chain that forwarded packets of established connections traverse. The
-// result is false for chains of type nat, because only a connection's first packet traverses them.
-func hooked(chain []byte) bool {
+// isOnForwardPath reports whether a chain is a base chain that forwarded packets of established connections traverse.
+// The result is false for chains of type nat, because only a connection's first packet traverses them.
+func isOnForwardPath(chain []byte) bool {
 	hook := netlink.Attr(chain, unix.NFTA_CHAIN_HOOK)
 	if hook == nil || string(netlink.Text(netlink.Attr(chain, unix.NFTA_CHAIN_TYPE))) == "nat" {
 		return false

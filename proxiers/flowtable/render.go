@@ -44,7 +44,7 @@ func tableCommands(c *contents, devices []string) string {
 	fmt.Fprintf(&b, "add chain inet %s %s { type filter hook forward priority %d; policy accept; }\n", tableName,
 		fastpath, hookPriority)
 	fmt.Fprintf(&b, "add chain inet %s %s\n", tableName, offerChain)
-	b.WriteString(rules(c.ipv6))
+	b.WriteString(ruleCommands(c.ipv6))
 	return b.String()
 }
 
@@ -67,10 +67,10 @@ func flowtable(devices []string) string {
 	return b.String()
 }
 
-// rules returns the commands that add the rules to both chains. The match on the direction comes first, because it
-// excludes half of all packets, the replies. The rules offer only one direction, because the kernel offloads both
+// ruleCommands returns the commands that add the rules to both chains. The match on the direction comes first, because
+// it excludes half of all packets, the replies. The rules offer only one direction, because the kernel offloads both
 // directions together. A connection that IPVS translates is never established in its original direction.
-func rules(six bool) string {
+func ruleCommands(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }
 	add(fastpath, "ct direction original ct status dnat ct state established goto "+offerChain)

@@ -41,10 +41,10 @@ func TestSpeed(t *testing.T) {
 	noKEP := func() { w.nft("add table inet kep; delete table inet kep"); slow() }
 	kep := func() { slow(); w.nft(kepRules) }
 	fast()
-	w.until("iperf3 answers", func() bool { return w.iperf() > 0 })
+	w.until("iperf3 answers", func() bool { return w.runIperf() > 0 })
 	bulk := func() (float64, float64) {
 		before := w.busyTime()
-		n := w.iperf()
+		n := w.runIperf()
 		return n, (w.busyTime() - before) / (n * runTime.Seconds() / 8e9)
 	}
 	w.compare("TCP: bit/s, and processor seconds for a GB", 1.3, slow, fast, bulk)
@@ -52,7 +52,7 @@ func TestSpeed(t *testing.T) {
 	noKEP()
 	w.compare("UDP of 64 bytes: datagrams/s, and packets that the rules saw", 1.3, slow, fast, func() (float64, float64) {
 		before := w.seen()
-		n := w.iperf("-u", "-l", "64", "-b", "0")
+		n := w.runIperf("-u", "-l", "64", "-b", "0")
 		return n / 64 / 8, float64(w.seen() - before)
 	})
 }
@@ -99,7 +99,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 			if err := w.lab.Node.FlushConntrack(); err != nil {
 				w.Fatal(err)
 			}
-			time.Sleep(checkDelay)
+			time.Sleep(inspectionDelay)
 			rate, cost := measure()
 			rates[side], costs[side] = append(rates[side], rate), append(costs[side], cost)
 		}
@@ -135,8 +135,8 @@ func median(list []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// iperf returns the received bits per second, or 0 if the iperf3 server did not respond.
-func (w *world) iperf(more ...string) float64 {
+// runIperf returns the received bits per second, or 0 if the iperf3 server did not respond.
+func (w *world) runIperf(more ...string) float64 {
 	w.Helper()
 	args := append([]string{"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t", fmt.Sprint(runTime.Seconds())}, more...)
 	out, err := w.client.Command(w.Context(), "iperf3", args...).Output()

@@ -83,10 +83,10 @@ type tree struct {
 
 // node is one chain in the tree. A leaf has items, and an inner node has children.
 type node struct {
-	name  string
-	depth int
-	items map[dest]*item
-	kids  map[int]*node
+	name     string
+	depth    int
+	items    map[dest]*item
+	children map[int]*node
 	// sample is one of the destinations below the node. All destinations below a node have the same bits up to the
 	// node's depth.
 	sample dest
@@ -121,10 +121,10 @@ func (t *tree) surround(head, tail []string) {
 func (t *tree) add(p dest, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p dest, rules []string) (grown bool) {
-	switch kid, it := n.kids[p.childNumber(n.depth)], n.items[p]; {
-	case n.kids != nil:
+	switch kid, it := n.children[p.childNumber(n.depth)], n.items[p]; {
+	case n.children != nil:
 		if kid == nil {
-			kid = t.newKid(n, p)
+			kid = t.addChild(n, p)
 		}
 		if !t.addBelow(kid, p, rules) {
 			return false
@@ -145,7 +145,7 @@ func (t *tree) addBelow(n *node, p dest, rules []string) (grown bool) {
 func (t *tree) remove(p dest) { t.removeBelow(t.root, p) }
 
 func (t *tree) removeBelow(n *node, p dest) (shrunk bool) {
-	if n.kids == nil {
+	if n.children == nil {
 		it := n.items[p]
 		if it == nil {
 			return false
@@ -155,29 +155,29 @@ func (t *tree) removeBelow(n *node, p dest) (shrunk bool) {
 		}
 		delete(n.items, p)
 	} else {
-		kid := n.kids[p.childNumber(n.depth)]
+		kid := n.children[p.childNumber(n.depth)]
 		if kid == nil || !t.removeBelow(kid, p) {
 			return false
 		}
 		if kid.size == 0 {
-			delete(n.kids, p.childNumber(n.depth))
+			delete(n.children, p.childNumber(n.depth))
 			t.dirtyChains[kid.name], t.dirtyChains[n.name] = nil, n
 		}
 	}
-	if n.size--; n.kids == nil || n.size <= leafSize {
+	if n.size--; n.children == nil || n.size <= leafSize {
 		t.reshape(n)
 	}
 	return true
 }
 
-// newKid adds a child to a node. The child contains the destinations that have the same child number as sample.
-func (t *tree) newKid(n *node, sample dest) *node {
+// addChild adds a child to a node. The child contains the destinations that have the same child number as sample.
+func (t *tree) addChild(n *node, sample dest) *node {
 	separator, branch := "", sample.childNumber(n.depth)
 	if n.depth == 0 {
 		separator = "-"
 	}
 	kid := t.newNode(fmt.Sprintf("%s%s%x", n.name, separator, branch), n.depth+1, sample)
-	n.kids[branch] = kid
+	n.children[branch] = kid
 	t.dirtyChains[n.name] = n
 	return kid
 }
@@ -185,25 +185,25 @@ func (t *tree) newKid(n *node, sample dest) *node {
 // reshape turns a node into a leaf or an inner node, depending on the number of items below the node.
 func (t *tree) reshape(n *node) {
 	items := n.items
-	if n.kids != nil {
+	if n.children != nil {
 		items = map[dest]*item{}
-		t.collect(n.kids, items)
+		t.collect(n.children, items)
 	}
-	n.items, n.kids = items, nil
+	n.items, n.children = items, nil
 	t.dirtyChains[n.name] = n
 	if n.size <= leafSize || n.depth == maxDepth || n.depth == 3 && !n.sample.addr.IsValid() {
 		return
 	}
-	n.items, n.kids = nil, map[int]*node{}
+	n.items, n.children = nil, map[int]*node{}
 	for p, it := range items {
-		kid := n.kids[p.childNumber(n.depth)]
+		kid := n.children[p.childNumber(n.depth)]
 		if kid == nil {
-			kid = t.newKid(n, p)
+			kid = t.addChild(n, p)
 		}
 		kid.items[p] = it
 		kid.size++
 	}
-	for _, kid := range n.kids {
+	for _, kid := range n.children {
 		t.reshape(kid)
 	}
 }
@@ -212,7 +212,7 @@ func (t *tree) reshape(n *node) {
 func (t *tree) collect(kids map[int]*node, items map[dest]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)
-		t.collect(kid.kids, items)
+		t.collect(kid.children, items)
 		t.dirtyChains[kid.name] = nil
 	}
 }
@@ -236,8 +236,8 @@ func (t *tree) rules(n *node) []string {
 	if n == t.root {
 		rules = append(rules, t.head...)
 	}
-	for _, b := range slices.Sorted(maps.Keys(n.kids)) {
-		kid := n.kids[b]
+	for _, b := range slices.Sorted(maps.Keys(n.children)) {
+		kid := n.children[b]
 		rules = append(rules, rule(kid.sample.match(n.depth), jump(kid.name)))
 	}
 	for _, p := range slices.SortedFunc(maps.Keys(n.items), dest.compare) {

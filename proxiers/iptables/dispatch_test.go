@@ -77,15 +77,15 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 					t.Fatalf("round %d: with %d places the walked tree has chains\n%v\nand a fresh one\n%v", round, len(content), kernel, want)
 				}
 				for p := range content {
-					checkReached(t, kernel, p)
+					requireReachable(t, kernel, p)
 				}
 			}
 		})
 	}
 }
 
-// checkReached fails the test unless a packet to the destination reaches the destination's rules.
-func checkReached(t *testing.T, kernel treeText, p dest) {
+// requireReachable fails the test unless a packet to the destination reaches the destination's rules.
+func requireReachable(t *testing.T, kernel treeText, p dest) {
 	t.Helper()
 	walked := 0
 	var follow func(string) bool

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// checkDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
+	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
 	// sends several events, and the daemon may compute a plan with another uplink.
-	checkDelay = 100 * time.Millisecond
-	// checkInterval is the minimum time between two refreshes of all routes.
-	checkInterval = time.Second
-	retry         = 5 * time.Second
+	refreshDelay = 100 * time.Millisecond
+	// refreshInterval is the minimum time between two refreshes of all routes.
+	refreshInterval = time.Second
+	retry           = 5 * time.Second
 )
 
 // watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
@@ -39,7 +39,7 @@ func (f *follower) watch() error {
 }
 
 // handle schedules a refresh of Edgeway's routes if a notification is relevant. handle always returns false, because
-// scheduleCheck already collects the events.
+// scheduleRefresh already collects the events.
 func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -49,36 +49,36 @@ func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 		switch {
 		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // byte 4 of struct rtmsg, rtnetlink(7), is the routing table
 		case own:
-			f.scheduleCheck(to)
+			f.scheduleRefresh(to)
 		case f.touches(to):
-			f.scheduleCheck(netip.Prefix{})
+			f.scheduleRefresh(netip.Prefix{})
 		}
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
-		f.scheduleCheck(netip.Prefix{})
+		f.scheduleRefresh(netip.Prefix{})
 	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
 		if f.isSource(m.Data) {
-			f.scheduleCheck(netip.Prefix{})
+			f.scheduleRefresh(netip.Prefix{})
 		}
 	case unix.RTM_NEWLINK:
 		if f.wentDown(m.Data) {
-			f.scheduleCheck(netip.Prefix{})
+			f.scheduleRefresh(netip.Prefix{})
 		}
 	}
 	return false
 }
 
-// scheduleCheck schedules a refresh of all routes. lost is the destination of an Edgeway route that another program
+// scheduleRefresh schedules a refresh of all routes. lost is the destination of an Edgeway route that another program
 // removed, or the zero Prefix.
-func (f *follower) scheduleCheck(lost netip.Prefix) {
+func (f *follower) scheduleRefresh(lost netip.Prefix) {
 	f.mu.Lock()
 	if lost.IsValid() {
 		f.removedRoute = lost
 	}
-	known := !f.nextCheck.IsZero()
+	known := !f.nextRefresh.IsZero()
 	if !known {
-		f.nextCheck = time.Now().Add(checkDelay)
-		if rested := f.lastCheck.Add(checkInterval); rested.After(f.nextCheck) {
-			f.nextCheck = rested
+		f.nextRefresh = time.Now().Add(refreshDelay)
+		if rested := f.lastRefresh.Add(refreshInterval); rested.After(f.nextRefresh) {
+			f.nextRefresh = rested
 		}
 	}
 	f.mu.Unlock()

@@ -122,7 +122,7 @@ func (l *lab) settled(want ...string) {
 	l.Helper()
 	deadline := time.After(patience)
 	for !slices.Equal(l.routes(), append([]string{}, want...)) {
-		if !l.work(deadline) {
+		if !l.maintainWhenDue(deadline) {
 			l.Fatalf("our routes: %q, want %q; all of them:\n%s%s", l.routes(), want, l.ip("route"), l.ip("-6 route"))
 		}
 	}
@@ -131,13 +131,13 @@ func (l *lab) settled(want ...string) {
 // maintainUntilIdle runs Maintain until the follower has handled all events.
 func (l *lab) maintainUntilIdle() {
 	l.Helper()
-	for over := time.After(checkInterval + 5*checkDelay); l.work(over); {
+	for over := time.After(refreshInterval + 5*refreshDelay); l.maintainWhenDue(over); {
 	}
 }
 
-// work waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. If the timer over fires
-// first, maintainWhenDue returns false.
-func (l *lab) work(over <-chan time.Time) bool {
+// maintainWhenDue waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. If the timer
+// over fires first, maintainWhenDue returns false.
+func (l *lab) maintainWhenDue(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)
 	var due <-chan time.Time

@@ -27,7 +27,7 @@ const maxAddrs = 20_000
 func newDestinations(p *plan.Plan) *destinations {
 	out := &destinations{ranges: p.Node.ServiceCIDRs, frontendCounts: map[netip.Addr]int{}}
 	for _, svc := range p.Services {
-		out.each(svc, func(a netip.Addr) { out.use(a) })
+		out.each(svc, func(a netip.Addr) { out.addFrontend(a) })
 	}
 	out.addrs = make([]netip.Addr, 0, len(out.frontendCounts))
 	for a := range out.frontendCounts {
@@ -40,7 +40,7 @@ func newDestinations(p *plan.Plan) *destinations {
 // update applies a plan change, and returns the added and removed addresses.
 func (p *destinations) update(change proxiers.Change) (fresh, gone []netip.Addr) {
 	drop := func(a netip.Addr) {
-		if p.release(a) {
+		if p.removeFrontend(a) {
 			i, _ := slices.BinarySearchFunc(p.addrs, a, netip.Addr.Compare)
 			p.addrs = slices.Delete(p.addrs, i, i+1)
 			gone = append(gone, a)
@@ -49,7 +49,7 @@ func (p *destinations) update(change proxiers.Change) (fresh, gone []netip.Addr)
 	// Adding addresses first avoids removing an address that both plans contain.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
-			if p.use(a) {
+			if p.addFrontend(a) {
 				i, _ := slices.BinarySearchFunc(p.addrs, a, netip.Addr.Compare)
 				p.addrs = slices.Insert(p.addrs, i, a)
 				fresh = append(fresh, a)
@@ -77,8 +77,8 @@ func (p *destinations) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// use adds a frontend to an address and reports whether the address had no frontend before.
-func (p *destinations) use(a netip.Addr) (first bool) {
+// addFrontend adds a frontend to an address and reports whether the address had no frontend before.
+func (p *destinations) addFrontend(a netip.Addr) (first bool) {
 	if p.frontendCounts[a] == 0 && (p.overflow > 0 || len(p.frontendCounts) >= maxAddrs) {
 		p.overflow++
 		return false
@@ -87,9 +87,9 @@ func (p *destinations) use(a netip.Addr) (first bool) {
 	return p.frontendCounts[a] == 1
 }
 
-// release removes a frontend from an address and reports whether the address has no frontend left. removeFrontend
-// ignores addresses that addFrontend did not add.
-func (p *destinations) release(a netip.Addr) (last bool) {
+// removeFrontend removes a frontend from an address and reports whether the address has no frontend left.
+// removeFrontend ignores addresses that addFrontend did not add.
+func (p *destinations) removeFrontend(a netip.Addr) (last bool) {
 	switch p.frontendCounts[a] {
 	case 0:
 		return false

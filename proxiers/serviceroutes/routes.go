@@ -24,7 +24,7 @@ type route struct {
 func (f *follower) refresh(ctx context.Context) error {
 	f.mu.Lock()
 	// An event during the refresh schedules another refresh.
-	f.nextCheck, f.removedRoute, f.lastCheck = time.Time{}, netip.Prefix{}, time.Now()
+	f.nextRefresh, f.removedRoute, f.lastRefresh = time.Time{}, netip.Prefix{}, time.Now()
 	f.mu.Unlock()
 	want, err := f.wantedRoutes(ctx)
 	if err != nil {

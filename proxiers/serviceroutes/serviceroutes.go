@@ -65,17 +65,17 @@ type follower struct {
 	destinations *destinations
 	// presentRoutes holds the wanted routes that already exist in the kernel.
 	presentRoutes map[netip.Prefix]route
-	// lastCheck is the time of the last refresh of all routes, and nextCheck is the time of the next refresh.
+	// lastRefresh is the time of the last refresh of all routes, and nextRefresh is the time of the next refresh.
 	// removedRoute is the destination of an Edgeway route that another program removed, or the zero Prefix.
-	lastCheck, nextCheck time.Time
-	removedRoute         netip.Prefix
+	lastRefresh, nextRefresh time.Time
+	removedRoute             netip.Prefix
 }
 
 func newFollower(env proxiers.Env, kernel *kernel, always bool, ignored []int) *follower {
 	f := &follower{env: env, always: always, ignored: ignored, kernel: kernel, destinations: &destinations{}}
 	f.network = rtnl.New(rtnl.Options{
 		Logger: env.Logger, Topics: rtnl.Links | rtnl.Addresses | rtnl.Routes | rtnl.Rules,
-		Note: f.handle, OnLoss: func() { f.scheduleCheck(netip.Prefix{}) },
+		Note: f.handle, OnLoss: func() { f.scheduleRefresh(netip.Prefix{}) },
 	})
 	return f
 }
@@ -99,14 +99,14 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 func (f *follower) Due() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.nextCheck
+	return f.nextRefresh
 }
 
 // Maintain reports drift if an Edgeway route disappeared although all uplinks stayed up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.removedRoute
-	f.nextCheck, f.removedRoute = time.Time{}, netip.Prefix{}
+	f.nextRefresh, f.removedRoute = time.Time{}, netip.Prefix{}
 	f.mu.Unlock()
 	if lost.IsValid() && f.linksAreUp() {
 		f.env.Drift("the route to " + lost.String() + " was removed")
@@ -115,7 +115,7 @@ func (f *follower) Maintain(ctx context.Context) error {
 	err := f.refresh(ctx)
 	if err != nil {
 		f.mu.Lock()
-		f.nextCheck = time.Now().Add(retry)
+		f.nextRefresh = time.Now().Add(retry)
 		f.mu.Unlock()
 	}
 	return err

@@ -17,7 +17,7 @@ import (
 
 const (
 	// endpointsPerService is the number of endpoints of each Service. Endpoints that the benchmark adds later have
-	// higher numbers.
+	// higher numbers than these endpoints.
 	endpointsPerService = 5
 	// smallHostServices is the number of Services on a small edge host.
 	smallHostServices = 3
@@ -65,7 +65,7 @@ func (b *bench) setup(ctx context.Context) error {
 	case b.opts.kubeProxy != "":
 		b.peer, err = b.newKubeProxy(ctx, b.opts.kubeProxy)
 	}
-	if err == nil && b.opts.mode.whole {
+	if err == nil && b.opts.mode.allSteps {
 		b.floor, err = b.newFloor(ctx)
 	}
 	return err

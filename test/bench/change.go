@@ -13,13 +13,13 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// measureChange measures how long a host takes to use one replaced endpoint. The measurement ends when a connection
+// measureChange measures the time until a host uses one replaced endpoint. The measurement ends when a connection
 // reaches the new endpoint.
 func (b *bench) measureChange(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// measureBurst measures how long a host takes to use one replaced endpoint in each of many Services.
+// measureBurst measures the time until a host uses one replaced endpoint in each of many Services.
 func (b *bench) measureBurst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
@@ -39,8 +39,8 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 }
 
 // measureNewService measures the addition of a Service and its EndpointSlice, and then deletes both. The measurement
-// starts when the EndpointSlice is written, because the API server takes longer to write a Service if many Services
-// exist.
+// starts when the benchmark writes the EndpointSlice, because the API server takes longer to write a Service if many
+// Services exist.
 func (b *bench) measureNewService(ctx context.Context, p *program) error {
 	b.changed++
 	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks old connections to it

@@ -128,7 +128,7 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 }
 
 // pause returns the time to wait between two attempts, because attempts take CPU time from the program. The pause is
-// 1/200 of the elapsed time, or up to 1/20 if attempts take long, as on a slow machine.
+// 1/200 of the elapsed time, or up to 1/20 if attempts take long, for example on a slow machine.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }

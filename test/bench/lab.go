@@ -144,8 +144,9 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// deleteFlows deletes all tracked connections. An entry from an attempt without rules would prevent the translation of
-// a new connection from the same port for two minutes. The entries of closed connections also use memory.
+// deleteFlows deletes all tracked connections. A conntrack entry from an attempt without rules would prevent the
+// translation of a new connection from the same port for two minutes. Conntrack entries of closed connections also use
+// memory.
 func (b *bench) deleteFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.RunInNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

@@ -15,8 +15,8 @@ type mode struct {
 	// syncPeriod is the period of kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// whole reports whether to also measure restarts, bursts, starts without the API server, and floor.
-	whole bool
+	// allSteps reports whether the benchmark also measures restarts, bursts, starts without the API server, and floor.
+	allSteps bool
 }
 
 const ipvsName = "ipvs"
@@ -25,7 +25,7 @@ func modes() []mode {
 	const usual = 30 * time.Second
 	return []mode{
 		{
-			name: "nftables", peerMode: "nftables", syncPeriod: usual, sizes: "100,1000,10000,30000", whole: true,
+			name: "nftables", peerMode: "nftables", syncPeriod: usual, sizes: "100,1000,10000,30000", allSteps: true,
 		},
 		{
 			name: "iptables-nft", peerMode: "iptables", variant: "nft", syncPeriod: usual, sizes: "5000",
@@ -66,17 +66,17 @@ func (b *bench) steps() []step {
 	if b.opts.mode.name == ipvsName {
 		all = append(all, step{"virtual servers", b.measureInTurns(1, b.requireServers)})
 	}
-	if b.opts.mode.whole {
+	if b.opts.mode.allSteps {
 		all = append(all, step{"restart", start(restart)})
 	}
 	all = append(all,
 		step{"change", b.withFloor(b.measureInTurns(b.opts.changes, b.measureChange))},
 		step{"new Service", b.withFloor(b.measureInTurns(b.opts.changes, b.measureNewService))})
-	if b.opts.mode.whole {
+	if b.opts.mode.allSteps {
 		all = append(all, step{"burst", b.withFloor(b.measureInTurns(b.opts.changes, b.measureBurst))})
 	}
 	all = append(all, step{"memory", b.measureInTurns(1, b.residentMemory)}, step{"connections", b.measureConnections})
-	if b.opts.mode.whole {
+	if b.opts.mode.allSteps {
 		all = append(all, step{"start without the API server", b.measureColdStarts})
 	}
 	return all

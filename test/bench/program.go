@@ -100,8 +100,8 @@ func (p *program) residentBytes() (float64, error) {
 	return 0, fmt.Errorf("memory of %s: no VmRSS", p.name)
 }
 
-// waitSynced waits until the metrics show that every address family has synced since the time began, and returns the
-// time of the latest sync. If nothing has changed, the end of a restart has no other visible effect.
+// waitSynced waits until the metrics show that every address family has synced after began, and returns the time of the
+// latest sync. If nothing has changed, the end of a restart has no other visible effect.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)

@@ -10,7 +10,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// measureStart measures a start of one kind:
+// measureStart measures one of these kinds of starts:
 //   - firstSync: on a host without rules, until connections to a sample of all Services work;
 //   - restart: on a host that has all its rules, until the program reports a sync;
 //   - coldStart: like firstSync, but without the API server, from the state that Edgeway saved.
@@ -70,8 +70,8 @@ func (b *bench) measureColdStarts(ctx context.Context) error {
 
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share one table of virtual servers. When a network namespace is deleted, the kernel
-		// clears the namespace's servers only later.
+		// All network namespaces share one table of virtual servers. After the deletion of a network namespace, the
+		// kernel does not clear the namespace's virtual servers immediately.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}

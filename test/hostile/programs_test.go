@@ -103,9 +103,9 @@ func FuzzNFTables(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream, choices []byte, flags byte) {
 		first, second := plans(t, objectsOf(stream, choices), flags)
 		script := nftables.Render(env, proxiers.NewChange(nil, first))
-		checkText(t, script, 16<<10+500*elements(first))
+		verifyText(t, script, 16<<10+500*elements(first))
 		change := nftables.Render(env, proxiers.NewChange(first, second))
-		checkText(t, change, 16<<10+500*(elements(first)+elements(second)))
+		verifyText(t, change, 16<<10+500*(elements(first)+elements(second)))
 		if script += change; !p.isNew(script) {
 			return
 		}
@@ -153,7 +153,7 @@ func FuzzIPTables(f *testing.F) {
 				if err != nil {
 					t.Error(err)
 				}
-				checkText(t, out, 16<<10+2500*elements(second))
+				verifyText(t, out, 16<<10+2500*elements(second))
 			}
 		}
 	})

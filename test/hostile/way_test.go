@@ -218,8 +218,8 @@ func elements(p *plan.Plan) int {
 	return n
 }
 
-// checkText fails the test unless the text is plain and its size is in proportion to the plan.
-func checkText(t *testing.T, text string, limit int) {
+// verifyText fails the test unless the text is plain and its size is in proportion to the plan.
+func verifyText(t *testing.T, text string, limit int) {
 	t.Helper()
 	plain := func(r rune) bool { return r == '\n' || r >= ' ' && r <= '~' }
 	if i := bytes.IndexFunc([]byte(text), func(r rune) bool { return !plain(r) }); i >= 0 {

@@ -17,8 +17,8 @@ func Validate(p *plan.Plan) error {
 			errs = append(errs, err)
 		}
 	}
-	add(checkPrefixes("pod sources", p.Node.PodSources))
-	add(checkPrefixes("Service CIDRs", p.Node.ServiceCIDRs))
+	add(validatePrefixes("pod sources", p.Node.PodSources))
+	add(validatePrefixes("Service CIDRs", p.Node.ServiceCIDRs))
 	for _, pattern := range p.Node.PodInterfaces {
 		add(plan.ValidateInterface(pattern))
 	}
@@ -39,7 +39,7 @@ func validate(s *plan.ServicePort) error {
 		if f.Kind != plan.NodePort && plan.FamilyOf(f.Addr) != s.Family {
 			return fmt.Errorf("%s %s does not belong to the ServicePort's family", f.Kind, f.Addr)
 		}
-		if err := checkPrefixes("allowed sources", f.AllowFrom); err != nil {
+		if err := validatePrefixes("allowed sources", f.AllowFrom); err != nil {
 			return err
 		}
 		for _, prefix := range f.AllowFrom {
@@ -63,8 +63,8 @@ func validate(s *plan.ServicePort) error {
 	return nil
 }
 
-// checkPrefixes returns an error unless list has the form that plan.NormalizePrefixes returns.
-func checkPrefixes(what string, list []netip.Prefix) error {
+// validatePrefixes returns an error unless list has the form that plan.NormalizePrefixes returns.
+func validatePrefixes(what string, list []netip.Prefix) error {
 	if !slices.Equal(list, plan.NormalizePrefixes(list)) {
 		return fmt.Errorf("%s %v are not masked, sorted and disjoint", what, list)
 	}

@@ -23,8 +23,8 @@ import (
 type ctx = context.Context
 
 type credentials struct {
-	ca               []byte // in PEM format
-	server, impostor tls.Certificate
+	ca                  []byte // in PEM format
+	server, foreignCert tls.Certificate
 }
 
 // newCredentials creates certificates that are valid in a synctest bubble, where the clock starts in 2000.
@@ -45,7 +45,7 @@ func newCredentials(t *testing.T) *credentials {
 	}
 	c := &credentials{}
 	c.ca, c.server = issue()
-	_, c.impostor = issue()
+	_, c.foreignCert = issue()
 	return c
 }
 

@@ -70,8 +70,8 @@ func (s *simulation) apiFault() episode {
 		}}
 	case 16:
 		return episode{
-			"an impostor answers", 5 * time.Minute, func() { s.api.stop(); s.impostor = newImpostor(s); s.impostor.start(s.addr) },
-			func() { s.impostor.stop(); s.api.start(s.addr) },
+			"an impostor answers", 5 * time.Minute, func() { s.api.stop(); s.replacementServer = newForeignServer(s); s.replacementServer.start(s.addr) },
+			func() { s.replacementServer.stop(); s.api.start(s.addr) },
 		}
 	default:
 		return episode{
@@ -81,8 +81,10 @@ func (s *simulation) apiFault() episode {
 	}
 }
 
-// newImpostor returns a server that has no objects and does not use the API server's certificate.
-func newImpostor(s *simulation) *apiServer { return newAPIServer(s.net, s.creds.impostor, s.token) }
+// newForeignServer returns a server that has no objects and does not use the API server's certificate.
+func newForeignServer(s *simulation) *apiServer {
+	return newAPIServer(s.net, s.creds.foreignCert, s.token)
+}
 
 func (s *simulation) linkFault() episode {
 	switch s.rand.IntN(3) {
@@ -115,7 +117,7 @@ func (s *simulation) kernelFault() episode {
 		return with("loses rules in each Apply", 2*time.Minute, kernelFault{loses: true, slow: time.Second})
 	default:
 		part := 1 + s.rand.IntN(3)
-		return episode{k.name + " loses rules", time.Second, func() { k.lose(part) }, nil}
+		return episode{k.name + " loses rules", time.Second, func() { k.removeServicePorts(part) }, nil}
 	}
 }
 

@@ -154,9 +154,9 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// lose removes every part-th ServicePort, as another program might do. If the daemon is running, removeServicePorts
-// also reports drift to the daemon.
-func (k *kernel) lose(part int) {
+// removeServicePorts removes every part-th ServicePort, as another program might do. If the daemon is running,
+// removeServicePorts also reports drift to the daemon.
+func (k *kernel) removeServicePorts(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {
 		if i%part == 0 {

@@ -79,7 +79,7 @@ func (s *simulation) drawDNSFault() {
 	case 2: // an address that no server listens on, or a Service address
 		l.addrs = []netip.Addr{netip.MustParseAddr(pick(s.rand, "203.0.113.7", "10.96.1.2", "10.96.1.4"))}
 	case 3: // the address of a foreign server
-		l.addrs = []netip.Addr{netip.MustParseAddr(impostorAddr)}
+		l.addrs = []netip.Addr{netip.MustParseAddr(foreignServerAddr)}
 	default:
 		for i := range 255 {
 			l.addrs = append(l.addrs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
@@ -89,5 +89,5 @@ func (s *simulation) drawDNSFault() {
 	s.names.set(l)
 }
 
-// impostorAddr is the address of a server that always listens but is not the API server.
-const impostorAddr = "192.0.2.66"
+// foreignServerAddr is the address of a server that always listens but is not the API server.
+const foreignServerAddr = "192.0.2.66"

@@ -89,7 +89,7 @@ func (s *simulation) look() {
 		s.held, s.honest = now, now
 		return
 	}
-	s.checkExit()
+	s.verifyExit()
 	if s.process == nil {
 		return
 	}
@@ -117,11 +117,11 @@ func (s *simulation) look() {
 	if at := s.process.core.Pipeline().Heartbeat(); now.Sub(at) > graceLimit {
 		s.failf("the loop of the pipeline shows no life for %s", now.Sub(at))
 	}
-	s.checkLeft()
-	s.checkSearched()
+	s.verifyStoppedCores()
+	s.verifySearched()
 	// The simulation ignores a source's objects and their problems until the source has listed all objects.
 	if !slices.ContainsFunc(report.Faults, func(c fault.Fault) bool { return c.ID == "source-kube" }) {
-		s.checkNamed(state.Problems())
+		s.verifyNamed(state.Problems())
 	}
 }
 
@@ -227,8 +227,8 @@ func (s *simulation) recordLoss(from *kernel, k portKey, how string) {
 // takes up to 5 s. If the daemon restarts during a search, the time limit starts again.
 const maxSearchTime = recoveryLimit
 
-// checkSearched fails if a ServicePort that the kernel removed during a search is still missing after the search.
-func (s *simulation) checkSearched() {
+// verifySearched fails if a ServicePort that the kernel removed during a search is still missing after the search.
+func (s *simulation) verifySearched() {
 	s.mu.Lock()
 	searched := maps.Clone(s.searched)
 	s.mu.Unlock()

@@ -106,9 +106,9 @@ func (s *simulation) touch(svc *service) {
 	s.putService(svc)
 }
 
-// checkNamed fails unless the problems name each object that triggered a panic. A problem may appear late, because a
+// verifyNamed fails unless the problems name each object that triggered a panic. A problem may appear late, because a
 // stage may stall for a minute.
-func (s *simulation) checkNamed(problems []fault.Fault) {
+func (s *simulation) verifyNamed(problems []fault.Fault) {
 	s.panics.mu.Lock()
 	defer s.panics.mu.Unlock()
 	for key, at := range s.panics.seen {
@@ -123,9 +123,9 @@ func (s *simulation) checkNamed(problems []fault.Fault) {
 
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
-// checkExit fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
-// an exit, checkExit restarts the daemon, as systemd does.
-func (s *simulation) checkExit() {
+// verifyExit fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
+// an exit, verifyExit restarts the daemon, as systemd does.
+func (s *simulation) verifyExit() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {
 		count := panicCount.FindStringSubmatch(f.Message)

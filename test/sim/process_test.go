@@ -39,7 +39,7 @@ func (s *simulation) start(inForce *plan.Plan) {
 	p.parts = contain.New(logger)
 	var err error
 	p.core, err = daemon.NewCore(s.config, daemon.CoreOptions{
-		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(journal.NewDamper(logger)), AppliedPlan: inForce, FullSync: s.fullSync,
+		Logger: logger, Families: []plan.Family{plan.IPv4, plan.IPv6}, Host: s.host, Checker: endpointcheck.New(journal.NewDamper(logger)), AppliedPlan: inForce, FullSyncInterval: s.fullSync,
 		Parts: p.parts, Damper: journal.NewDamper(logger), FaultLog: daemon.NewFaultLog(logger),
 		OnApplied: func(pipeline.ApplyResult) {},
 		OnSynced:  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult) {},
@@ -85,7 +85,7 @@ func (s *simulation) reload() {
 	inForce := old.core.Pipeline().State().AppliedPlan
 	s.end()
 	s.start(inForce)
-	s.left = append(s.left, stoppedCore{old.generation, time.Now().Add(idleTimeout)})
+	s.stoppedCores = append(s.stoppedCores, stoppedCore{old.generation, time.Now().Add(idleTimeout)})
 }
 
 // kill kills the process and closes its connections. If crash is true, the process does not save its last-known state
@@ -99,7 +99,7 @@ func (s *simulation) kill(crash bool) {
 	old := s.process.generation
 	s.end()
 	s.net.reset()
-	s.left = append(s.left, stoppedCore{old, time.Now().Add(idleTimeout)})
+	s.stoppedCores = append(s.stoppedCores, stoppedCore{old, time.Now().Add(idleTimeout)})
 	if crash {
 		must(os.RemoveAll(state))
 		must(os.Rename(saved, state))
@@ -135,16 +135,16 @@ type stoppedCore struct {
 // waiting for.
 const idleTimeout = 115 * time.Second
 
-func (s *simulation) checkLeft() {
+func (s *simulation) verifyStoppedCores() {
 	due := func(l stoppedCore) bool { return time.Now().After(l.until) }
-	if !slices.ContainsFunc(s.left, due) {
+	if !slices.ContainsFunc(s.stoppedCores, due) {
 		return
 	}
 	all := goroutines()
-	for _, l := range s.left {
+	for _, l := range s.stoppedCores {
 		if due(l) && all[l.generation] != "" {
 			s.failf("goroutines of the core %s are left: %s", l.generation, all[l.generation])
 		}
 	}
-	s.left = slices.DeleteFunc(s.left, due)
+	s.stoppedCores = slices.DeleteFunc(s.stoppedCores, due)
 }

@@ -107,19 +107,19 @@ type simulation struct {
 	dir   string
 	creds *credentials
 
-	begun    time.Time
-	logs     logs
-	net      *network
-	names    names
-	named    bool // the kubeconfig contains a host name instead of an address
-	api      *apiServer
-	liar     *apiServer
-	kernel   *kernel
-	follower *kernel
-	host     *host
-	files    manifests
-	panics   panics
-	config   *config.Config
+	begun         time.Time
+	logs          logs
+	net           *network
+	names         names
+	named         bool // the kubeconfig contains a host name instead of an address
+	api           *apiServer
+	foreignServer *apiServer
+	kernel        *kernel
+	follower      *kernel
+	host          *host
+	files         manifests
+	panics        panics
+	config        *config.Config
 
 	services       []*service // the API server's Services, excluding the Services in manifests
 	next           int        // the index of the next Service
@@ -127,24 +127,24 @@ type simulation struct {
 	plannerOptions planner.Options
 	wanted         *plan.Plan // the cached result of expected
 	generations    int
-	left           []stoppedCore
+	stoppedCores   []stoppedCore
 
-	held, honest time.Time
-	lagging      bool
-	moved        bool // the API server has moved in this round
-	damaged      bool // the manifests are damaged
-	unusable     bool // the kubeconfig is unusable
-	down         bool // the daemon must stay down
-	impostor     *apiServer
-	refused      map[string]time.Time  // the times until which the kernel may omit Services
-	blamed       map[string]time.Time  // the times until which the kernel may omit Services after a panic
-	panicUntil   time.Time             // the time until which the daemon may report a panic
-	third        time.Time             // the time of a component's third panic
-	searching    atomic.Int32          // the number of current faults in which a stage refuses some Services
-	searched     map[portKey]time.Time // the ServicePorts that are missing because of a search, with the time of removal
-	slowest      time.Duration
-	fullSync     time.Duration // the mean time between periodic full syncs
-	failed       bool
+	held, honest      time.Time
+	lagging           bool
+	moved             bool // the API server has moved in this round
+	damaged           bool // the manifests are damaged
+	unusable          bool // the kubeconfig is unusable
+	down              bool // the daemon must stay down
+	replacementServer *apiServer
+	refused           map[string]time.Time  // the times until which the kernel may omit Services
+	blamed            map[string]time.Time  // the times until which the kernel may omit Services after a panic
+	panicUntil        time.Time             // the time until which the daemon may report a panic
+	third             time.Time             // the time of a component's third panic
+	searching         atomic.Int32          // the number of current faults in which a stage refuses some Services
+	searched          map[portKey]time.Time // the ServicePorts that are missing because of a search, with the time of removal
+	slowest           time.Duration
+	fullSync          time.Duration // the mean time between periodic full syncs
+	failed            bool
 
 	mu         sync.Mutex
 	process    *process // nil if the daemon is stopped
@@ -171,8 +171,8 @@ func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *s
 	s.named = s.rand.IntN(2) == 0
 	s.names.move(s.addr)
 	s.api.start(s.addr)
-	s.liar = newImpostor(s)
-	s.liar.start(impostorAddr + ":6443")
+	s.foreignServer = newForeignServer(s)
+	s.foreignServer.start(foreignServerAddr + ":6443")
 	s.writeKubeconfig(false)
 	s.start(nil)
 	s.plannerOptions = s.process.core.PlannerOptions()
@@ -198,10 +198,10 @@ func (s *simulation) finish() {
 		s.kill(false)
 	}
 	s.api.stop()
-	s.liar.stop()
+	s.foreignServer.stop()
 	s.net.reset()
 	time.Sleep(idleTimeout + time.Second)
-	s.checkLeft()
+	s.verifyStoppedCores()
 }
 
 // minDuration is the minimum simulated duration of a run.

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check is the ID of the faults that this package reports.
-const Check = "connect"
+// FaultID is the ID of the faults that this package reports.
+const FaultID = "connect"
 
 // Options selects the connections to open.
 type Options struct {
@@ -53,7 +53,7 @@ const (
 func Run(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
 	if o.Service != "" && len(services) == 0 {
-		return []fault.Fault{fault.New(Check, fault.Problem, "edgeway services "+o.Service,
+		return []fault.Fault{fault.New(FaultID, fault.Problem, "edgeway services "+o.Service,
 			"no TCP port of Service %s has an endpoint for connections from this host (--udp also tries UDP ports)", o.Service)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
@@ -75,7 +75,7 @@ func Run(ctx context.Context, o Options) []fault.Fault {
 	}
 	skipped := func(n int, why string) {
 		if n > 0 {
-			out = append(out, fault.New(Check, fault.Warning, "edgeway doctor --connect NAMESPACE/NAME",
+			out = append(out, fault.New(FaultID, fault.Warning, "edgeway doctor --connect NAMESPACE/NAME",
 				"the command did not test %s of Services (%s); to test a port, name its Service", text.Count(n, "port"), why))
 		}
 	}

@@ -25,7 +25,7 @@ type diagnosis struct {
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.diagnose(o)
 	if len(claims) == 0 {
-		return []fault.Fault{fault.New(Check, fault.OK, "", "%s works: %s answered, and %s answered directly", s.Name,
+		return []fault.Fault{fault.New(FaultID, fault.OK, "", "%s works: %s answered, and %s answered directly", s.Name,
 			text.Count(len(s.frontends), "frontend"), text.Count(len(s.filter(s.endpoints, true)), "endpoint"))}
 	}
 	var traced fault.Fault
@@ -53,7 +53,7 @@ func (s *service) findings(ctx context.Context, traces *int, o Options) (out []f
 func (s *service) diagnose(o Options) (out []diagnosis) {
 	dead, live, lost := s.filter(s.endpoints, false), s.filter(s.endpoints, true), s.filter(s.frontends, false)
 	say := func(about []netip.AddrPort, fix, format string, args ...any) {
-		out = append(out, diagnosis{fault.New(Check, fault.Problem, fix, format, args...), about})
+		out = append(out, diagnosis{fault.New(FaultID, fault.Problem, fix, format, args...), about})
 	}
 	switch {
 	case len(live) == 0 && len(lost) > 0:

@@ -28,8 +28,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check is the ID of the faults that this package reports.
-const Check = "firewall"
+// FaultID is the ID of the faults that this package reports.
+const FaultID = "firewall"
 
 // Checker finds other programs' rules that drop connections to Services. A Checker rereads the nftables tables only
 // after a change. A Checker is not safe for concurrent use.
@@ -68,7 +68,7 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 			out = append(out, unread(t))
 		}
 		if fix := t.kubeProxyFix(); fix != "" {
-			out = append(out, fault.New(Check, fault.Problem, fix,
+			out = append(out, fault.New(FaultID, fault.Problem, fix,
 				"kube-proxy has rules on this host %s, which translate connections to Services before "+
 					"Edgeway's rules do", t))
 		}
@@ -82,7 +82,7 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 		out = append(out, h.finding())
 	}
 	if len(out) == 0 {
-		out = append(out, fault.New(Check, fault.OK, "", "no rule of another program drops connections to "+
+		out = append(out, fault.New(FaultID, fault.OK, "", "no rule of another program drops connections to "+
 			"Services (%s)",
 			text.Count(bases, "base chain")))
 	}
@@ -98,7 +98,7 @@ func unread(t *table) fault.Fault {
 	if t.name == "" {
 		which = "a table of nftables"
 	}
-	return fault.New(Check, fault.Warning, t.list(), "cannot determine whether %s drops connections to Services: %v",
+	return fault.New(FaultID, fault.Warning, t.list(), "cannot determine whether %s drops connections to Services: %v",
 		which, t.err)
 }
 
@@ -181,7 +181,7 @@ func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort)
 
 // blocker is a rule or policy that drops, or may drop, the packets of a need.
 type blocker struct {
-	at   place
+	at   ruleRef
 	need *need
 	may  bool
 	// links holds the interfaces that lead to endpoints.
@@ -207,7 +207,7 @@ func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []
 		if f.verdict != drop {
 			continue
 		}
-		h := blocker{at: f.place, need: n, may: f.mayAccept || base.precedesNAT(), links: c.links}
+		h := blocker{at: f.droppedBy, need: n, may: f.mayAccept || base.precedesNAT(), links: c.links}
 		same := func(o blocker) bool { return o.at == h.at && o.need.port == n.port }
 		if i := slices.IndexFunc(hits, same); i < 0 {
 			hits = append(hits, h)
@@ -239,11 +239,11 @@ func (h *blocker) finding() fault.Fault {
 	switch h.weight() {
 	case 0:
 		fix := fmt.Sprintf("edgeway doctor --connect %s/%s --trace", h.need.service.Namespace, h.need.service.Name)
-		return fault.New(Check, fault.Notice, fix, "%s may drop %s", h.at, h.need.what)
+		return fault.New(FaultID, fault.Notice, fix, "%s may drop %s", h.at, h.need.what)
 	case 1:
-		return fault.New(Check, fault.Warning, h.fix(), "%s drops %s", h.at, h.need.what)
+		return fault.New(FaultID, fault.Warning, h.fix(), "%s drops %s", h.at, h.need.what)
 	}
-	return fault.New(Check, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).WithScope(h.need.scope())
+	return fault.New(FaultID, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).WithScope(h.need.scope())
 }
 
 // scope describes the Service connections that the need concerns. A connection to a health check is not a Service

@@ -89,7 +89,7 @@ func (h *rulesHost) look() (found []fault.Fault) {
 		h.Fatal(err)
 	}
 	for _, f := range found {
-		if f.ID != Check || (f.Severity == fault.OK) != (f.Fix == "") {
+		if f.ID != FaultID || (f.Severity == fault.OK) != (f.Fix == "") {
 			h.Errorf("%+v", f)
 		}
 	}

@@ -66,7 +66,7 @@ func ownerOf(name string, list []prefix) owner {
 
 // owner returns the owner of the chain or the table, or "" if the owner is unknown. An iptables chain's policy belongs
 // to ufw if the chain jumps to ufw's chains, or else to Docker if the chain jumps to Docker's chains.
-func (p place) owner() owner {
+func (p ruleRef) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
 	}
@@ -80,7 +80,7 @@ func (p place) owner() owner {
 }
 
 // String returns a description such as "Docker's policy drop of chain FORWARD (table filter of iptables)".
-func (p place) String() string {
+func (p ruleRef) String() string {
 	whose := "the "
 	if o := p.owner(); o != "" {
 		whose = string(o) + "'s "
@@ -201,14 +201,14 @@ type Drop struct {
 	Direct      bool
 }
 
-// place converts the Drop to a reference into a table that contains only the Drop's chain.
-func (d Drop) place() place {
+// ruleRef converts the Drop to a reference into a table that contains only the Drop's chain.
+func (d Drop) ruleRef() ruleRef {
 	t := newTable(d.Family, d.Table)
 	if isIPTables(nft.Table{Family: d.Family, Name: d.Table}) {
 		t.program = command(t.family, xtables.NFT)
 	}
 	c := t.chain(d.Chain)
-	p := place{base: c, chain: c}
+	p := ruleRef{base: c, chain: c}
 	if d.Handle != 0 {
 		p.rule = &rule{text: d.Rule}
 	}
@@ -216,11 +216,11 @@ func (d Drop) place() place {
 }
 
 // String describes the rule or policy and its owner.
-func (d Drop) String() string { return d.place().String() }
+func (d Drop) String() string { return d.ruleRef().String() }
 
 // Fix returns a command that lets the dropped packets pass.
 func (d Drop) Fix() string {
-	t, proto := d.place().base.table, strings.ToLower(d.Protocol.String())
+	t, proto := d.ruleRef().base.table, strings.ToLower(d.Protocol.String())
 	if proxiers.IsOwnTable(d.Family, d.Table) {
 		return fmt.Sprintf("edgeway explain host %s/%s  # the rule is Edgeway's own", d.Destination, proto)
 	}

@@ -82,7 +82,7 @@ func TestFixOmitsUnsafeNames(t *testing.T) {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {
 			tab := newTable("inet", names[0])
 			c := tab.chain(names[1])
-			h := blocker{at: place{base: c, chain: c}, need: &need{}}
+			h := blocker{at: ruleRef{base: c, chain: c}, need: &need{}}
 			if fix := h.fix(); !strings.HasPrefix(fix, "nft list ") || strings.Contains(fix, name) {
 				t.Errorf("%q: %q", names, fix)
 			}

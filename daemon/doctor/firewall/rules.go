@@ -78,9 +78,9 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// impossible matches conditions that Service packets cannot satisfy. An impossible condition requires ICMP or the
-	// interface lo.
-	impossible = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
+	// impossibleCondition matches conditions that Service packets cannot satisfy. An impossible condition requires ICMP
+	// or the interface lo.
+	impossibleCondition = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
 	states  = condition(`(?:ct state|--ctstate|--state) (\w+(?:,\w+)*|\{ \w+(?:, \w+)* \})`)
@@ -152,7 +152,7 @@ func (r *rule) classify(c *chain, conditions string) {
 	switch m := states.FindStringSubmatch(conditions); {
 	case conditions == "":
 		r.matchesNew, r.matchesReply = yes, yes
-	case impossible.MatchString(conditions), isContainerRule(c.name, conditions):
+	case impossibleCondition.MatchString(conditions), isContainerRule(c.name, conditions):
 		r.matchesNew, r.matchesReply = no, no
 	case dnat.MatchString(conditions):
 		r.matchesNew, r.matchesReply, r.translated = yes, yes, true
@@ -209,8 +209,8 @@ func (r *rule) matches(n *need, links []string) matchState {
 	return r.matchesNew
 }
 
-// place is a rule that drops packets, or the policy of a base chain if the field rule is nil.
-type place struct {
+// ruleRef is a rule that drops packets, or the policy of a base chain if the field rule is nil.
+type ruleRef struct {
 	base, chain *chain
 	rule        *rule
 }
@@ -218,8 +218,8 @@ type place struct {
 // chainResult is the result of sending a packet through a chain.
 type chainResult struct {
 	// verdict is accept, drop, or noVerdict if the packet reaches the end of the chain.
-	verdict verdict
-	place   place // the rule or policy that drops the packet
+	verdict   verdict
+	droppedBy ruleRef // the rule or policy that drops the packet
 	// mayAccept reports whether an earlier rule may have accepted the packet.
 	mayAccept bool
 }
@@ -239,7 +239,7 @@ func followChain(base *chain, n *need, links []string) chainResult {
 	w := walk{need: n, base: base, links: links, results: map[*chain]chainResult{}}
 	f := w.follow(base)
 	if f.verdict == noVerdict && base.drops {
-		f.verdict, f.place = drop, place{base: base, chain: base}
+		f.verdict, f.droppedBy = drop, ruleRef{base: base, chain: base}
 	}
 	return f
 }
@@ -263,7 +263,7 @@ func (w *walk) follow(c *chain) (f chainResult) {
 		case !r.ends(sub):
 		case match == yes:
 			if !left {
-				f.verdict, f.place = sub.verdict, sub.place
+				f.verdict, f.droppedBy = sub.verdict, sub.droppedBy
 			}
 			return f
 		case sub.verdict == noVerdict:
@@ -283,7 +283,7 @@ func (w *walk) apply(c *chain, r *rule) chainResult {
 	case accept:
 		return chainResult{verdict: accept}
 	case drop:
-		return chainResult{verdict: drop, place: place{w.base, c, r}}
+		return chainResult{verdict: drop, droppedBy: ruleRef{w.base, c, r}}
 	case jump, gotoChain:
 		if next := c.table.chains[r.target]; next != nil {
 			return w.follow(next)

@@ -94,7 +94,7 @@ func findDrop(events []event) (v Verdict) {
 		}
 		reply, ours := replies[e.packet]
 		switch {
-		case e.table == table && e.handle != 0:
+		case e.table == tableName && e.handle != 0:
 			reply = strings.HasPrefix(e.chain, replyPrefix)
 			replies[e.packet] = reply
 			v.Traced, v.LeftHost, v.Answered = true, v.LeftHost || e.chain == leavingChain, v.Answered || reply

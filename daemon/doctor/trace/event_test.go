@@ -48,15 +48,15 @@ func message(t testing.TB, e event) netlink.Message {
 }
 
 func TestJudgeUsesFirstDrop(t *testing.T) {
-	mark := event{packet: 1, family: "inet", table: table, chain: "output", handle: 3}
-	answer := event{packet: 2, family: "inet", table: table, chain: replyPrefix, handle: 4}
+	mark := event{packet: 1, family: "inet", table: tableName, chain: "output", handle: 3}
+	answer := event{packet: 2, family: "inet", table: tableName, chain: replyPrefix, handle: 4}
 	passed := event{packet: 1, family: "ip", table: "edgeway", chain: "nat-output", handle: 9}
 	dropped := event{packet: 1, family: "inet", table: "foo", chain: "out", handle: 7, dropped: true}
-	passing := event{packet: 3, family: "inet", table: table, chain: replyPrefix}
+	passing := event{packet: 3, family: "inet", table: tableName, chain: replyPrefix}
 	foreign := event{packet: 3, family: "inet", table: "foo", chain: "out", handle: 8, dropped: true}
 	byPolicy := event{packet: 2, family: "ip", table: "filter", chain: "INPUT", dropped: true}
 	early, late := netip.MustParseAddrPort("10.96.0.10:80"), netip.MustParseAddrPort("10.244.1.11:8080")
-	left := event{packet: 1, family: "inet", table: table, chain: leavingChain, handle: 5}
+	left := event{packet: 1, family: "inet", table: tableName, chain: leavingChain, handle: 5}
 	mark.destination, passed.destination, left.destination = early, late, late
 	for name, c := range map[string]struct {
 		events []event

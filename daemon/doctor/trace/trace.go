@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// table is the name of the trace table, which belongs to the inet family.
-	table = proxiers.TraceTable
+	// tableName is the name of the trace table, which belongs to the inet family.
+	tableName = proxiers.TraceTable
 	// replyPrefix is the name prefix of the chains that process reply packets.
 	replyPrefix = "answers"
 	// leavingChain processes the packets that leave this host or are destined for it.
@@ -136,13 +136,13 @@ table inet %[1]s {
 		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
 	}
 }
-`, table, replyPrefix, ip, addr, proto, f.SourcePort, f.Destination.Port(), leavingChain)
+`, tableName, replyPrefix, ip, addr, proto, f.SourcePort, f.Destination.Port(), leavingChain)
 }
 
 // Cleanup removes the nft table that an interrupted trace left behind.
 func Cleanup(ctx context.Context) error {
 	tables, _, err := nft.Tables()
-	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: table}) {
+	if err != nil || !slices.Contains(tables, nft.Table{Family: "inet", Name: tableName}) {
 		return err
 	}
 	return remove(ctx)
@@ -152,9 +152,9 @@ func remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	// The input declares the table first, because deleting a table that does not exist is an error.
-	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", table)
+	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", tableName)
 	if _, err := nft.Run(ctx, maxOutput, input, "-f", "-"); err != nil {
-		return fmt.Errorf("remove the trace table (fix: nft delete table inet %s): %w", table, err)
+		return fmt.Errorf("remove the trace table (fix: nft delete table inet %s): %w", tableName, err)
 	}
 	return nil
 }

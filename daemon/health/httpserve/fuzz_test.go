@@ -17,7 +17,7 @@ func (closed) Close() error              { return nil }
 func (closed) Addr() net.Addr            { return &net.TCPAddr{} }
 
 // FuzzWebConfig sets metrics.web_config to arbitrary files. The server must accept exactly the files that
-// CheckWebConfig accepts when the daemon starts.
+// ValidateWebConfig accepts when the daemon starts.
 func FuzzWebConfig(f *testing.F) {
 	dir := f.TempDir()
 	certificate(f, dir)
@@ -32,7 +32,7 @@ func FuzzWebConfig(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		refused := CheckWebConfig(path)
+		refused := ValidateWebConfig(path)
 		err := serve(closed{}, &http.Server{}, path, slog.New(slog.DiscardHandler))
 		if served := errors.Is(err, net.ErrClosed); served != (refused == nil) {
 			t.Errorf("the check says %v, serving %v", refused, err)

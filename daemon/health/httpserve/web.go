@@ -13,8 +13,8 @@ import (
 	"edgeway/daemon/files"
 )
 
-// CheckWebConfig returns the error in a web configuration file, or nil if path is "".
-func CheckWebConfig(path string) error {
+// ValidateWebConfig returns the error in a web configuration file, or nil if path is "".
+func ValidateWebConfig(path string) error {
 	if path == "" {
 		return nil
 	}

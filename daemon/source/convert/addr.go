@@ -85,10 +85,10 @@ var notUnicast = []netip.Prefix{
 	compatibleRange, netip.MustParsePrefix("fe80::/10"), netip.MustParsePrefix("ff00::/8"),
 }
 
-// checkUnicast rejects addresses that can be neither a frontend nor an endpoint. Packets to a rejected address stay on
-// this host or its link, or reach no host. For an address in the NAT64 prefix, checkUnicast examines the embedded IPv4
-// address.
-func checkUnicast(a netip.Addr) error {
+// validateUnicast rejects addresses that can be neither a frontend nor an endpoint. Packets to a rejected address stay
+// on this host or its link, or reach no host. For an address in the NAT64 prefix, validateUnicast examines the embedded
+// IPv4 address.
+func validateUnicast(a netip.Addr) error {
 	a = source.TranslateNAT64(a)
 	switch {
 	case a.IsUnspecified():
@@ -125,8 +125,8 @@ var metadataAddrs = []netip.Addr{
 // detect NAT64 (RFC 7050).
 var protocolRange = netip.MustParsePrefix("192.0.0.0/24")
 
-// checkFrontend rejects addresses that are valid for an endpoint but not for a frontend.
-func checkFrontend(a netip.Addr) error {
+// validateFrontend rejects addresses that are valid for an endpoint but not for a frontend.
+func validateFrontend(a netip.Addr) error {
 	a = source.TranslateNAT64(a)
 	switch {
 	case slices.Contains(metadataAddrs, a):
@@ -142,7 +142,7 @@ func parseUnicast(s string) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	if err := checkUnicast(a); err != nil {
+	if err := validateUnicast(a); err != nil {
 		return netip.Addr{}, fmt.Errorf("%s: %w", a, err)
 	}
 	return a, nil
@@ -153,7 +153,7 @@ func parseFrontend(s string) (netip.Addr, error) {
 	if err != nil {
 		return a, err
 	}
-	if err := checkFrontend(a); err != nil {
+	if err := validateFrontend(a); err != nil {
 		return a, fmt.Errorf("%s: %w", a, err)
 	}
 	return a, nil

@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Check returns an error if neither a conversion nor a source could have created o, for example because the last-known
-// state on disk is damaged. Edgeway cannot serve an object without a usable name, address family or Service.
-func Check(o source.Object) error {
+// Validate returns an error if neither a conversion nor a source could have created o, for example because the
+// last-known state on disk is damaged. Edgeway cannot serve an object without a usable name, address family or Service.
+func Validate(o source.Object) error {
 	var err error
 	switch o := o.(type) {
 	case *source.Service:
@@ -57,7 +57,7 @@ func checkService(s *source.Service) error {
 		if err := checkAddrs(list); err != nil {
 			return err
 		}
-		if slices.ContainsFunc(list, func(a netip.Addr) bool { return checkFrontend(a) != nil }) {
+		if slices.ContainsFunc(list, func(a netip.Addr) bool { return validateFrontend(a) != nil }) {
 			return errAddress
 		}
 	}
@@ -211,7 +211,7 @@ func checkPrefixes(list []netip.Prefix) error {
 }
 
 func isAddr(a netip.Addr) bool {
-	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && checkUnicast(a) == nil
+	return a.IsValid() && !a.Is4In6() && a.Zone() == "" && validateUnicast(a) == nil
 }
 
 func isFamily(f plan.Family) bool { return f == plan.IPv4 || f == plan.IPv6 }

@@ -108,7 +108,7 @@ status:
 	if diff := cmp.Diff(want, got, equateAddrs); diff != "" {
 		t.Errorf("converted Service (-want +got):\n%s", diff)
 	}
-	if err := Check(got); err != nil {
+	if err := Validate(got); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 }
@@ -194,7 +194,7 @@ func TestServiceFaultKeepsValidFields(t *testing.T) {
 			if len(got.Ports) == 0 || got.Ports[0].Port != 80 {
 				t.Errorf("the good port is gone: %+v", got.Ports)
 			}
-			if err := Check(got); err != nil {
+			if err := Validate(got); err != nil {
 				t.Errorf("Check: %v", err)
 			}
 		})
@@ -212,7 +212,7 @@ func TestServiceWithInvalidNameHasOnlyFault(t *testing.T) {
 	if diff := cmp.Diff([]string{"metadata.name"}, fields(got.Faults)); diff != "" {
 		t.Error(diff)
 	}
-	if Check(got) == nil {
+	if Validate(got) == nil {
 		t.Error("Check accepts it")
 	}
 }

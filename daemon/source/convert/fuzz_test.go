@@ -27,7 +27,7 @@ func FuzzConvert(f *testing.F) {
 		var svc corev1.Service
 		if json.Unmarshal(raw, &svc) == nil {
 			if out, ok := c.Service(&svc); ok && isLabel(out.Namespace) && isLabel(out.Name) {
-				if err := Check(out); err != nil {
+				if err := Validate(out); err != nil {
 					t.Error(err)
 				}
 			}
@@ -35,20 +35,20 @@ func FuzzConvert(f *testing.F) {
 		var slice discoveryv1.EndpointSlice
 		if json.Unmarshal(raw, &slice) == nil {
 			if out, ok := c.EndpointSlice(&slice); ok && out.Service != "" && out.Family != 0 {
-				if err := Check(out); err != nil {
+				if err := Validate(out); err != nil {
 					t.Error(err)
 				}
 			}
 		}
 		var node corev1.Node
 		if json.Unmarshal(raw, &node) == nil && isSubdomain(node.Name) {
-			if err := Check(c.Node(&node)); err != nil {
+			if err := Validate(c.Node(&node)); err != nil {
 				t.Error(err)
 			}
 		}
 		var cidr networkingv1.ServiceCIDR
 		if json.Unmarshal(raw, &cidr) == nil && isSubdomain(cidr.Name) {
-			if err := Check(c.ServiceCIDR(&cidr)); err != nil {
+			if err := Validate(c.ServiceCIDR(&cidr)); err != nil {
 				t.Error(err)
 			}
 		}

@@ -99,7 +99,7 @@ func TestForbiddenServiceCIDRs(t *testing.T) {
 			t.Errorf("%s: got %+v", cidr, out)
 		}
 		saved := &source.ServiceCIDR{Name: "cidr", CIDRs: []netip.Prefix{netip.MustParsePrefix(cidr)}}
-		if err := Check(saved); (err == nil) != want {
+		if err := Validate(saved); (err == nil) != want {
 			t.Errorf("%s in the last-known state: %v", cidr, err)
 		}
 	}

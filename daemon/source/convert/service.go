@@ -58,7 +58,7 @@ func (c *Converter) service(s *corev1.Service) *source.Service {
 		b.readPorts()
 		b.readAffinity()
 		b.readPolicies()
-		b.checkAnnotations()
+		b.reportUnknownAnnotations()
 		b.trafficHint()
 		b.readScheduler()
 		b.readWeights()
@@ -312,9 +312,9 @@ func parseWeight(part string) (w source.Weight, err error) {
 // maxSchedulerName is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN in linux/ip_vs.h minus the terminating NUL.
 const maxSchedulerName = 15
 
-// checkAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably
+// reportUnknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably
 // misspelt.
-func (b *serviceBuilder) checkAnnotations() {
+func (b *serviceBuilder) reportUnknownAnnotations() {
 	known := api.Annotations()
 	for _, key := range slices.Sorted(maps.Keys(b.in.Annotations)) {
 		if !strings.HasPrefix(key, api.AnnotationPrefix) || slices.Contains(known, key) || !b.HasRoom() {

@@ -52,7 +52,7 @@ endpoints:
 	if diff := cmp.Diff(want, got, equateAddrs); diff != "" {
 		t.Errorf("converted EndpointSlice (-want +got):\n%s", diff)
 	}
-	if err := Check(got); err != nil {
+	if err := Validate(got); err != nil {
 		t.Errorf("Check: %v", err)
 	}
 }
@@ -111,7 +111,7 @@ func TestSliceFaultKeepsValidFields(t *testing.T) {
 			if len(got.Ports) != 1 || len(got.Endpoints) == 0 || got.Endpoints[0].Addr.String() != "10.1.0.1" {
 				t.Errorf("the good parts are gone: %+v", got)
 			}
-			if err := Check(got); err != nil {
+			if err := Validate(got); err != nil {
 				t.Errorf("Check: %v", err)
 			}
 		})
@@ -126,7 +126,7 @@ func TestSliceWithoutServiceOrFamilyHasOnlyFault(t *testing.T) {
 		"addressType": slice(t, "addressType: IPX\nendpoints: [{addresses: [10.1.0.1]}]"),
 	} {
 		got, ok := new(Converter).EndpointSlice(in)
-		if !ok || len(got.Endpoints) != 0 || Check(got) == nil {
+		if !ok || len(got.Endpoints) != 0 || Validate(got) == nil {
 			t.Errorf("%s: got %+v, %v", field, got, ok)
 			continue
 		}

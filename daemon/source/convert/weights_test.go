@@ -24,8 +24,8 @@ spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 		{Range: prefixes("fd00::/64")[0], Weight: 65535},
 		{Range: prefixes("10.0.0.8/32")[0], Weight: 1},
 	}
-	if !slices.Equal(got.Weights, want) || len(got.Faults) > 0 || Check(got) != nil {
-		t.Errorf("got %+v, %v, %v; want %+v", got.Weights, got.Faults, Check(got), want)
+	if !slices.Equal(got.Weights, want) || len(got.Faults) > 0 || Validate(got) != nil {
+		t.Errorf("got %+v, %v, %v; want %+v", got.Weights, got.Faults, Validate(got), want)
 	}
 	for _, bad := range []string{"edge-1", "edge-1=0", "edge-1=-1", "edge-1=65536", "Edge_1=2", "=2", "10.0.0.0/33=2", "10.0.0.7:80=2", "edge-1=2;edge-2=3"} {
 		in.Annotations[api.AnnotationWeights] = bad + ", edge-2=4"

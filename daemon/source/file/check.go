@@ -19,7 +19,7 @@ type CheckResult struct {
 	EmptyDirs    []string // directories without manifests
 	IgnoredKinds []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
-	places map[source.Key]place
+	positions map[source.Key]position
 }
 
 // Check reads all files once and returns their objects and problems.
@@ -27,7 +27,7 @@ func Check(o Options) *CheckResult {
 	s, r := New(o), &reading{}
 	s.scan(r)
 	s.merge(r)
-	c := &CheckResult{Problems: r.paths, IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)), places: r.places}
+	c := &CheckResult{Problems: r.paths, IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)), positions: r.positions}
 	for _, path := range o.Paths {
 		found := make(map[string]error)
 		if err := listFiles(path, found); err == nil && len(found) == 0 {
@@ -38,7 +38,7 @@ func Check(o Options) *CheckResult {
 		c.Objects = append(c.Objects, r.objects[key])
 		c.Problems = append(c.Problems, r.objects[key].Problems()...)
 	}
-	slices.SortStableFunc(c.Problems, comparePlaces)
+	slices.SortStableFunc(c.Problems, comparePositions)
 	return c
 }
 
@@ -47,22 +47,22 @@ func Check(o Options) *CheckResult {
 func (c *CheckResult) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {
-		if at, ok := c.places[out[i].Object]; ok {
+		if at, ok := c.positions[out[i].Object]; ok {
 			out[i].Position = at.String()
 		}
 	}
-	slices.SortStableFunc(out, comparePlaces)
+	slices.SortStableFunc(out, comparePositions)
 	return out
 }
 
-func comparePlaces(a, b fault.Fault) int {
-	fileA, lineA := cutPlace(a.Position)
-	fileB, lineB := cutPlace(b.Position)
+func comparePositions(a, b fault.Fault) int {
+	fileA, lineA := splitPosition(a.Position)
+	fileB, lineB := splitPosition(b.Position)
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// cutPlace splits "file:line". The result line is 0 if at contains no line.
-func cutPlace(at string) (file string, line int) {
+// splitPosition splits "file:line". The result line is 0 if at contains no line.
+func splitPosition(at string) (file string, line int) {
 	i := strings.LastIndexByte(at, ':')
 	line, err := strconv.Atoi(at[i+1:])
 	if i < 0 || err != nil {

@@ -48,9 +48,9 @@ func (f *manifestDir) forwardingData() map[string]string {
 	return out
 }
 
-// checkNothingLost replaces the text in a.yaml with each text in others. The test fails if Edgeway removes a Service or
-// an endpoint. With -short, checkNothingLost tries only every seventh text.
-func checkNothingLost(t *testing.T, text string, others []string) {
+// wantNothingRemoved replaces the text in a.yaml with each text in others. The test fails if Edgeway removes a Service
+// or an endpoint. With -short, wantNothingRemoved tries only every seventh text.
+func wantNothingRemoved(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
 		kept := others[:0]
@@ -92,14 +92,14 @@ func TestCutFilesLoseNothing(t *testing.T) {
 		for n := range len(text) {
 			anywhere = append(anywhere, text[:n])
 		}
-		checkNothingLost(t, text, anywhere)
+		wantNothingRemoved(t, text, anywhere)
 		text = strings.TrimSuffix(text, "...\n")
 		for n := range len(text) {
 			if n > 0 && text[n-1] != '\n' {
 				withinLines = append(withinLines, text[:n])
 			}
 		}
-		checkNothingLost(t, text, withinLines)
+		wantNothingRemoved(t, text, withinLines)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestMisspeltWordsLoseNothing(t *testing.T) {
 			}
 		}
 		others = slices.DeleteFunc(others, func(s string) bool { return s == text })
-		checkNothingLost(t, text, others)
+		wantNothingRemoved(t, text, others)
 	}
 }
 

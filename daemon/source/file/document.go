@@ -137,7 +137,7 @@ func (s *Source) parse(path string, p part) *document {
 		s.options.Logger.Error("document panicked", "error", err, "stack", contain.Stack(err))
 		d = new(document)
 		d.addf("", "", "cannot be read: %s", err)
-		d.faults[0].Position = placeOf(path, p.lines+1)
+		d.faults[0].Position = formatPosition(path, p.lines+1)
 	}
 	return d
 }
@@ -174,7 +174,7 @@ func (d *document) unparsable(path string, p part, err error) {
 		fix = "remove one of the duplicates, or write --- between two objects"
 	}
 	d.addf("", fix, "cannot be parsed: %s", strings.TrimPrefix(message, "yaml: "))
-	d.faults[0].Position = placeOf(path, line)
+	d.faults[0].Position = formatPosition(path, line)
 }
 
 var firstLine = regexp.MustCompile(`^yaml: (?:unmarshal errors: )?line ([0-9]+): `)

@@ -60,9 +60,9 @@ type Options struct {
 type Source struct {
 	options Options
 
-	mu     sync.Mutex
-	status source.Status
-	places map[source.Key]place
+	mu        sync.Mutex
+	status    source.Status
+	positions map[source.Key]position
 
 	// Only Run uses the following fields.
 	converter       convert.Converter
@@ -106,13 +106,13 @@ func (s *Source) Status() source.Status {
 	return s.status
 }
 
-// Place returns the position of the document that contains an object, as "file:line". For a document that is currently
-// unreadable, the result is the position in the last readable version. The result is "" if no document has contained
-// the object since Edgeway started.
-func (s *Source) Place(key source.Key) string {
+// Position returns the position of the document that contains an object, as "file:line". For a document that is
+// currently unreadable, the result is the position in the last readable version. The result is "" if no document has
+// contained the object since Edgeway started.
+func (s *Source) Position(key source.Key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if at, ok := s.places[key]; ok {
+	if at, ok := s.positions[key]; ok {
 		return at.String()
 	}
 	return ""
@@ -140,7 +140,7 @@ const (
 // Otherwise, Run calls Synced after the first read that is complete enough (see reading.countsAsComplete). Until Run
 // has called Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
-	s.begin(sink)
+	s.passKnownObjects(sink)
 	w := newWatcher(&s.options)
 	defer w.close()
 	for {
@@ -177,7 +177,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 // from Options.KnownObjects.
 func Read(o Options, sink source.Sink) source.Status {
 	s, r := New(o), &reading{}
-	s.begin(sink)
+	s.passKnownObjects(sink)
 	r.noteProgress()
 	s.scan(r)
 	s.finish(sink, r)
@@ -219,9 +219,9 @@ func (s *Source) synced(sink source.Sink) {
 	}
 }
 
-// begin passes the previous run's objects to the sink. The first read without a fault removes the objects that no
-// longer exist.
-func (s *Source) begin(sink source.Sink) {
+// passKnownObjects passes the previous run's objects to the sink. The first read without a fault removes the objects
+// that no longer exist.
+func (s *Source) passKnownObjects(sink source.Sink) {
 	if s.options.KnownObjects == nil || s.began { // a panic ended an earlier Run
 		return
 	}
@@ -247,11 +247,11 @@ func (s *Source) finish(sink source.Sink, r *reading) {
 	s.mu.Lock()
 	s.status.Synced = s.status.Synced || !r.hasUnreadablePath && (s.known || r.countsAsComplete())
 	for key := range s.served {
-		if before, had := s.places[key]; had && r.places[key] == (place{}) {
-			r.places[key] = before
+		if before, had := s.positions[key]; had && r.positions[key] == (position{}) {
+			r.positions[key] = before
 		}
 	}
-	s.places = r.places
+	s.positions = r.positions
 	s.mu.Unlock()
 	s.setFault(r.fault())
 }

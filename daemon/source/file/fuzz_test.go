@@ -46,7 +46,7 @@ func FuzzManifest(f *testing.F) {
 					t.Errorf("%s has no problem", key)
 				}
 			default:
-				if err := convert.Check(obj); err != nil && len(obj.Problems()) == 0 {
+				if err := convert.Validate(obj); err != nil && len(obj.Problems()) == 0 {
 					t.Error(err)
 				}
 			}
@@ -77,7 +77,7 @@ func checkLines(t *testing.T, path string, data []byte, wrong bool) {
 		}
 	}
 	for _, f := range found {
-		if file, line := cutPlace(f.Position); file != path || line > lines {
+		if file, line := splitPosition(f.Position); file != path || line > lines {
 			t.Errorf("%q is in no line of the file", f)
 		}
 		if strings.ContainsAny(f.String(), "\n\r\x00") {

@@ -108,7 +108,7 @@ type service struct {
 
 func addService(s *Source, d *document, at string, data []byte) {
 	svc := new(service)
-	if !unmarshal(d, at, data, svc) || !checkNamespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
+	if !unmarshal(d, at, data, svc) || !validateNamespaced(d, at, &svc.ObjectMeta, validation.IsDNS1123Label) {
 		return
 	}
 	spec := &svc.Spec.ServiceSpec
@@ -171,7 +171,7 @@ func nodePortFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 
 func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 	slice := new(discoveryv1.EndpointSlice)
-	if !unmarshal(d, at, data, slice) || !checkNamespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
+	if !unmarshal(d, at, data, slice) || !validateNamespaced(d, at, &slice.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
 	for i := range slice.Ports {
@@ -182,7 +182,7 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 	if out, ok := s.converter.EndpointSlice(slice); ok {
 		out.Manifest = true
 		d.objects = append(d.objects, out)
-		if convert.Check(out) != nil && len(out.Faults) > 0 {
+		if convert.Validate(out) != nil && len(out.Faults) > 0 {
 			if d.invalidObjects == nil {
 				d.invalidObjects = make(map[source.Key]bool)
 			}
@@ -193,7 +193,7 @@ func addEndpointSlice(s *Source, d *document, at string, data []byte) {
 
 func addNode(s *Source, d *document, at string, data []byte) {
 	node := new(corev1.Node)
-	if !unmarshal(d, at, data, node) || !checkName(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
+	if !unmarshal(d, at, data, node) || !validateName(d, at, &node.ObjectMeta, validation.IsDNS1123Subdomain) {
 		return
 	}
 	if node.Name == s.options.NodeName {
@@ -203,13 +203,13 @@ func addNode(s *Source, d *document, at string, data []byte) {
 
 func addServiceCIDR(s *Source, d *document, at string, data []byte) {
 	cidr := new(networkingv1.ServiceCIDR)
-	if unmarshal(d, at, data, cidr) && checkName(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
+	if unmarshal(d, at, data, cidr) && validateName(d, at, &cidr.ObjectMeta, validation.IsDNS1123Subdomain) {
 		d.objects = append(d.objects, s.converter.ServiceCIDR(cidr))
 	}
 }
 
-// checkNamespaced sets an object's default namespace and validates its namespace and name.
-func checkNamespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
+// validateNamespaced sets an object's default namespace and validates its namespace and name.
+func validateNamespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
@@ -217,10 +217,10 @@ func checkNamespaced(d *document, at string, meta *metav1.ObjectMeta, rule func(
 		d.addf(join(at, "metadata.namespace"), "", "%.64q: %s", meta.Namespace, strings.Join(faults, "; "))
 		return false
 	}
-	return checkName(d, at, meta, rule)
+	return validateName(d, at, meta, rule)
 }
 
-func checkName(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
+func validateName(d *document, at string, meta *metav1.ObjectMeta, rule func(string) []string) bool {
 	if meta.Name == "" {
 		d.addf(join(at, "metadata.name"), "", "missing")
 		return false

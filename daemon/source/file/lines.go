@@ -22,7 +22,7 @@ func (d *document) locate(path string, p part) {
 	place := func(faults []fault.Fault, at string) {
 		for i := range faults {
 			if f := &faults[i]; f.Position == "" {
-				f.Position = placeOf(path, p.lines+lineOf(root.Content[0], join(at, f.Field)))
+				f.Position = formatPosition(path, p.lines+lineOf(root.Content[0], join(at, f.Field)))
 			}
 		}
 	}
@@ -32,7 +32,7 @@ func (d *document) locate(path string, p part) {
 	}
 }
 
-func placeOf(path string, line int) string { return path + ":" + strconv.Itoa(line) }
+func formatPosition(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
 // lineOf returns the line of a field, which is a path such as "spec.ports[0].port".
 func lineOf(n *yaml.Node, field string) int {

@@ -16,11 +16,11 @@ import (
 )
 
 type reading struct {
-	panicked error
-	watched  bool
-	objects  map[source.Key]source.Object
-	places   map[source.Key]place
-	paths    []fault.Fault // the faults of unreadable paths
+	panicked  error
+	watched   bool
+	objects   map[source.Key]source.Object
+	positions map[source.Key]position
+	paths     []fault.Fault // the faults of unreadable paths
 	// hasUnreadablePath reports whether a path was unreadable, and hasReadableObject whether any object comes from a
 	// readable file.
 	hasUnreadablePath, hasReadableObject bool
@@ -90,7 +90,7 @@ func (r *reading) fault() fault.Fault {
 // and a Document for each position with faults.
 func (s *Source) merge(r *reading) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
-	r.places = make(map[source.Key]place, len(s.served))
+	r.positions = make(map[source.Key]position, len(s.served))
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		m := s.manifests[path]
 		out := reporter{out: r.objects}
@@ -103,7 +103,7 @@ func (s *Source) merge(r *reading) {
 		holds := false
 		for _, d := range m.documents {
 			holds = holds || len(d.objects) > 0
-			r.addDocument(d, place{path, d.line}, m.fault != nil, &out)
+			r.addDocument(d, position{path, d.line}, m.fault != nil, &out)
 		}
 		out.rest(path)
 		if holds {
@@ -114,14 +114,14 @@ func (s *Source) merge(r *reading) {
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		for _, d := range s.manifests[path].documents {
-			s.findMisspelt(r, place{path, d.line}, d)
+			s.findMisspelt(r, position{path, d.line}, d)
 		}
 	}
 }
 
 // findMisspelt adds a fault for each ignored object if Edgeway serves an object of the same kind and name that no
 // document contains any more. The apiVersion of the ignored object is probably misspelt.
-func (s *Source) findMisspelt(r *reading, at place, d *document) {
+func (s *Source) findMisspelt(r *reading, at position, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
 		for _, kind := range []string{source.KindService, source.KindEndpointSlice} {
@@ -139,16 +139,16 @@ func (s *Source) findMisspelt(r *reading, at place, d *document) {
 	}
 }
 
-type place struct {
+type position struct {
 	path string
 	line int
 }
 
-func (p place) String() string { return placeOf(p.path, p.line) }
+func (p position) String() string { return formatPosition(p.path, p.line) }
 
 // addDocument adds a document's objects and faults to the reading. The parameter kept reports whether the document's
 // file is currently unreadable.
-func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
+func (r *reading) addDocument(d *document, at position, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
 		r.add(faults[0])
@@ -162,13 +162,13 @@ func (r *reading) addDocument(d *document, at place, kept bool, out *reporter) {
 			out.report(obj.Problems()...)
 			continue
 		}
-		if first, taken := r.places[key]; taken {
+		if first, taken := r.positions[key]; taken {
 			double := source.FaultOf(source.Key{}, "", "%s is already in %s, which takes precedence", key, first)
 			double.Position, double.Fix = at.String(), "remove one of them"
 			faults = append(slices.Clip(faults), double)
 			continue
 		}
-		r.places[key], r.objects[key] = at, obj
+		r.positions[key], r.objects[key] = at, obj
 		if kept && key.Kind == source.KindService {
 			r.keptServices = append(r.keptServices, key)
 		}

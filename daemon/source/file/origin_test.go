@@ -18,17 +18,17 @@ func TestManifestServicesAreMarked(t *testing.T) {
 	if got := f.sink.objects[key].(*source.Service); !got.Manifest {
 		t.Errorf("Service %+v", got)
 	}
-	if at := f.src.Place(key); at != filepath.Join(f.dir, "a.yaml")+":1" {
+	if at := f.src.Position(key); at != filepath.Join(f.dir, "a.yaml")+":1" {
 		t.Errorf("it is in %s", at)
 	}
 	f.write("a.yaml", "# one more line\n---\n"+web)
 	f.read()
-	if at := f.src.Place(key); at != filepath.Join(f.dir, "a.yaml")+":2" {
+	if at := f.src.Position(key); at != filepath.Join(f.dir, "a.yaml")+":2" {
 		t.Errorf("after a change of the lines it is in %s", at)
 	}
 	f.write("a.yaml", "# one more line\n---\n"+strings.TrimSuffix(web, "}]\n")+"\n")
 	f.read()
-	if at := f.src.Place(key); at != filepath.Join(f.dir, "a.yaml")+":2" {
+	if at := f.src.Position(key); at != filepath.Join(f.dir, "a.yaml")+":2" {
 		t.Errorf("while its document does not parse, it is in %s", at)
 	}
 	f.restart()

@@ -168,7 +168,7 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	if sum := sha256.Sum256(data); sum != old.sum {
 		read = s.parseFile(path, split(path, data), sum, old)
 		if filepath.Ext(path) != ".json" {
-			s.checkEnd(path, data, read)
+			s.detectTruncation(path, data, read)
 		}
 		s.manifests[path] = read
 	}
@@ -178,14 +178,14 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// checkEnd detects a truncated YAML file. The remaining text may be valid but incomplete, so Edgeway treats the last
-// document as unusable.
-func (s *Source) checkEnd(path string, data []byte, m *manifest) {
+// detectTruncation detects a truncated YAML file. The remaining text may be valid but incomplete, so Edgeway treats the
+// last document as unusable.
+func (s *Source) detectTruncation(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
 	m.ended = hadMarker || hasEndMarker(data)
 	cut := source.FaultOf(source.Key{}, "", "")
-	cut.Position = placeOf(path, bytes.Count(data, []byte("\n"))+1)
+	cut.Position = formatPosition(path, bytes.Count(data, []byte("\n"))+1)
 	switch {
 	case len(data) > 0 && data[len(data)-1] != '\n':
 		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be truncated", "add a newline"

@@ -49,7 +49,7 @@ func (f *manifestDir) restart() {
 		Paths: f.src.options.Paths, NodeName: "edge", KnownObjects: func() ([]source.Object, bool) { return before, true },
 		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
 	})
-	f.src.begin(f.sink)
+	f.src.passKnownObjects(f.sink)
 }
 
 // readAsNobody reads the files as an unprivileged user, because the superuser can read all files.

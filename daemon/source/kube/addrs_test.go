@@ -22,9 +22,9 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// nameServer starts a name server that returns the addresses for apiName. The second result is a resolver that queries
-// the server.
-func nameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
+// startNameServer starts a name server that returns the addresses for apiName. The second result is a resolver that
+// queries the server.
+func startNameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +116,7 @@ func TestAPIServerByName(t *testing.T) {
 		lies = append(lies, fmt.Sprintf("127.66.1.%d", i))
 	}
 	for _, list := range [][]string{{"127.0.0.1"}, lies[:3], lies} {
-		_, resolver := nameServer(t, list...)
+		_, resolver := startNameServer(t, list...)
 		_, r, url := prepareByName(t, resolver, nil)
 		r.run(t)
 		r.waitSynced(t, 20*time.Second)
@@ -127,8 +127,8 @@ func TestAPIServerByName(t *testing.T) {
 // The source uses the response to the marked query if there is one, and otherwise the response to the unmarked query.
 func TestMarkedQueryPrecedesUnmarked(t *testing.T) {
 	t.Parallel()
-	truth, marked := nameServer(t, "127.0.0.1")
-	lie, unmarked := nameServer(t, "127.66.0.1")
+	truth, marked := startNameServer(t, "127.0.0.1")
+	lie, unmarked := startNameServer(t, "127.66.0.1")
 	d := newDialer(Options{})
 	d.resolvers = []*net.Resolver{marked, unmarked}
 	if found, err := d.lookup(t.Context(), apiName); err != nil || !slices.Equal(found, addrs("127.0.0.1")) {
@@ -171,7 +171,7 @@ func listener(t *testing.T) string {
 // the old and the new address.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
-	names, resolver := nameServer(t, "127.0.0.1")
+	names, resolver := startNameServer(t, "127.0.0.1")
 	api, r, url := prepareByName(t, resolver, nil)
 	r.run(t)
 	r.waitSynced(t, 10*time.Second)
@@ -201,7 +201,7 @@ func TestAPIServerMoves(t *testing.T) {
 // server's certificate.
 func TestUnprovenAPIServerAddresses(t *testing.T) {
 	t.Parallel()
-	_, resolver := nameServer(t, "127.0.0.1")
+	_, resolver := startNameServer(t, "127.0.0.1")
 	api := newFakeAPI(t)
 	api.StartTLS()
 	plain := newFakeAPI(t)
@@ -231,7 +231,7 @@ func TestUnprovenAPIServerAddresses(t *testing.T) {
 func TestAPIServerBehindProxy(t *testing.T) {
 	t.Parallel()
 	const proxyName = "proxy.edgeway.test"
-	names, resolver := nameServer(t, "198.51.100.9")
+	names, resolver := startNameServer(t, "198.51.100.9")
 	names.Set(proxyName, addrs("127.0.0.1")...)
 	api := newFakeAPI(t)
 	api.StartTLS()
@@ -286,8 +286,8 @@ func TestConnectionsAreMarked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, named := nameServer(t, "127.0.0.1")
-	_, unnamed := nameServer(t)
+	_, named := startNameServer(t, "127.0.0.1")
+	_, unnamed := startNameServer(t)
 	options := Options{
 		Logger: slog.New(slog.DiscardHandler), Mark: mark,
 		KnownAddrs: func() []source.ServerAddr { return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}} },

@@ -214,7 +214,7 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 		err = lost
 	}
 	if err == nil {
-		err = s.checkList(out)
+		err = s.validateList(out)
 	}
 	if err != nil {
 		return nil, s.recordFailure(ctx, c, err)
@@ -223,9 +223,9 @@ func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Objec
 	return out, nil
 }
 
-// checkList rejects a decodable response that is not a list of the feed's kind, because Edgeway deletes all objects
+// validateList rejects a decodable response that is not a list of the feed's kind, because Edgeway deletes all objects
 // that a list does not contain.
-func (f *feed) checkList(got runtime.Object) error {
+func (f *feed) validateList(got runtime.Object) error {
 	if reflect.TypeOf(got) != reflect.TypeOf(f.newList()) {
 		return fmt.Errorf("the response is not a list of %s", f.resource)
 	}

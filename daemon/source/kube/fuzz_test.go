@@ -112,7 +112,7 @@ func checkObject(t *testing.T, obj source.Object) {
 	key := obj.Key()
 	// Edgeway relies on the API server to validate the names of Nodes and ServiceCIDRs.
 	named := key.Namespace != "" || len(validation.IsDNS1123Subdomain(key.Name)) == 0
-	if err := convert.Check(obj); err != nil && len(obj.Problems()) == 0 && named {
+	if err := convert.Validate(obj); err != nil && len(obj.Problems()) == 0 && named {
 		t.Error(err)
 	}
 	if len(obj.Problems()) > 50 {

@@ -55,7 +55,7 @@ func TestFalseDNSAnswers(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			names, resolver := nameServer(t, "127.0.0.1")
+			names, resolver := startNameServer(t, "127.0.0.1")
 			api, r, url := prepareByName(t, resolver, nil)
 			r.run(t)
 			r.waitSynced(t, 10*time.Second)

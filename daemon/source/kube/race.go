@@ -73,16 +73,16 @@ func (r race[C, V]) firstSuccess(ctx context.Context) (value V, err error) {
 				return o.value, nil
 			}
 			running--
-			fault = moreInformative(fault, o.err)
+			fault = selectError(fault, o.err)
 			next.Reset(0)
 		}
 	}
 	return value, fault
 }
 
-// moreInformative returns the more informative of two errors. An error on an established connection is more informative
+// selectError returns the more informative of two errors. An error on an established connection is more informative
 // than a failed dial.
-func moreInformative(a, b error) error {
+func selectError(a, b error) error {
 	var dial *net.OpError
 	unanswered := func(err error) bool { return errors.As(err, &dial) && dial.Op == "dial" }
 	if errors.Is(a, errNoAddress) || unanswered(a) && !unanswered(b) {

@@ -42,9 +42,9 @@ type call struct {
 	maxSilence time.Duration
 	timer      *time.Timer
 	heard      time.Time
-	// listed reports whether the list at the start of the response is complete.
-	listed bool
-	err    error
+	// listComplete reports whether the list at the start of the response is complete.
+	listComplete bool
+	err          error
 }
 
 // bulkGap is the longest time between two reads of a list on a slow link.
@@ -81,7 +81,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c.transport = t
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	c.expect(errNoAnswer)
+	c.limitSilence(errNoAnswer)
 	resp, err := t.base.RoundTrip(req.WithContext(c.ctx))
 	c.timer.Stop()
 	if err != nil {
@@ -91,29 +91,29 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.pause.heed(resp)
 	t.clock.note(resp)
 	c.body, resp.Body = resp.Body, c
-	c.expect(errSilent)
+	c.limitSilence(errSilent)
 	return resp, nil
 }
 
-// expect cancels the call with the error why unless the call receives data in time.
-func (c *call) expect(why error) {
+// limitSilence cancels the call with the error why unless the call receives data in time.
+func (c *call) limitSilence(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.heard = time.Now()
-	c.timer = time.AfterFunc(c.maxSilence, func() { c.check(why) })
+	c.timer = time.AfterFunc(c.maxSilence, func() { c.cancelIfSilent(why) })
 }
 
 // endList records the end of the list, and limits the silence of the watch that follows the list.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.listed, c.maxSilence = true, quiet
+	c.listComplete, c.maxSilence = true, quiet
 	c.timer.Reset(quiet)
 }
 
-// check cancels a call that has been silent for too long. On a slow link, a call continues to wait while another call
-// receives a list.
-func (c *call) check(why error) {
+// cancelIfSilent cancels a call that has been silent for too long. On a slow link, a call continues to wait while
+// another call receives a list.
+func (c *call) cancelIfSilent(why error) {
 	c.transport.mu.Lock()
 	bulk := c.transport.bulk
 	c.transport.mu.Unlock()
@@ -174,7 +174,7 @@ func (c *call) Read(p []byte) (int, error) {
 func (c *call) arrived(at time.Time) {
 	c.mu.Lock()
 	c.heard = at
-	bulk := c.list && !c.listed
+	bulk := c.list && !c.listComplete
 	c.mu.Unlock()
 	if bulk {
 		c.transport.mu.Lock()

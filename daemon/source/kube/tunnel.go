@@ -11,8 +11,8 @@ import (
 // connection to the wrong address fails although the dial has succeeded.
 type tunnels struct {
 	mu sync.Mutex
-	// used reports whether connections use a proxy and the client verifies the API server's certificate.
-	used bool
+	// enabled reports whether connections use a proxy and the client verifies the API server's certificate.
+	enabled bool
 	// handshakeTimers maps the local address of each connection to a timer until the TLS handshake is complete.
 	handshakeTimers map[string]*time.Timer
 	failed          map[netip.Addr]time.Time
@@ -30,7 +30,7 @@ const (
 func (t *tunnels) use(used bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.used = used
+	t.enabled = used
 }
 
 // limitHandshake closes the connection after a time limit unless a TLS handshake succeeds first. If no other address is
@@ -39,7 +39,7 @@ func (t *tunnels) limitHandshake(addrs *addresses, conn net.Conn) {
 	remote, ok := remoteAddr(conn)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.used || !ok || len(addrs.others([]netip.Addr{remote})) == 0 {
+	if !t.enabled || !ok || len(addrs.others([]netip.Addr{remote})) == 0 {
 		return
 	}
 	limit := tunnelTime

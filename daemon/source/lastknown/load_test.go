@@ -38,7 +38,7 @@ func seal(lines []byte) []byte {
 
 func parse(snapshot []byte) (*state, error) {
 	d := newDecoder(nil)
-	if err := d.snapshot(bytes.NewReader(snapshot)); err != nil {
+	if err := d.readSnapshot(bytes.NewReader(snapshot)); err != nil {
 		return nil, err
 	}
 	return d.result(), nil
@@ -75,7 +75,7 @@ func FuzzLastKnown(f *testing.F) {
 				continue
 			}
 			for _, obj := range st.objects {
-				if err := convert.Check(obj); err != nil {
+				if err := convert.Validate(obj); err != nil {
 					t.Error(err)
 				}
 				for _, p := range obj.Problems() {

@@ -41,7 +41,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 		return nil, fmt.Errorf("%s: it has %d MiB, more than %d", path, info.Size()>>20, maxFile>>20)
 	}
 	d := newDecoder(before)
-	if err := d.snapshot(file); err != nil {
+	if err := d.readSnapshot(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	// Store.saveAge sets the modification time to the time when the source last confirmed the state. A modification
@@ -80,8 +80,8 @@ var (
 // Only the footer starts with footerStart.
 var footerStart = []byte(`{"objects":`)
 
-// snapshot decodes all lines of a snapshot and verifies the checksum in the footer.
-func (d *decoder) snapshot(r io.Reader) error {
+// readSnapshot decodes all lines of a snapshot and verifies the checksum in the footer.
+func (d *decoder) readSnapshot(r io.Reader) error {
 	lines := newLineScanner(r)
 	if !lines.Scan() {
 		return scanError(lines, errFooter)
@@ -150,7 +150,7 @@ func (d *decoder) add(r *record) {
 			d.before(key)
 		}
 		d.converter.Share(obj)
-		return convert.Check(obj)
+		return convert.Validate(obj)
 	})
 	switch {
 	case contain.IsPanic(err):

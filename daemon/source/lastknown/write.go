@@ -203,7 +203,7 @@ func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int
 	}
 	n := 0
 	for _, obj := range objects {
-		if r, ok := recordOf(obj); ok && convert.Check(obj) == nil && l.write(r) {
+		if r, ok := recordOf(obj); ok && convert.Validate(obj) == nil && l.write(r) {
 			n++
 		}
 	}

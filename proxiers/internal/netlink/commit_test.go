@@ -54,8 +54,8 @@ func counting(from, to int) (list []int) {
 
 const oneSet = "add table ip ours\nadd set ip ours s { type ipv4_addr; }"
 
-// newWriter creates a table with an empty set and returns a running watcher.
-func newWriter(t *testing.T) (*Watcher, *reports) {
+// newRunningWatcher creates a table with an empty set and returns a running watcher.
+func newRunningWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := newWatcher(t)
 	nft(t, oneSet)
@@ -67,7 +67,7 @@ func newWriter(t *testing.T) (*Watcher, *reports) {
 // The kernel applies a batch atomically, and the watcher does not report the batch as drift. The generation and the
 // number of messages do not matter.
 func TestCommit(t *testing.T) {
-	m, r := newWriter(t)
+	m, r := newRunningWatcher(t)
 	var b Batch
 	for i, c := range []struct {
 		kind  uint16
@@ -102,7 +102,7 @@ func TestCommit(t *testing.T) {
 // With an old generation, the kernel rejects a batch as stale. With the current generation, the kernel applies the same
 // batch.
 func TestStaleBatch(t *testing.T) {
-	m, _ := newWriter(t)
+	m, _ := newRunningWatcher(t)
 	before, err := m.Conn.Generation()
 	if err != nil {
 		t.Fatal(err)
@@ -158,7 +158,7 @@ func TestTouchedBatch(t *testing.T) {
 
 // The error for a rejected batch contains the index of the first rejected message.
 func TestRefusedBatch(t *testing.T) {
-	m, _ := newWriter(t)
+	m, _ := newRunningWatcher(t)
 	var b Batch
 	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300), counting(300, 600))
 	addAddresses(&b, unix.NFT_MSG_DELSETELEM, []int{5, 6, 7000, 7, 7001}, []int{7002})
@@ -181,7 +181,7 @@ func TestRefusedBatch(t *testing.T) {
 
 // If a batch does not fit into the socket's buffer, Commit sends no data.
 func TestTooBigBatch(t *testing.T) {
-	m, _ := newWriter(t)
+	m, _ := newRunningWatcher(t)
 	m.Conn.MaxBatchSize = 1000
 	var b Batch
 	addAddresses(&b, unix.NFT_MSG_NEWSETELEM, counting(0, 300))
@@ -209,7 +209,7 @@ func TestTooBigBatch(t *testing.T) {
 // While another program constantly sends transactions, the kernel applies all of Edgeway's batches, and the watcher
 // reports no drift.
 func TestCommitBesideOtherPrograms(t *testing.T) {
-	m, r := newWriter(t)
+	m, r := newRunningWatcher(t)
 	nft(t, "add table ip other")
 	other, err := Dial()
 	if err != nil {
@@ -280,8 +280,8 @@ func touchOther(c *Conn, n int) error {
 	}
 }
 
-// FuzzAnswer parses random bytes as the kernel's responses.
-func FuzzAnswer(f *testing.F) {
+// FuzzResponse parses random bytes as the kernel's responses.
+func FuzzResponse(f *testing.F) {
 	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0

@@ -65,8 +65,8 @@ func (b *batch) delete(e Entry) {
 // replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the next plan lacks the
 // ServicePort.
 func (b *batch) replace(prev, next *plan.ServicePort) {
-	b.old.fill(&b.r.Schema, prev)
-	b.new.fill(&b.r.Schema, next)
+	b.old.update(&b.r.Schema, prev)
+	b.new.update(&b.r.Schema, next)
 	for _, o := range b.new.objects {
 		first, absent := b.refs.takeObject(o.ObjectID)
 		if absent {

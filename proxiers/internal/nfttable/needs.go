@@ -56,8 +56,8 @@ type Needs struct {
 	objects []Object
 }
 
-// fill replaces the contents of n with the needs of svc. A nil svc has no needs.
-func (n *Needs) fill(s *Schema, svc *plan.ServicePort) {
+// update replaces the contents of n with the needs of svc. A nil svc has no needs.
+func (n *Needs) update(s *Schema, svc *plan.ServicePort) {
 	n.entries, n.shared, n.objects = n.entries[:0], n.shared[:0], n.objects[:0]
 	if svc != nil {
 		n.sets, n.comment = s.Sets, commentOf(svc.Name)

@@ -40,8 +40,8 @@ func FindProgram() (*Program, error) {
 	return &Program{path}, nil
 }
 
-// checkVersion returns an error if nft fails, or if Edgeway does not support nft's version.
-func (p *Program) checkVersion(ctx context.Context) error {
+// requireVersion returns an error if nft fails, or if Edgeway does not support nft's version.
+func (p *Program) requireVersion(ctx context.Context) error {
 	var version bytes.Buffer
 	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Timeout: versionTimeout}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
@@ -85,7 +85,7 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 func (p *Program) Validate(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	if err := p.checkVersion(ctx); err != nil {
+	if err := p.requireVersion(ctx); err != nil {
 		return err
 	}
 	return wrapProbeError(p.runWithInput(ctx, commands, "--check", "-f", "-"))

@@ -56,8 +56,8 @@ func FuzzParseElement(f *testing.F) {
 	})
 }
 
-// FuzzMessage passes random nft messages to excerpt. The result must be a short excerpt of one line.
-func FuzzMessage(f *testing.F) {
+// FuzzExcerpt passes random nft messages to excerpt. The result must be a short excerpt of one line.
+func FuzzExcerpt(f *testing.F) {
 	f.Add("/dev/stdin:1:1-10: Error: Could not process rule: No such file or directory\nadd rule ip x y\n^^^^\n")
 	f.Add("Error: \n")
 	f.Add("\n\n\x1b[2J\r" + strings.Repeat("x", 1000))

@@ -43,7 +43,7 @@ func (r *renderer) eachNeeds(refs *references, p *plan.Plan, visit func(*Needs))
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {
 		if r.serves(svc.Family) {
-			n.fill(&r.Schema, svc)
+			n.update(&r.Schema, svc)
 			visit(&n)
 		}
 	}
@@ -114,7 +114,7 @@ func (b *batch) moves(change proxiers.Change) bool {
 	n := Needs{refs: b.refs}
 	for _, svc := range change.Changed {
 		if old := change.Prev.Find(svc.Name, svc.Family); old != nil && b.r.serves(svc.Family) {
-			n.fill(&b.r.Schema, old)
+			n.update(&b.r.Schema, old)
 			for _, e := range n.entries {
 				owners[e.Element] = svc
 			}
@@ -124,7 +124,7 @@ func (b *batch) moves(change proxiers.Change) bool {
 		if !b.r.serves(svc.Family) {
 			continue
 		}
-		n.fill(&b.r.Schema, svc)
+		n.update(&b.r.Schema, svc)
 		for _, e := range n.entries {
 			if owner := owners[e.Element]; owner != nil && owner != svc {
 				return true

@@ -90,9 +90,9 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	}
 }
 
-// FuzzConcerns passes variants of real notifications to affectedObject. affectedObject must not attribute a
+// FuzzAffectedObject passes variants of real notifications to affectedObject. affectedObject must not attribute a
 // notification to Edgeway unless it contains the name of one of Edgeway's chains or tables.
-func FuzzConcerns(f *testing.F) {
+func FuzzAffectedObject(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})
 		if err != nil {

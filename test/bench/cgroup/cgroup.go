@@ -99,7 +99,7 @@ func (c *Group) Kill() error {
 // Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// The kernel allows the group's removal only shortly after the last process has left the list.
+	// For a short time after the last process has left the group, the kernel still refuses to remove the group.
 	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break

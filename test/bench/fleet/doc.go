@@ -1,6 +1,6 @@
 // Command fleet measures the load that many Edgeway hosts cause on one API server. The command counts the hosts'
-// requests and bytes, and measures the CPU time of the hosts and the API server: at rest, while endpoints change, and
-// after the API server restarts.
+// requests and bytes, and measures the CPU time of the hosts and the API server: while the hosts are idle, while
+// endpoints change, and after the API server restarts.
 //
 //	go run ./test/bench/fleet -hosts 200
 //

@@ -29,8 +29,8 @@ const userAgent = "edgeway-fleet/"
 const ramp = 10 * time.Second
 
 // hostsUser is the hosts' user ID. Each host watches its kubeconfig, and Linux allows 128 inotify instances per user.
-// If the hosts ran as root, they would leave no instances for other programs. A host without an inotify instance polls
-// the file.
+// If the hosts ran as root, they would leave no inotify instances for other programs. A host without an inotify
+// instance polls its kubeconfig.
 const hostsUser = 65534
 
 // runHostsProcess runs the hosts and exits if the first argument of this process is hostsCommand.

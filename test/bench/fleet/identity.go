@@ -17,8 +17,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// accessManifest is the path of the manifest that fleet.md tells administrators to apply. The hosts' service accounts
-// are in namespace.
+// accessManifest is the path of the manifest that fleet.md tells administrators to apply. namespace is the Kubernetes
+// namespace of the hosts' service accounts.
 const (
 	accessManifest = "etc/edgeway/fleet-access.yaml"
 	namespace      = "edgeway"

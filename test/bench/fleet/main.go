@@ -15,7 +15,8 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// downtime is the API server's downtime. countTime is how long the command counts requests after the restart.
+	// downtime is the time between the API server's exit and its next start. countTime is the time after that start in
+	// which the command counts requests.
 	downtime, countTime time.Duration
 	json                string
 }
@@ -46,7 +47,7 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.services, "services", 1000, "the number of Services")
 	flags.IntVar(&o.endpoints, "endpoints", 5, "the number of endpoints of each Service")
 	flags.IntVar(&o.rate, "rate", 10, "endpoint changes per second")
-	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "how long to measure the hosts at rest")
+	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "how long to measure idle hosts")
 	flags.DurationVar(&o.busy, "busy", time.Minute, "how long to change endpoints")
 	flags.DurationVar(&o.downtime, "down", 10*time.Second, "how long the API server is down")
 	flags.DurationVar(&o.countTime, "back", time.Minute, "how long to count requests after the restart")
@@ -55,7 +56,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if o.hosts < 1 || o.services < labelValueCount || o.endpoints < 1 || o.rate < 1 || o.downtime < 0 || min(o.rest, o.busy, o.countTime) < time.Second {
-		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least a second for every time", labelValueCount)
+		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least 1s for every duration", labelValueCount)
 	}
 	return o, nil
 }

@@ -159,7 +159,7 @@ func (l *lab) changeEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// measureRestart measures how the hosts reconnect after the API server was down.
+// measureRestart measures how the hosts reconnect after a restart of the API server.
 func (m *measurement) measureRestart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
@@ -204,7 +204,8 @@ func (m *measurement) measureRestart(ctx context.Context) error {
 	return m.recordRequests(stopped)
 }
 
-// recordRequests records the requests in the period opts.countTime, which begins with the first request after stopped.
+// recordRequests records the requests in the period opts.countTime, which begins with the first request after the time
+// stopped.
 func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

@@ -15,7 +15,8 @@ import (
 
 const pause = 100 * time.Millisecond
 
-// otherClients runs two light clients outside the fleet: a user with kubectl, and a controller with a service account.
+// otherClients is a pair of light clients outside the fleet: a user with kubectl, and a controller with a service
+// account.
 type otherClients struct {
 	stop func()
 	done sync.WaitGroup

@@ -156,8 +156,9 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 ...
 `
 
-// startEdgeway starts a daemon with one NodePort. Two daemons share the nft tables. The nft tables contain no rule for
-// the benchmark's connections, because only the relay serves NodePorts on loopback.
+// startEdgeway starts a daemon with one NodePort. If the benchmark compares two versions of Edgeway, both daemons share
+// the nft tables. The nft tables contain no rule for the benchmark's connections, because only the relay serves
+// NodePorts on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
 	dir := filepath.Join(l.dir, name+".d")

@@ -89,7 +89,7 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	}
 	for until := time.Now().Add(patience); err == nil && l.endpoint.open.Load() > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			err = fmt.Errorf("%d relay connections are still open, although the clients closed theirs", l.endpoint.open.Load())
+			err = fmt.Errorf("%d connections of the relay are still open after the clients closed all connections", l.endpoint.open.Load())
 		}
 	}
 	return value, err
