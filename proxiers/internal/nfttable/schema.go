@@ -89,7 +89,7 @@ const (
 // Range is a set of prefixes.
 type Range struct {
 	Name string
-	// Prefixes returns the prefixes of both families, in the form that plan.Minimal returns.
+	// Prefixes returns the prefixes of both families, in the form that plan.NormalizePrefixes returns.
 	Prefixes func(n *plan.Node) []netip.Prefix
 	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover, because the set may
 	// match packets to Services that another backend still serves.
