@@ -108,8 +108,8 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// By default, Edgeway does not serve external IPs of the API server's Services. The fix that Edgeway prints allows only
-// one address.
+// By default, Edgeway does not serve the external IPs of Services from the API server. The fix that Edgeway prints
+// allows only the address in question.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// If a firewall flushes all rules when it reloads, the API server sends no event about the loss.
+// A reload of a firewall can flush all rules. No event from the API server reports the flush, so the daemon must detect
+// it.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

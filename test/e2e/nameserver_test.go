@@ -101,7 +101,7 @@ func (n *namespace) createNameServerService() {
 	n.setEndpoints("thief", attackerAddr)
 }
 
-// serverResolves returns an error unless a name server resolves the API server's host name to the address want.
+// serverResolves returns an error unless a name server resolves the API server's host name to the wanted address.
 func (l *lab) serverResolves(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {

@@ -178,7 +178,7 @@ func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	l.waitFor(longTimeout, d.statusPrints("thief: spec.externalIPs: "+moved+" "))
 }
 
-// usesMark returns an error unless all of the daemon's connections to the API server have the mark.
+// usesMark returns an error unless all of the daemon's connections to the API server have the daemon's packet mark.
 func (d *daemon) usesMark() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {

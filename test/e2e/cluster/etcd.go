@@ -31,7 +31,8 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		// kubeadm sets the same value. Without a progress interval, idle resources get no bookmarks.
+		// Without a progress interval, the API server sends no bookmarks for idle resources. The interval is the same
+		// as in kubeadm.
 		"--watch-progress-notify-interval=5s",
 		"--log-level=warn",
 	)
