@@ -13,7 +13,8 @@ func servicesFromLastKnown(h *host) {
 	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
 	h.verifyFromOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
-	// The unit needs-services starts after edgeway-ready.target and has found the rules.
+	// The unit needs-services starts after edgeway-ready.target, and becomes active only if the daemon's nft table
+	// exists.
 	h.becomes("needs-services", "active")
 	h.verifyStateAge()
 }
