@@ -177,7 +177,7 @@ type choice struct {
 }
 
 // choices connects every client to a destination, over all protocols and families, and returns the server that each
-// client reached. The destination is a scenario destination, such as "cluster-1:80".
+// client reached. The destination is in scenario notation, such as "cluster-1:80".
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
 	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {

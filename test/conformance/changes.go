@@ -43,8 +43,8 @@ var nodeChanges = []kind{
 	{"pod identification changes", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// stateOnlyChanges lists further changes to a plan's Services. The suite tests them only by comparing the kernel's
-// state.
+// stateOnlyChanges lists further changes to a plan's Services. After each of these changes, the suite compares only the
+// kernel's state.
 var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
@@ -56,8 +56,8 @@ var stateOnlyChanges = []kind{
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// stateOnlyNodeChanges lists further changes to a plan's node. The suite tests them only by comparing the kernel's
-// state, because the lab does not have the node's new addresses.
+// stateOnlyNodeChanges lists further changes to a plan's node. After each of these changes, the suite compares only the
+// kernel's state, because the lab does not have the node's new addresses.
 var stateOnlyNodeChanges = []kind{
 	{"the node's addresses change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }

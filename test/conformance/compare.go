@@ -214,8 +214,8 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see a as the source address of the row's connections without masquerading. An
-// unbound socket may have any address of the host, including the link's address.
+// isSource reports whether a server may see the address a as the source address of the row's connections without
+// masquerading. An unbound socket may have any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

@@ -38,8 +38,8 @@ type Backend struct {
 	VMOnlyReason string
 	// Shortcut is a path that bypasses the backend's rules, or nil if the backend has no such path.
 	Shortcut *Shortcut
-	// Damages maps names to functions. Each function damages the backend's state in a way that another program might.
-	// After each damage, the backend must report drift, and a full sync must repair the state.
+	// Damages lists, by name, functions that damage the backend's state in a way that another program might. After each
+	// damage, the backend must report drift, and a full sync must repair the state.
 	Damages map[string]func(ctx context.Context) error
 }
 
@@ -71,7 +71,7 @@ type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// MayChangeEndpoint reports whether a client may reach another endpoint when it moves from one frontend to another.
+	// MayChangeEndpoint reports whether a client that moves from one frontend to another may reach another endpoint.
 	// The two frontends may be the same. The suite fails if no client changes its endpoint.
 	MayChangeEndpoint func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }

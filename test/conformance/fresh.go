@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable is an environment variable. If it is set, the test binary acts as a fresh host. The variable's value is
-// the backend's name.
+// freshVariable is an environment variable that makes the test binary act as a fresh host. The variable's value is the
+// backend's name.
 const freshVariable = "CONFORMANCE_FRESH"
 
 // Main runs the tests of m in a separate network namespace. TestMain must call Main with all backends that the tests

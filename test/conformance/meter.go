@@ -20,7 +20,8 @@ import (
 type meter struct {
 	fd  int
 	buf []byte
-	// The directory dir holds the recording scripts. The scripts append their input to the file with the path lines.
+	// dir is the directory of the recording scripts, and lines is the path of the file that these scripts append their
+	// input to.
 	dir, lines string
 	path       string // the previous PATH
 }

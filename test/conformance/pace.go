@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// paceVariable is an environment variable. Its value specifies how many times slower this machine is than a usual
-// machine. The jobs for emulated machines set the variable. The factor extends the times that decide an outcome: the
-// wait for a dropped packet, and the timeout of session affinity. The factor also shortens random walks and lowers the
-// request rate of continuous clients. The suite still performs all comparisons.
+// paceVariable is an environment variable that specifies how many times slower this machine is than a usual machine.
+// The jobs for emulated machines set paceVariable. The factor extends the times that decide an outcome: the wait for a
+// dropped packet, and the timeout of session affinity. The factor also shortens random walks and lowers the request
+// rate of continuous clients. The suite still performs all comparisons.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }

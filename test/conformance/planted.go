@@ -104,7 +104,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The planted bugs cause differences. A separate report keeps them out of the report about the backend.
+	// The suite watcher has a separate report, because the differences that planted bugs cause do not belong in the
+	// backend's report.
 	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1, responseTimeout: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)

@@ -18,8 +18,8 @@ var (
 type changer struct {
 	*rand.Rand
 	spec *spec
-	// numbers lists the numbers that Services can have. Each Service has its own number, which determines its addresses
-	// and NodePorts.
+	// numbers lists the available Service numbers. Each Service has its own number, which determines the Service's
+	// addresses and NodePorts.
 	numbers []int
 	// small limits each Service to a few endpoints, and most Services to one protocol.
 	small bool

@@ -40,9 +40,9 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// measurePartialWrites performs the given number of changes to fifty Services, each in a partial sync. It returns "",
-// or a problem if the partial syncs wrote more than maxWrittenPercent of the objects that full syncs would have
-// written.
+// measurePartialWrites performs the given number of changes to fifty Services, each in a partial sync.
+// measurePartialWrites returns "", or a problem if the partial syncs wrote more than maxWrittenPercent of the objects
+// that full syncs would have written.
 func (s *suite) measurePartialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

@@ -258,8 +258,8 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status must name another backend's rules if the daemon cannot remove them. The daemon must remove the rules when
-// it can.
+// The status must name another backend's rules if the daemon cannot remove them. The daemon must retry until it can
+// remove these rules.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -10,8 +10,8 @@ import (
 )
 
 // dialTimeout is the time after which packets without a response count as dropped. The timeout leaves time for the
-// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel
-// retransmits a dropped SYN after a second. The retransmission would hide the drop.
+// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel's
+// retransmission of a dropped SYN, a second later, would hide the drop.
 const dialTimeout = 950 * time.Millisecond
 
 // shortTimeout is the timeout of a connection attempt in tests that measure time. The timeout is short, so a dropped

@@ -91,7 +91,7 @@ func TestExplainReportsCause(t *testing.T) {
 	n, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
-	// The daemon reports that a plan is in force only shortly after the kernel has the plan's rules.
+	// The kernel has a plan's rules shortly before the daemon reports that the plan is in force.
 	l.waitFor(longTimeout, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
@@ -135,8 +135,7 @@ func TestExplainReportsCause(t *testing.T) {
 	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
 }
 
-// If the daemon is not running, the edgeway commands must report this fact. The commands must also report configuration
-// mistakes.
+// If the daemon is not running, the edgeway commands must say so. The commands must also report configuration mistakes.
 func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

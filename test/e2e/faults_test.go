@@ -199,7 +199,8 @@ func (r *faultRow) watch() {
 	}
 }
 
-// awaitRecovery waits until the daemon has received the missed change and no longer reports the fault.
+// awaitRecovery waits until the daemon has received the change that it missed during the fault, and no longer reports
+// the fault.
 func (r *faultRow) awaitRecovery() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A reload of a firewall can flush all rules. No event from the API server reports the flush, so the daemon must detect
-// it.
+// When a firewall reloads, it can flush all rules. The API server sends no event about this flush, so the daemon must
+// detect the flush itself.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

@@ -184,7 +184,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 		{[]string{"explain", clientAddr, nodePort + "/tcp"}, []string{"forward", ep1Addr, n.name + "/shop"}},
 		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
 	} {
-		// The daemon reports that a plan is in force only shortly after the kernel has the plan's rules.
+		// The kernel has a plan's rules shortly before the daemon reports that the plan is in force.
 		l.waitFor(longTimeout, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {

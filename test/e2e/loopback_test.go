@@ -37,7 +37,7 @@ func (l *lab) answersLoopback(addr, endpoint string) func() error {
 	}
 }
 
-// metricAtLeast returns an error unless the given line of /metrics has at least the value least.
+// metricAtLeast returns an error unless the given metric in /metrics has at least the given value.
 func (d *daemon) metricAtLeast(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")

@@ -43,7 +43,7 @@ func setting(r *operatorRow, f finding) {
 }
 
 // fixOnOtherHost returns a function that runs a fix and then calls do. The output of the fix must show that another
-// host is at fault. The function do corrects the fault on that host.
+// host is at fault. The function do corrects the fault on the other host.
 func fixOnOtherHost(words string, do func(*operatorRow)) func(*operatorRow, finding) {
 	return func(r *operatorRow, f finding) {
 		r.t.Helper()

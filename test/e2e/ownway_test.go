@@ -97,8 +97,8 @@ func (n *namespace) follows(nodePort string) {
 
 // A tenant's Services have the API server's address, and a ServiceCIDR contains this address. After a reload, every
 // connection is new, but the host must still reach the API server. The host must also reach the API server after a
-// restart from the last-known state, when no name server can resolve the host name. After the Services are removed, the
-// status must report no fault.
+// restart from the last-known state, when no name server can resolve the host name. After the tenant removes the
+// Services, the status must report no fault.
 func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {

@@ -126,7 +126,7 @@ func (i *dualHomedHost) tables() string {
 }
 
 // hasOwnRoutes returns an error unless the daemon has added kernel routes to exactly the wanted destinations. The
-// destinations are in the order of ip-route(8).
+// wanted destinations are in the order that ip-route(8) prints.
 func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -198,8 +198,8 @@ func testIsland(t *testing.T, backend string) {
 	}
 }
 
-// The daemon must restore its routes if another program removes them, remove them when a default route appears, and
-// follow the configuration.
+// If another program deletes the daemon's kernel routes, the daemon must restore the routes. When a default route
+// appears, the daemon must delete its routes. The daemon must also follow the configuration.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newDualHomedHost(t)

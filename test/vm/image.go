@@ -35,8 +35,8 @@ type image struct {
 	kernel, root string
 }
 
-// An image consists of the files with these names. Prepare writes the sums last, so an image without sums is
-// incomplete.
+// An image consists of the files kernelFile, rootFile and sumsFile. Prepare writes the checksums last, so an image
+// without checksums is incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"

@@ -53,7 +53,7 @@ func ServiceNumber(name string) (i int, ok bool) {
 // ClusterIP returns the ClusterIP of Service i. Every Service uses port 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
-// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If j is always less than 16, all
+// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If all values of j are less than 16, all
 // addresses differ.
 func EndpointAddr(i, j int) netip.Addr { return offset(netip.MustParseAddr("10.128.0.0"), 16*i+j) }
 

@@ -45,9 +45,9 @@ func newMachines(t *testing.T) machines {
 	}
 }
 
-// upgradedHost returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The files are the
-// last-known state, the rules, and a configuration with all keys that later versions have removed. The files are in
-// testdata, because building a package from that commit would need the commit's history and toolchain. If
+// upgradedHost returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The job's files
+// include the last-known state, the rules, and a configuration with all keys that later versions have removed. The
+// files are in testdata, because building a package from that commit would need the commit's history and toolchain. If
 // EDGEWAY_UPGRADE_FROM names a package with version 0.9.0, built from that commit, the test starts the earlier version
 // itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {

@@ -84,7 +84,7 @@ func TestSwitch(t *testing.T) {
 		}
 		open = append(open, s.openAll()...) // connections through each backend must survive all later switches
 	}
-	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
+	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect a few
 	// milliseconds later. In the opposite order, connections to other ports of Service addresses would reach programs
 	// on the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but
 	// this test's UDP client does not.

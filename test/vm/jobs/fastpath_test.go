@@ -15,7 +15,7 @@ func TestNightlyFastPath(t *testing.T) {
 }
 
 // TestNightlyFastPathSpeed measures how many CPU instructions the fast path saves. Other work on the host does not
-// affect this number.
+// affect the number of instructions.
 func TestNightlyFastPathSpeed(t *testing.T) {
 	vmtest.Run(t, vm.Job{
 		Files: map[string]string{"flowtable": vmtest.BuildTest(t, "edgeway/proxiers/flowtable")}, Counted: true,

@@ -62,7 +62,7 @@ func useKubeconfigCredential(h *host) {
 }
 
 // startWithoutState starts the daemon on a host without a saved state while the API server is unreachable. The daemon
-// must keep waiting, even longer than TimeoutStartSec=.
+// must wait for the API server, even for longer than TimeoutStartSec=.
 func startWithoutState(h *host) {
 	const limit = 15 * time.Second
 	h.run("systemctl", "stop", "edgeway")

@@ -102,7 +102,7 @@ func (h *host) startTraffic(addr string, pause time.Duration) *trafficClient {
 	return h.startImpatientTraffic(addr, pause, askPatience)
 }
 
-// startImpatientTraffic starts a client that abandons a connection after the time wait. If the rules disappear, the
+// startImpatientTraffic starts a client that abandons a connection after the given time. If the rules disappear, the
 // kernel no longer translates the packets of an open connection, and resets the connection to the endpoint. The client
 // notices this fault only when TCP retransmits.
 func (h *host) startImpatientTraffic(addr string, pause, wait time.Duration) *trafficClient {

@@ -50,8 +50,7 @@ const findExecutableDirs = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mo
 	rm "$dir/own"
 done`
 
-// testOutOfMemory tests that the kernel does not kill the daemon if a child process such as nft exceeds the memory
-// limit. The kernel must kill the child process instead.
+// testOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, and not the daemon.
 func testOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
