@@ -35,7 +35,7 @@ func (s *suite) start(t *testing.T) *session {
 	return ses
 }
 
-// startClean starts the backend on a clean host, and registers a cleanup.
+// startClean starts the backend on a clean host, and registers a cleanup function that stops the backend.
 func (s *suite) startClean(t *testing.T) *session {
 	t.Helper()
 	s.clean(t)
@@ -119,7 +119,8 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from the plan p. The failure messages begin with context.
+// mustAgree fails the test for every row whose result differs from the plan p. Each failure message begins with the
+// arguments in context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)

@@ -203,7 +203,7 @@ func convert(r io.Reader, dir string) error {
 		}
 	}
 	if kernels != 1 {
-		return fmt.Errorf("the system has %d kernels", kernels)
+		return fmt.Errorf("the tar file contains %d kernels, want one", kernels)
 	}
 	return errors.Join(a.close(), out.Close())
 }

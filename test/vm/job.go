@@ -26,7 +26,7 @@ type Job struct {
 	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
 	// 0755.
 	Files map[string]string
-	// Links maps the paths of symbolic links to their targets. The links exist when the machine boots.
+	// Links maps the paths of symbolic links to their targets. The symbolic links exist before the machine boots.
 	Links map[string]string
 	// Command runs in /vm/job with Env ("NAME=value") in its environment.
 	Command []string
