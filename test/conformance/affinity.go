@@ -56,7 +56,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	}
 	for c, met := range s.choices(p, "external-2:80") {
 		if met.server != "pod-b:9090" {
-			problems = append(problems, fmt.Sprintf("%s reached %s, which is not in the local pool", c, met.server))
+			problems = append(problems, fmt.Sprintf("%s reached %s instead of the local pool", c, met.server))
 		}
 	}
 	// Clients choose their endpoints of two Services independently, so some clients must choose different endpoints.

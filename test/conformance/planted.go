@@ -123,7 +123,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
 		forgetful.mustFindNoDifference(t, right, right)
 		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {
-			t.Errorf("the suite did not report %q", unseen)
+			t.Errorf("the suite did not report the deviation, but only %q", unseen)
 		}
 	})
 	t.Run("the suite accepts a declared affinity deviation", func(t *testing.T) {
