@@ -13,10 +13,10 @@ import (
 	"edgeway/test/netlab"
 )
 
-// shortAffinity is longer than the pauses between two connections on a busy machine.
+// shortAffinity is a session affinity timeout that exceeds the pauses between a client's connections on a busy machine.
 const shortAffinity = 3 * time.Second
 
-// testAffinity checks session affinity (SEMANTICS row 30) for many concurrent clients, over every protocol and address
+// testAffinity tests session affinity (SEMANTICS row 30) with many concurrent clients, over every protocol and address
 // family.
 func testAffinity(t *testing.T, s *suite) {
 	t.Run("a client keeps its endpoint at every frontend", func(t *testing.T) { testStickiness(t, s) })
@@ -56,7 +56,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	}
 	for c, met := range s.choices(p, "external-2:80") {
 		if met.server != "pod-b:9090" {
-			problems = append(problems, fmt.Sprintf("%s: a route to the local pool led to %s", c, met.server))
+			problems = append(problems, fmt.Sprintf("%s reached %s instead of the local pool", c, met.server))
 		}
 	}
 	// Clients choose their endpoints of two Services independently, so some clients must choose different endpoints.
@@ -97,7 +97,7 @@ service web
 	fail(t, s.changedClients(stay, after, "another endpoint was removed"))
 	for c, met := range after {
 		if met.server == "pod-b" {
-			t.Errorf("%s: still uses the removed endpoint", c)
+			t.Errorf("%s still uses the removed endpoint", c)
 		}
 	}
 	// When the endpoint returns together with a new endpoint, no client may switch to another endpoint.
@@ -112,13 +112,13 @@ func testExpiry(t *testing.T, s *suite) {
 			return
 		}
 		affinity *= 2
-		t.Logf("this machine is too busy, retrying with %s", affinity)
+		t.Logf("this machine is too busy, retrying with an affinity timeout of %s", affinity)
 	}
 	t.Error("this machine is too busy to measure the affinity timeout")
 }
 
-// tryExpiry tests the expiry of session affinity. The result is false if a client's connections were too far apart to
-// draw a conclusion.
+// tryExpiry tests the expiry of session affinity. tryExpiry returns false if the pauses between a client's connections
+// were too long for a conclusion.
 func (s *suite) tryExpiry(t *testing.T, affinity time.Duration) bool {
 	ses := s.startClean(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -177,7 +177,7 @@ type choice struct {
 }
 
 // choices connects every client to a destination, over all protocols and families, and returns the server that each
-// client reached. The destination uses the notation of the scenarios.
+// client reached. The destination is in scenario notation, such as "cluster-1:80".
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
 	if err := f.parse([]string{"pod-c", "->", destination, "pass"}); err != nil {
@@ -218,8 +218,8 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// changedClients returns a line for each client that has changed its endpoint between before and after, unless a
-// declared deviation allows the change.
+// changedClients returns a line for each client whose endpoint has changed, unless a declared deviation allows the
+// change.
 func (s *suite) changedClients(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]
@@ -233,7 +233,8 @@ func (s *suite) changedClients(before, after map[client]choice, why string) (pro
 			s.report.countDeviation(s.backend.Affinity[i].Name)
 			continue
 		}
-		problems = append(problems, fmt.Sprintf("%s: used %s before and %s after %s", c, had.server, has.server, why))
+		problems = append(problems, fmt.Sprintf("%s used endpoint %s before and endpoint %s after (%s)",
+			c, had.server, has.server, why))
 	}
 	return problems
 }

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testBalance checks that a backend distributes connections evenly across a Service's endpoints, both with one pool and
-// with two pools (SEMANTICS row 17).
+// testBalance verifies that a backend distributes connections evenly across the endpoints of a Service (SEMANTICS row
+// 17). One of the Services has one pool, and the other Service has two pools.
 func testBalance(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	p := ses.syncText(t, `
@@ -31,7 +31,7 @@ service three
 		}
 		d := p.Decide(row.packet())
 		met := s.spread(t, row, d, connections)
-		// With a bound of six standard deviations, a fair backend fails once in 10^8 runs.
+		// With a bound of six standard deviations, a fair backend fails in one of 10^8 runs.
 		n := float64(len(d.Endpoints))
 		mean := float64(connections) / n
 		bound := 6 * math.Sqrt(mean*(1-1/n))

@@ -16,8 +16,8 @@ type kind struct {
 
 var appearance = kind{"a Service appears", (*changer).addService}
 
-// serviceChanges change a plan's Services. After each change, the suite can test connections, because the lab stays the
-// same.
+// serviceChanges lists changes to a plan's Services. After each change, the suite can test connections, because the lab
+// stays the same.
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
@@ -35,14 +35,16 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges change a plan's node. After each change, the suite can test connections, because the lab stays the same.
+// nodeChanges lists changes to a plan's node. After each change, the suite can test connections, because the lab stays
+// the same.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},
-	{"the way to identify pods changes", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
+	{"pod identification changes", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// stateOnlyChanges are changes after which the suite can compare only the kernel's state.
+// stateOnlyChanges lists further changes to a plan's Services. After each of these changes, the suite compares only the
+// kernel's state.
 var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
@@ -54,7 +56,8 @@ var stateOnlyChanges = []kind{
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// stateOnlyNodeChanges change a plan's node. After each change, the suite can compare only the kernel's state.
+// stateOnlyNodeChanges lists further changes to a plan's node. After each of these changes, the suite compares only the
+// kernel's state, because the lab does not have the node's new addresses.
 var stateOnlyNodeChanges = []kind{
 	{"the node's addresses change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }

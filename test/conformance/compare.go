@@ -19,8 +19,8 @@ const (
 	// dropTimeout is the time after which a packet without a response counts as dropped.
 	dropTimeout = 400 * time.Millisecond
 	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of rows that
-	// mostly wait. Rows with a rejected TCP connection mostly wait: if the kernel receives the ICMP error while
-	// connect still holds the socket, Linux reports the error only after the next SYN, a second later.
+	// mostly wait. Rows with a rejected TCP connection mostly wait. If Linux receives the ICMP error while connect
+	// still holds the socket, it reports the error only after the next SYN, a second later.
 	maxBusyRows = 16
 	maxIdleRows = 400
 )
@@ -30,7 +30,7 @@ type suite struct {
 	world   *suiteLab
 	sockets *sockets
 	report  *report
-	// responseTimeout replaces the constant responseTimeout with a shorter time, unless it is 0.
+	// responseTimeout is a time limit that replaces the constant responseTimeout, or 0 to use the constant.
 	responseTimeout time.Duration
 	// countsShortcut reports whether the suite counts the connections that take the backend's shortcut.
 	countsShortcut bool
@@ -38,7 +38,7 @@ type suite struct {
 	maxDifferences int
 }
 
-// compare tests the connections of all rows and returns a line for each row with a result that differs from p.
+// compare tests the connections of all rows and returns a line for each row whose result differs from the plan p.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.stopLoopbackServers()
 	if err := s.listenOnHost(p, rows); err != nil {
@@ -206,21 +206,22 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 		return false
 	}
 	if d.SNATFor(r.from, d.Endpoints[i]) {
-		// A relay connects to the endpoint from the link's address, if there is one, as the host itself would. The
-		// shortcut connects sockets from the same address.
+		// If the host's link has an address, the relay and the shortcut connect to the endpoint from this address, as
+		// the host itself does.
 		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see a as the source address of the row's connections without masquerading. An
-// unbound socket may have any address of the host, including the link's address.
+// isSource reports whether a server may see the address a as the source address of the row's connections without
+// masquerading. An unbound socket may have any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
-// describe returns a line with the connection, the required result and its reason, and the actual result.
+// describe returns a line with the connection, the required result, the reason for this requirement, and the actual
+// result.
 func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {

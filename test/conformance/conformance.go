@@ -15,17 +15,19 @@ import (
 // Backend is a backend under test.
 type Backend struct {
 	proxiers.Component
-	// Dump returns the backend's state in the kernel of this network namespace. The text must depend only on the
-	// applied plan, and not on the order of changes. The text must not contain handles, counters or client affinity.
+	// Dump returns a textual dump of the backend's state in this network namespace. The dump must depend only on the
+	// applied plan, and not on the order of changes. The dump must not contain handles, counters or client affinity.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of random sequences of partial syncs in a comparison with full syncs, or 0 for the
 	// default.
 	Sequences int
-	// Shapes holds patterns that must each match some, but not all, of the dumps of random Services.
+	// Shapes lists regular expressions. Each expression must match some, but not all, of the dumps with random
+	// Services.
 	Shapes []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
-	// Affinity lists the deviations in session affinity, which the suite can observe only over several connections.
+	// Affinity lists the declared deviations in session affinity. To observe a deviation in session affinity, the suite
+	// needs several connections.
 	Affinity []AffinityDeviation
 	// Followers run after the backend, as in the daemon.
 	Followers []proxiers.Component
@@ -34,10 +36,10 @@ type Backend struct {
 	// VMOnlyReason is the reason why the backend can run only in virtual machines, or "" if the backend can run
 	// anywhere.
 	VMOnlyReason string
-	// Shortcut is a path that bypasses the rules, or nil if the backend has none.
+	// Shortcut is a path that bypasses the backend's rules, or nil if the backend has no such path.
 	Shortcut *Shortcut
-	// Damages maps names to functions that damage the backend's state as another program might. After each damage, the
-	// backend must report drift, and a full sync must repair the state.
+	// Damages lists, by name, functions that damage the backend's state in a way that another program might. After each
+	// damage, the backend must report drift, and a full sync must repair the state.
 	Damages map[string]func(ctx context.Context) error
 }
 
@@ -69,15 +71,15 @@ type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot do better.
 	Reason string
-	// MayChangeEndpoint reports whether a client that moves from the frontend before to the frontend now may reach
-	// another endpoint. The two frontends may be the same. The suite fails if no client changes its endpoint.
+	// MayChangeEndpoint reports whether a client that moves from one frontend to another may reach another endpoint.
+	// The two frontends may be the same. The suite fails if no client changes its endpoint.
 	MayChangeEndpoint func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
-// machineDir exists only in the virtual machines of test/vm.
+// machineDir is a directory that exists only in the virtual machines of test/vm.
 const machineDir = "/vm/job"
 
-// Run checks a backend against the specification in a separate process. TestMain must have called Main. Run requires
+// Run tests a backend against the specification in a separate process. TestMain must call Main before Run. Run requires
 // root.
 func Run(t *testing.T, b Backend) {
 	if b.VMOnlyReason != "" && !inMachine() {
@@ -118,8 +120,8 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// During tests other than scenarios, matrix and state, the shortcut would also count connections that the suite
-		// does not compare.
+		// In all tests except scenarios, matrix and state, the shortcut also counts connections that the suite does not
+		// compare.
 		s.countsShortcut = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.countsShortcut

@@ -19,7 +19,8 @@ const (
 	connectionsUsually  = 500
 )
 
-// countedSpec has the endpoints of both pools of web, and the endpoints of sticky, as parameters.
+// countedSpec is a format string for a spec. The parameters are the endpoints of both pools of the Service web, and the
+// endpoints of the Service sticky.
 const countedSpec = `
 service web
   cluster %s
@@ -34,8 +35,8 @@ service sticky
   ClusterIP      cluster-2:80   all=cluster
 `
 
-// testConnections checks that a backend that counts connections counts each new connection once, and that the numbers
-// survive changes to the endpoints, a full sync and a restart.
+// testConnections tests a backend that counts connections. The backend must count each new connection once. The counts
+// must survive endpoint changes, a full sync and a restart.
 func testConnections(t *testing.T, s *suite) {
 	create := s.backend.New
 	t.Cleanup(func() { s.backend.New = create })
@@ -58,7 +59,7 @@ func testConnections(t *testing.T, s *suite) {
 
 	p = ses.syncText(t, fmt.Sprintf(countedSpec, "pod-b far-b", "pod-b", "pod-a pod-b far-a"))
 	c.connect(t, p, 2)
-	c.mustEqual(t, ses, "after a change of the endpoints")
+	c.mustEqual(t, ses, "after an endpoint change")
 
 	ses.apply(t, nil, p)
 	c.mustEqual(t, ses, "after a full sync")
@@ -71,7 +72,8 @@ func testConnections(t *testing.T, s *suite) {
 		t.Error(err)
 	}
 
-	// After counting is turned off, the kernel's state must be the same as on a host that never counted connections.
+	// After the backend stops counting, the kernel's state must be the same as on a host that has never counted
+	// connections.
 	count = false
 	off := s.start(t)
 	off.apply(t, nil, p)
@@ -82,7 +84,7 @@ func testConnections(t *testing.T, s *suite) {
 	fresh := s.startClean(t)
 	fresh.apply(t, nil, p)
 	if want := fresh.dump(t); have != want {
-		t.Errorf("after counting was turned off, the kernel holds\n%s\ninstead of\n%s", have, want)
+		t.Errorf("after the backend stopped counting, the kernel holds\n%s\ninstead of\n%s", have, want)
 	}
 }
 
@@ -93,7 +95,7 @@ func connections(t *testing.T) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("%s=%s: want a whole number from 1", connectionsVariable, text)
+		t.Fatalf("%s=%s: the value must be an integer of at least 1", connectionsVariable, text)
 	}
 	return n
 }
@@ -107,11 +109,11 @@ type connectionCount struct {
 	*suite
 	mu   sync.Mutex
 	want map[proxiers.Frontends]uint64
-	// remaining is the number of connections that the test still has to open.
+	// remaining is the number of connections that the test has yet to open.
 	remaining int
 }
 
-// connect opens a share of the remaining connections: all of them if share is 1, half of them if share is 2.
+// connect opens a fraction, 1/share, of the remaining connections.
 func (c *connectionCount) connect(t *testing.T, p *plan.Plan, share int) {
 	t.Helper()
 	// The relay, and not the backend, counts connections to loopback addresses.

@@ -1,7 +1,8 @@
 // Package conformance is the test suite that every backend must pass. The suite uses the backend to apply plans in a
 // lab of network namespaces, opens real connections, and compares their results with plan.Decide.
 //
-// A backend's test only needs to call Run. The scenarios are the files testdata/*.txtar. To add a scenario, add a file:
+// A backend's test only needs to call Run. The scenarios are the files testdata/*.txtar. To add a scenario, add a file
+// in this format:
 //
 //	What the scenario shows (free text).
 //
@@ -17,12 +18,13 @@
 //	client-a -> node-1:30080  pod-a pod-b
 //	client-a -> node-3:30080  pass
 //
-// The suite checks every line of a "flows" section first against plan.Decide and then with packets, over each protocol
-// and family. The left side of a line consists of a source and a destination. The right side either lists exactly the
-// endpoints that connections must reach, or is one of the words "reject", "drop" and "pass". The word "pass" means that
-// the backend does not change the packet. An endpoint with +snat must see an address of the node as its peer. An
-// endpoint without +snat must see the source. The source "host@lb-1" is the host with the source address lb-1, which
-// the suite adds to lo for the test. The source "host@" is the host with a socket that is not bound to an address.
+// The suite compares every line of a "flows" section first with plan.Decide and then with the results of real
+// connections, over each protocol and family. The left side of a line consists of a source and a destination. The right
+// side either lists exactly the endpoints that connections must reach, or is one of the words "reject", "drop" and
+// "pass". The word "pass" means that the backend does not change the packet. An endpoint with +snat must see an address
+// of the node as its peer. An endpoint without +snat must see the source. The source "host@lb-1" is the host with the
+// source address lb-1, which the suite adds to lo for the test. The source "host@" is the host with a socket that is
+// not bound to an address.
 //
 // A "service" line starts a Service with the ports in the lines below it, over TCP, UDP and SCTP, IPv4 and IPv6. A line
 // such as "for TCP IPv4" selects protocols and families. In a "flows" section, a "for" line applies to the lines that

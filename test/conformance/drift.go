@@ -45,7 +45,7 @@ func testDrift(t *testing.T, s *suite) {
 		ses.apply(t, nil, ses.plan)
 		select {
 		case reason := <-ses.drift:
-			t.Errorf("the backend reported drift without a change by another program: %s", reason)
+			t.Errorf("the backend reported drift although no other program changed its state: %s", reason)
 		case <-time.After(paced(500 * time.Millisecond)):
 		}
 	})

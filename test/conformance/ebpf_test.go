@@ -84,8 +84,8 @@ func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) 
 	}
 }
 
-// countBPFConnections adds up the counters in bpf/maps.h for connected TCP and UDP sockets, unconnected datagrams,
-// first packets, and first packets that exceeded the tc program's rate limit.
+// countBPFConnections returns the sum of some of the counters that bpf/maps.h defines: connected TCP and UDP sockets,
+// unconnected datagrams, first packets, and first packets that exceeded the tc program's rate limit.
 func countBPFConnections() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -144,8 +144,8 @@ func forEachElement(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf prints the nft table, the links, and the contents of the BPF maps. The dump of a frontend includes its
-// endpoints, but omits the numbers that connect frontends and endpoints.
+// dumpEbpf prints the nft table, the links, and the contents of the BPF maps. The dump of a frontend includes the
+// frontend's endpoints, but omits the IDs that link frontends to endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {

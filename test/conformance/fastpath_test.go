@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath opts every Service in to the fast path, and checks that connections still reach the same endpoints. The
-// fast path rewrites its whole nft table when a Service changes, so test/vm skips the subtest "writes".
+// TestFastPath opts every Service in to the fast path, and verifies that connections still reach the same endpoints.
+// The fast path rewrites its whole nft table when a Service changes, so test/vm skips the subtest "writes".
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
 	b.VMOnlyReason = "not every kernel has a flowtable"

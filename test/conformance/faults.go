@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faultyProxier is a Proxier that fails in one of ten calls to Apply: before any change, after all changes, or in
-// between because the context is done.
+// faultyProxier is a Proxier that fails in one of ten calls to Apply. Apply fails before any change, after all changes,
+// or during the changes because the context is done.
 type faultyProxier struct {
 	proxiers.Proxier
 	*rand.Rand
@@ -39,8 +39,8 @@ func (f *faultyProxier) Apply(ctx context.Context, change proxiers.Change) error
 	}
 }
 
-// testFaults applies random changes through a faulty backend, with a full sync after each failure, as in the pipeline.
-// At the end, the state must be the same as after a full sync on a clean host.
+// testFaults applies random changes through a faulty backend. As in the pipeline, a full sync follows each failure. At
+// the end, the state must be the same as after a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
 	steps := scaleDown(80, 40)
@@ -62,7 +62,7 @@ func testFaults(t *testing.T, s *suite) {
 		}
 	}
 	if f.faults < 3 {
-		t.Fatalf("only %d faults were injected", f.faults)
+		t.Fatalf("the test injected only %d faults", f.faults)
 	}
 	ses.apply(t, known, next)
 	s.mustAgree(t, next, c.sample(rowsOf(next, next.Services), 200), "at the end")

@@ -18,7 +18,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable is the environment variable that turns the test binary into a fresh host. The variable's value is the
+// freshVariable is an environment variable that makes the test binary act as a fresh host. The variable's value is the
 // backend's name.
 const freshVariable = "CONFORMANCE_FRESH"
 
@@ -77,7 +77,7 @@ type freshHost struct {
 
 type freshRequest struct {
 	Sequence sequence
-	// Reset restores the initial plan before the sequence.
+	// Reset reports whether the fresh host restores the initial plan before the sequence.
 	Reset bool
 }
 
@@ -137,7 +137,7 @@ func serveFresh(b Backend, in io.Reader, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// If its lo interface is down, a namespace treats all of IPv4 as broadcast (Linux 6.1).
+	// While lo is down in a network namespace, Linux 6.1 treats all IPv4 addresses as broadcast addresses.
 	if err := exec.Command("ip", "link", "set", "lo", "up").Run(); err != nil {
 		return fmt.Errorf("lo: %w", err)
 	}
@@ -201,7 +201,7 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	return s, err
 }
 
-// imaginaryLab returns the usual addresses of a lab, but no hosts.
+// imaginaryLab returns the usual lab addresses without creating hosts.
 func imaginaryLab() *labAddrs {
 	l := &labAddrs{endpoints: endpointAddrs()}
 	for _, f := range families {

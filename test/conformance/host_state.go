@@ -15,8 +15,9 @@ import (
 // cleanupContext returns a context for cleanup functions, because they run after t.Context is done.
 func cleanupContext(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState returns, as text, the state that a backend or a follower may change on a host: rules, addresses,
-// interfaces, all routes, traffic control, virtual servers, pinned BPF objects, and the settings that proxies write.
+// hostState returns the state that a backend or a follower may change on a host, as text. The state consists of
+// packet-filtering rules, addresses, interfaces, routing tables and rules, traffic control, virtual servers, pinned BPF
+// objects, and the settings that proxies write.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -49,8 +50,8 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes the virtual servers of IPVS. virtualServers omits the header, which exists on every kernel with
-// IPVS.
+// virtualServers writes the IPVS virtual servers to b. virtualServers omits the header, which exists on every kernel
+// with IPVS.
 func virtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3
@@ -74,8 +75,9 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the rules of iptables-legacy in existing tables, but omits empty built-in chains. If a program
-// lists a table, the kernel creates the table, and no program can remove it.
+// legacyRules writes the iptables-legacy rules to b, but omits empty built-in chains. legacyRules reads only existing
+// iptables tables, because the kernel creates an iptables table when a program lists it, and no program can remove the
+// table.
 func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {

@@ -27,8 +27,8 @@ type noted struct{ note func(string) }
 func (n noted) Apply(context.Context, proxiers.Change) error { n.note("apply"); return nil }
 func (n noted) Close() error                                 { n.note("close"); return nil }
 
-// TestFollowersRunAfterBackend verifies that followers run after their backend, and that cleanup covers the followers
-// before the backend.
+// TestFollowersRunAfterBackend verifies that followers run after their backend, and that cleanUp cleans up the
+// followers before the backend.
 func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string
 	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}
@@ -48,7 +48,7 @@ func TestFollowersRunAfterBackend(t *testing.T) {
 	if !slices.Equal(done, want) {
 		t.Errorf("done was %q, want %q", done, want)
 	}
-	// If a follower cannot start, the backend must be closed.
+	// If a follower cannot start, the method start must close the backend.
 	done = nil
 	b.Followers[0] = component("follower", &done, errors.New("no"))
 	b.Component = component("backend", &done, nil)

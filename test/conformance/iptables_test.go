@@ -41,7 +41,7 @@ func iptablesBackend(variant string) Backend {
 	b := Backend{
 		Component: all[i],
 		Dump:      ipt.dump,
-		// The shapes are the chains of dispatch trees with more than one level.
+		// The expressions match chains that exist only if a dispatch tree has more than one level.
 		Shapes: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
 			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
+// testLoopbackAffinity tests session affinity on loopback, where a relay and not the kernel implements it.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	const text = `
@@ -35,9 +35,9 @@ service web
 		met[had] = true
 		switch {
 		case had != "pod-a" && now.server != had:
-			t.Errorf("%s: used %s, but %s after the removal of another endpoint", c, had, now.server)
+			t.Errorf("%s used endpoint %s, but endpoint %s after the removal of another endpoint", c, had, now.server)
 		case now.server == "pod-a":
-			t.Errorf("%s: still uses the removed endpoint", c)
+			t.Errorf("%s still uses the removed endpoint", c)
 		}
 	}
 	if len(met) != 3 {
@@ -45,8 +45,8 @@ service web
 	}
 }
 
-// loopbackChoices connects to NodePort 30080 from many IPv4 loopback addresses and from the IPv6 loopback address, and
-// returns the server that each connection reached.
+// loopbackChoices connects to NodePort 30080 from 32 IPv4 loopback addresses and from the IPv6 loopback address.
+// loopbackChoices returns the server that each connection reached.
 func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	t.Helper()
 	sources := []netip.Addr{netip.IPv6Loopback()}
@@ -65,7 +65,7 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	return met
 }
 
-// rejectedMetric counts rejected packets on loopback by ip_family and protocol.
+// rejectedMetric is the name of a metric that counts rejected packets on loopback by ip_family and protocol.
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
 func testLoopbackCounters(t *testing.T, s *suite) {

@@ -15,11 +15,12 @@ import (
 	"edgeway/test/netlab"
 )
 
-// foreignMark sets many bits, but not the masquerade bit (bit 14).
+// foreignMark is a packet mark with many bits set, but not the masquerade bit (bit 14).
 const foreignMark = "0xa5b40205"
 
-// foreignTable marks every packet that the node forwards or sends, as a VPN or a policy router does, and counts the
-// packets that leave with and without this mark. foreignTable also translates an address that no Service uses.
+// foreignTable is an nft table that marks every packet that the node forwards or sends, as a VPN does. foreignTable
+// counts the packets that leave with and without this mark. foreignTable also translates an address that no Service
+// uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -50,9 +51,9 @@ table inet foreign {
 }
 `
 
-// testMarks checks that the backend preserves other programs' bits in the packet mark: with masquerading, without
-// masquerading, and in connections to addresses without a Service. The backend must not change another program's nft
-// table (SEMANTICS row 32).
+// testMarks verifies that the backend preserves other programs' bits in the packet mark. The test opens connections
+// with masquerading, connections without masquerading, and connections to addresses without a Service. The backend must
+// not change another program's nft table (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	s.foreign(t)
@@ -94,8 +95,8 @@ service sticky
 	}
 }
 
-// testOwnMark checks that Services do not affect packets from the host that have the daemon's own mark. The daemon uses
-// TCP connections to its API server, and no Service may intercept them.
+// testOwnMark verifies that Services do not affect packets from the host that have the daemon's own mark. The daemon
+// uses TCP connections to its API server, and no Service may intercept them.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	s.resetServiceConnections(t)
@@ -147,7 +148,7 @@ service dropping
 	}
 	for _, v := range []plan.Verdict{plan.Forward, plan.Reject, plan.Drop} {
 		if met[v] < 2*len(families) {
-			t.Errorf("only %d connections with the verdict %s", met[v], v)
+			t.Errorf("the test opened only %d connections with the verdict %s", met[v], v)
 		}
 	}
 }

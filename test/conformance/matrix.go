@@ -17,7 +17,7 @@ var routes = []plan.Route{
 }
 
 // tripleFunc returns a frontend's routes for the three origins. The argument n differs for each Service and for each
-// kind of frontend, so a Service has different triples.
+// kind of frontend, so the frontends of a Service have different triples.
 type tripleFunc func(n int) [3]plan.Route
 
 // latinTriple returns one of six triples. The triples form a Latin square: each origin occurs with each route.
@@ -32,8 +32,9 @@ func pairwiseTriple(n int) [3]plan.Route {
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
 }
 
-// matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and each kind
-// of frontend occurs with every triple. Each Service also has a load-balancer frontend with source ranges.
+// matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and all
+// Services together combine every kind of frontend with every triple. Each Service also has a load-balancer frontend
+// with source ranges.
 func matrixSpec(services int, triple tripleFunc) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {

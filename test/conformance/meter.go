@@ -15,17 +15,18 @@ import (
 )
 
 // meter counts the objects that programs write to the kernel in this network namespace. For nftables, meter counts the
-// rules, chains, sets and elements in the kernel's notifications. The iptables-legacy programs replace whole tables in
-// the kernel, so meter counts the lines of their input instead.
+// rules, chains, sets and elements in nfnetlink notifications. The iptables-legacy programs replace whole tables in the
+// kernel, so meter counts the lines of their input instead.
 type meter struct {
 	fd  int
 	buf []byte
-	// The scripts in dir record their input in the file lines.
+	// dir is the directory of the recording scripts, and lines is the path of the file that these scripts append their
+	// input to.
 	dir, lines string
 	path       string // the previous PATH
 }
 
-// meterBuffer is the size of a socket buffer that holds the notifications of one Apply.
+// meterBuffer is the size of a socket buffer that is large enough for the notifications about one Apply.
 const meterBuffer = 32 << 20
 
 // recordingScript is a script that records its input and passes it to another program.
@@ -56,15 +57,15 @@ func startMeter(dir string) (*meter, error) {
 		)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("notices of nftables: %w", err)
+		return nil, fmt.Errorf("nftables notifications: %w", err)
 	}
 	return m, nil
 }
 
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
-// countWrites returns the number of objects that programs have written since its previous call. The kernel sends all
-// notifications of a transaction before the transaction returns.
+// countWrites returns the number of objects that programs have written since the previous call. The kernel sends all
+// notifications about an nftables transaction before the commit returns.
 func (m *meter) countWrites() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err
@@ -77,14 +78,14 @@ func (m *meter) countWrites() (n int, err error) {
 		case errors.Is(err, unix.EAGAIN):
 			return n, nil
 		case err == nil && size > len(m.buf):
-			err = errors.New("a notice is too long")
+			err = errors.New("a notification is too long")
 		}
 		if err != nil {
-			return 0, fmt.Errorf("notices of nftables: %w", err)
+			return 0, fmt.Errorf("nftables notifications: %w", err)
 		}
 		messages, err := syscall.ParseNetlinkMessage(m.buf[:size])
 		if err != nil {
-			return 0, fmt.Errorf("notices of nftables: %w", err)
+			return 0, fmt.Errorf("nftables notifications: %w", err)
 		}
 		for _, msg := range messages {
 			n += countObjects(msg)
@@ -92,8 +93,8 @@ func (m *meter) countWrites() (n int, err error) {
 	}
 }
 
-// countObjects returns the number of objects in a notification. A notification may contain many elements. The end of a
-// transaction is not an object.
+// countObjects returns the number of objects in a notification. A notification may contain many elements. The
+// notification that ends a transaction does not count as an object.
 func countObjects(msg syscall.NetlinkMessage) int {
 	const subsystem, genHeader = 8, 4
 	switch msg.Header.Type & (1<<subsystem - 1) {

@@ -103,7 +103,7 @@ func mentionedWords(objects map[string]nftObject) map[string]bool {
 	return words
 }
 
-// isUnused reports whether a Service's object is unreferenced.
+// isUnused reports whether an object is a Service's chain or map that no rule or element references.
 func isUnused(name string, o nftObject, mentioned map[string]bool) bool {
 	words := strings.Fields(name)
 	family, kind, short := words[0], words[1], words[2]
@@ -111,7 +111,7 @@ func isUnused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables lists the nft tables with the given name by running nft, as another program might.
+// listNftables runs nft to list the nft tables with the given name.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -156,7 +156,7 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 				}
 			}
 		case strings.HasPrefix(line, "\t\t"):
-			// If a map has a size, nft 1.1.7 prints the number of its elements even without state (-s).
+			// If a map has a size, nft 1.1.7 prints the map's element count, even if the option -s suppresses state.
 			line, _, _ := strings.Cut(trimmed, "\t# count ")
 			o.lines = append(o.lines, line)
 		}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// paceVariable is the environment variable that specifies how many times slower than usual this machine is. Emulated
-// machines set the variable. The factor extends the times that decide an outcome: the wait for a dropped packet, and
-// the timeout of session affinity. The factor also shortens random walks and lowers the request rate of continuous
-// clients. The suite still performs all comparisons.
+// paceVariable is an environment variable that specifies how many times slower this machine is than a usual machine.
+// The jobs for emulated machines set paceVariable. The factor extends the times that decide an outcome: the wait for a
+// dropped packet, and the timeout of session affinity. The factor also shortens random walks and lowers the request
+// rate of continuous clients. The suite still performs all comparisons.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
@@ -30,7 +30,7 @@ func pace() int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		panic(fmt.Sprintf("%s=%s: want a whole number from 1", paceVariable, text))
+		panic(fmt.Sprintf("%s=%s: the value must be an integer of at least 1", paceVariable, text))
 	}
 	return n
 }

@@ -24,7 +24,7 @@ const (
 	longestSequence   = 8
 )
 
-// testPartialSyncs applies random sequences of changes by partial syncs. After each sequence, the state must be the
+// testPartialSyncs applies random sequences of changes in partial syncs. After each sequence, the state must be the
 // same as after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
@@ -50,12 +50,12 @@ func sequences(t *testing.T, b Backend) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("%s=%s: want a whole number from 1", sequencesVariable, text)
+		t.Fatalf("%s=%s: the value must be an integer of at least 1", sequencesVariable, text)
 	}
 	return n
 }
 
-// randomWalk holds a running backend that goes from plan to plan by partial syncs, and a fresh host for comparison.
+// randomWalk holds a running backend that applies plan after plan in partial syncs, and a fresh host for comparison.
 type randomWalk struct {
 	backend Backend
 	proxier proxiers.Proxier
@@ -66,13 +66,14 @@ type randomWalk struct {
 	drift   chan string
 
 	sequences, syncs, differences int
-	// changes counts the changes by kind, and shapes counts the dumps that match each shape.
+	// changes counts the changes by kind, and patternMatches counts the dumps that match each of the backend's
+	// patterns.
 	changes map[string]int
 	shapes  map[*regexp.Regexp]int
 	meter   *meter
-	// partialWrites counts the objects that partial syncs wrote while the node did not change, and fullWrites counts
-	// the objects that full syncs would have written. partialSyncs counts the partial syncs in the current
-	// sequence.
+	// partialWrites counts the objects that partial syncs wrote while the node did not change. The field fullWrites
+	// counts the objects that full syncs would have written instead. The field partialSyncs counts the partial syncs in
+	// the current sequence.
 	partialWrites, fullWrites, partialSyncs int
 }
 
@@ -112,8 +113,8 @@ func (w *randomWalk) reset(ctx context.Context) error {
 	return w.sync(ctx)
 }
 
-// applySequence applies a sequence to the current plan, or to the initial plan if fromStart is true. The result is the
-// first difference from the fresh host's state.
+// applySequence applies a sequence to the current plan, or to the initial plan if fromStart is true. The error
+// describes the first difference from the fresh host's state.
 func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()
@@ -150,7 +151,7 @@ func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart 
 	}
 	select {
 	case reason := <-w.drift:
-		return fmt.Errorf("the backend reported drift without a change by another program: %s", reason)
+		return fmt.Errorf("the backend reported drift although no other program changed its state: %s", reason)
 	default:
 		return nil
 	}
@@ -190,7 +191,8 @@ func (w *randomWalk) mustHaveBeenPartial(t *testing.T) {
 	}
 }
 
-// mustHaveSeenAll fails the test if a kind of change did not occur, or if a shape matched no dump or every dump.
+// mustHaveSeenAll fails the test if a kind of change did not occur, or if one of the backend's patterns matched no dump
+// or every dump.
 func (w *randomWalk) mustHaveSeenAll(t *testing.T) {
 	t.Helper()
 	for _, k := range slices.Concat(serviceChanges, nodeChanges, stateOnlyChanges, stateOnlyNodeChanges) {

@@ -36,8 +36,8 @@ func FuzzPartial(f *testing.F) {
 	})
 }
 
-// omittingScript is a script that passes its input to another program. If the file "armed" exists, the script omits one
-// chain.
+// omittingScript is a shell script that passes its input to another program. If the file "armed" exists, the script
+// omits one chain.
 const omittingScript = `#!/bin/sh
 [ -e %[1]s/armed ] || exec %[2]s "$@"
 awk '

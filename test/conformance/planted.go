@@ -39,7 +39,7 @@ var silentBug = bug{"refusals are silent", eachRoute(func(r *plan.Route) {
 	}
 })}
 
-var forgetfulBug = bug{"session affinity is not kept", func(p *plan.Plan) {
+var forgetfulBug = bug{"the backend ignores session affinity", func(p *plan.Plan) {
 	for _, svc := range p.Services {
 		svc.Affinity = 0
 	}
@@ -54,8 +54,8 @@ var bugs = []bug{
 			r.Verdict = plan.Reject
 		}
 	})},
-	{"the local policy is ignored", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
-	{"the last endpoint is never used", eachPool(func(es []plan.Endpoint) []plan.Endpoint { return es[:max(1, len(es)-1)] })},
+	{"the backend ignores the local policy", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
+	{"the backend never uses the last endpoint", eachPool(func(es []plan.Endpoint) []plan.Endpoint { return es[:max(1, len(es)-1)] })},
 	{"hairpins are not masqueraded", eachPool(func(es []plan.Endpoint) []plan.Endpoint {
 		for i := range es {
 			es[i].Local = false
@@ -68,7 +68,7 @@ var bugs = []bug{
 		p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, mustAddress("node-3", plan.IPv4), mustAddress("node-3", plan.IPv6))
 		slices.SortFunc(p.Node.NodePortAddrs, netip.Addr.Compare)
 	}},
-	{"NodePorts are not served on loopback", func(p *plan.Plan) { p.Node.LoopbackAddrs = nil }},
+	{"the backend serves no NodePorts on loopback", func(p *plan.Plan) { p.Node.LoopbackAddrs = nil }},
 	{"packets to unallocated addresses pass", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
 	forgetfulBug,
 	{"SCTP is left out", func(p *plan.Plan) {
@@ -76,8 +76,7 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that no backend declares: the backend drops packets instead of rejecting them, as in
-// silentBug.
+// silentRefusal is a deviation that only testPlantedBugs declares: the backend drops packets instead of rejecting them.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to prove that the suite expects declared deviations",
@@ -88,7 +87,7 @@ var silentRefusal = Deviation{
 	},
 }
 
-// affinityLoss is a deviation that no backend declares: session affinity does not last.
+// affinityLoss is a deviation that only testPlantedBugs declares: the backend forgets its clients' endpoints.
 var affinityLoss = AffinityDeviation{
 	Name:              "clients are forgotten",
 	Reason:            "to prove that the suite expects declared deviations",
@@ -105,7 +104,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The watcher needs its own report, because differences that the bugs cause are not the backend's differences.
+	// The suite watcher has a separate report, because the differences that planted bugs cause do not belong in the
+	// backend's report.
 	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1, responseTimeout: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
@@ -115,7 +115,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 		t.Run(b.name, func(t *testing.T) { watcher.mustFindDifference(t, b.spoil(right), right) })
 	}
 	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
-	t.Run("a declared deviation is accepted", func(t *testing.T) { holder.mustFindNoDifference(t, silentBug.spoil(right), right) })
+	t.Run("the suite accepts a declared deviation", func(t *testing.T) { holder.mustFindNoDifference(t, silentBug.spoil(right), right) })
 	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustFindDifference(t, right, right) })
 	forgetful := *watcher
 	forgetful.report = newReport()
@@ -123,10 +123,10 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
 		forgetful.mustFindNoDifference(t, right, right)
 		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {
-			t.Errorf("the suite did not notice: %q", unseen)
+			t.Errorf("the suite did not report the deviation, but only %q", unseen)
 		}
 	})
-	t.Run("a declared affinity deviation is accepted", func(t *testing.T) {
+	t.Run("the suite accepts a declared affinity deviation", func(t *testing.T) {
 		forgetful.mustFindNoDifference(t, forgetfulBug.spoil(right), right)
 		if forgetful.report.deviated[affinityLoss.Name] == 0 {
 			t.Error("no client was forgotten")
@@ -135,7 +135,6 @@ func testPlantedBugs(t *testing.T, s *suite) {
 }
 
 // mustFindNoDifference applies one plan, and fails the test if connections differ from the specified plan.
-// mustFindDifference fails the test if no connection differs.
 func (s *suite) mustFindNoDifference(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.startClean(t).apply(t, nil, applied)
@@ -161,7 +160,7 @@ func (b bug) spoil(right *plan.Plan) *plan.Plan {
 	return wrong
 }
 
-// sampleDifferences compares a sample of rows with p and returns the first differences.
+// sampleDifferences compares a sample of rows with the plan p and returns the first differences.
 func (s *suite) sampleDifferences(p *plan.Plan) []string {
 	var some []*plan.ServicePort
 	for _, svc := range p.Services {

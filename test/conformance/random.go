@@ -18,7 +18,8 @@ var (
 type changer struct {
 	*rand.Rand
 	spec *spec
-	// numbers determine the Services' addresses and NodePorts. Each Service has its own number.
+	// numbers lists the available Service numbers. Each Service has its own number, which determines the Service's
+	// addresses and NodePorts.
 	numbers []int
 	// small limits each Service to a few endpoints, and most Services to one protocol.
 	small bool
@@ -59,7 +60,8 @@ func (c *changer) change(k kind) {
 	}
 }
 
-// addService adds a Service. The new Service may have the addresses of a deleted Service, but not of an existing one.
+// addService adds a Service. The new Service may have the addresses of a deleted Service, but not the addresses of an
+// existing Service.
 func (c *changer) addService() {
 	isFree := func(n int) bool {
 		return !slices.ContainsFunc(c.spec.services, func(s *service) bool { return s.number == n })
@@ -173,7 +175,7 @@ func (c *changer) chooseRoutes(svc *service) {
 	}
 }
 
-// chooseRoute returns a random route, but never to an empty pool.
+// chooseRoute returns a random route, but never a route to an empty pool.
 func (c *changer) chooseRoute(svc *service) plan.Route {
 	r := routes[c.IntN(len(routes))]
 	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {

@@ -80,7 +80,7 @@ func (r *report) countDeviation(name string) {
 	r.deviated[name]++
 }
 
-// summary returns a one-line summary of the suite, and a line for each dimension of the matrix.
+// summary returns a line that summarizes the suite's run, and a line for each dimension of the matrix.
 func (r *report) summary(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (r *report) summary(backend string) string {
 		b.WriteByte('\n')
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.deviated)) {
-		fmt.Fprintf(&b, "  declared deviation %q seen in %s connections\n", name, thousands(r.deviated[name]))
+		fmt.Fprintf(&b, "  declared deviation %q occurred in %s connections\n", name, thousands(r.deviated[name]))
 	}
 	if r.eligibleCount > 0 {
 		fmt.Fprintf(&b, "  shortcut   taken by %s of %s eligible connections\n", thousands(r.shortcutCount), thousands(r.eligibleCount))

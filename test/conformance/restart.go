@@ -37,7 +37,7 @@ service changing
 `
 )
 
-// testRestart checks that connections to unchanged Services survive changes to other Services, full syncs, and
+// testRestart verifies that connections to unchanged Services survive changes to other Services, full syncs, and
 // restarts. After a restart, the backend starts with the state that a killed backend left behind.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.startClean(t)

@@ -17,11 +17,11 @@ type row struct {
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// If unbound is true, the kernel chooses the socket's address. The field from is the address that the kernel
-	// chooses for the destination to. If a backend translates the destination of connect itself, the kernel chooses the
-	// address for the endpoint instead.
+	// If unbound is true, the kernel chooses the socket's address. The field from is the source address that the kernel
+	// chooses for the row's destination. If a backend translates the destination address of a connect call, the kernel
+	// chooses the source address for the endpoint instead.
 	unbound bool
-	// mark is the packet mark of the host's packets, or 0 for no mark.
+	// mark is the packet mark of the row's packets if the source is the host, or 0 for no mark.
 	mark uint32
 	// everyEndpoint reports whether the suite opens enough connections to reach every endpoint of the pool.
 	everyEndpoint bool
@@ -78,9 +78,9 @@ func isNodeAddr(a netip.Addr) bool {
 // external client.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf returns rows to the destinations of the services from every source, and from an unbound socket of the host.
-// The destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. For
-// NodePorts, the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
+// rowsOf returns rows from every source, and from an unbound socket of the host, to the given Services. The
+// destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. For NodePorts,
+// the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {

@@ -174,7 +174,7 @@ func (f *flow) difference(w *suiteLab, p *plan.Plan, r row) string {
 	return ""
 }
 
-// endpointNames returns the endpoints of a decision, sorted and in the scenarios' notation.
+// endpointNames returns the endpoints of a decision in scenario notation, sorted by name.
 func (w *suiteLab) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {

@@ -41,7 +41,8 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// addHostSources adds every address that a row uses as the host's source address to the host until the test ends.
+// addHostSources assigns addresses to the host until the test ends: all host addresses that the rows use as source
+// addresses.
 func (s *suite) addHostSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

@@ -54,8 +54,9 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. An unusually large number of its Services have addresses with the
-// same low bits. A backend that groups Services by the low bits of their addresses then has many Services in one group.
+// newSequenceChanger returns a changer for sequences. An unusually large number of the changer's Services have
+// addresses with the same low bits. A backend that groups Services by the low bits of their addresses then has many
+// Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true

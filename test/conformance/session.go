@@ -35,7 +35,7 @@ func (s *suite) start(t *testing.T) *session {
 	return ses
 }
 
-// startClean starts the backend on a clean host, and registers a cleanup.
+// startClean starts the backend on a clean host, and registers a cleanup function that stops the backend.
 func (s *suite) startClean(t *testing.T) *session {
 	t.Helper()
 	s.clean(t)
@@ -79,7 +79,8 @@ func (ses *session) options(t *testing.T) proxiers.Env {
 	return opts
 }
 
-// apply applies the plan next. prev is the plan that the backend has applied, or nil for a full sync.
+// apply applies the plan next. The parameter prev is the plan that the backend has already applied, or nil for a full
+// sync.
 func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
@@ -118,7 +119,8 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row with a result that differs from p. The failure messages begin with context.
+// mustAgree fails the test for every row whose result differs from the plan p. Each failure message begins with the
+// arguments in context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)

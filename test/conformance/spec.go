@@ -11,7 +11,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// spec is a plan in the notation of the scenarios. One service stands for up to six ServicePorts.
+// spec is a plan in scenario notation. One service stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
 	nodePorts []string // names of addresses
@@ -57,7 +57,8 @@ type labAddrs struct {
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 
-// compile validates s and returns its plan. Like the planner, compile shares the unchanged objects of prev.
+// compile validates the spec and returns its plan. As in the planner, the new plan shares the unchanged objects of the
+// previous plan, prev.
 func (s *spec) compile(l *labAddrs, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 func testState(t *testing.T, s *suite) {
 	t.Run("applying the same plan again changes nothing", func(t *testing.T) { testIdempotence(t, s) })
-	t.Run("partial syncs end where a full sync does", func(t *testing.T) { testPartialEqualsFull(t, s) })
+	t.Run("partial syncs end in the same state as a full sync", func(t *testing.T) { testPartialEqualsFull(t, s) })
 	t.Run("cleanup restores the host's original state", func(t *testing.T) { testCleanup(t, s) })
 	t.Run("the host still forwards connections after Close", func(t *testing.T) { testClose(t, s) })
 	t.Run("New and Probe change nothing", func(t *testing.T) { testNoSideEffects(t, s) })
@@ -30,12 +30,12 @@ func testIdempotence(t *testing.T, s *suite) {
 	}{{"partial", p}, {"full", nil}, {"full, once more", nil}} {
 		ses.apply(t, again.prev, p)
 		if now := ses.dump(t); now != first {
-			t.Errorf("%s: the state changed: %s", again.name, firstDifference(first, now))
+			t.Errorf("applying the same plan again (%s) changed the state: %s", again.name, firstDifference(first, now))
 		}
 	}
 }
 
-// testPartialEqualsFull applies random changes. After each change, the test checks connections to current and removed
+// testPartialEqualsFull applies random changes. After each change, the test opens connections to current and removed
 // destinations. At the end, the state must be the same as a new backend's state on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60

@@ -182,7 +182,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// mustAddress is like address, but panics on an error, which is a mistake in the suite.
+// mustAddress is like address, but panics on an error, because an invalid name is a mistake in the suite.
 func mustAddress(name string, f plan.Family) netip.Addr {
 	a, err := address(name, f)
 	if err != nil {

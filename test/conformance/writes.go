@@ -11,7 +11,7 @@ import (
 )
 
 // maxWrittenPercent is the percentage of all objects that a partial sync may write on average after a change to one of
-// fifty Services. The percentage includes deleted objects. In the iptables backend, Services share chains.
+// fifty Services. The percentage includes deleted objects, and the chains that Services share in the iptables backend.
 const maxWrittenPercent = 8
 
 func testWrites(t *testing.T, s *suite) {
@@ -40,8 +40,9 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 	return errors.Join(r.backend.cleanUp(ctx, r.opts), r.Proxier.Apply(ctx, proxiers.NewChange(nil, change.Next)))
 }
 
-// measurePartialWrites performs the given number of changes to fifty Services, each by a partial sync. The result
-// describes the problem if the partial syncs wrote too many objects in comparison with full syncs, and is "" otherwise.
+// measurePartialWrites performs the given number of changes to fifty Services, each in a partial sync.
+// measurePartialWrites returns "", or a problem if the partial syncs wrote more than maxWrittenPercent of the objects
+// that full syncs would have written.
 func (s *suite) measurePartialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)
@@ -82,9 +83,11 @@ func (s *suite) measurePartialWrites(t *testing.T, start func(context.Context, p
 		c.change(serviceChanges[n%len(serviceChanges)])
 		written += apply()
 	}
-	t.Logf("wrote %s objects in %d changes; full syncs would have written %s", thousands(written), changes, thousands(total))
+	t.Logf("the partial syncs wrote %s objects in %d changes; full syncs would have written %s",
+		thousands(written), changes, thousands(total))
 	if written == 0 || 100*written > maxWrittenPercent*total {
-		return fmt.Sprintf("partial syncs wrote %d of %d objects, want at most %d %% and more than 0", written, total, maxWrittenPercent)
+		return fmt.Sprintf("partial syncs wrote %d of %d objects, want at least one object and at most %d %%",
+			written, total, maxWrittenPercent)
 	}
 	return ""
 }

@@ -62,8 +62,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. hasExactRights
-// ignores the right to query one's own rights, because every user has that right.
+// hasExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. hasExactRights ignores
+// the right to query the user's own rights, because every user has it.
 func (l *lab) hasExactRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -82,9 +82,9 @@ func (l *lab) hasExactRights(kubeconfig string) {
 	}
 }
 
-// runAsOperator runs commands on the host as an operator would. The working directory holds the new kubeconfig, which
-// points to the link. In the commands, the daemon's directory replaces /etc/edgeway, the root group replaces the
-// package's group, and a shell function replaces sudo.
+// runAsOperator runs commands on the host as an operator would. The working directory contains a copy of the kubeconfig
+// in which the link replaces the API server. In the commands, the daemon's directory replaces /etc/edgeway, the root
+// group replaces the package's group, and a shell function replaces sudo.
 func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
@@ -159,8 +159,8 @@ func (l *lab) commands(file, heading string) (blocks []string) {
 	return blocks
 }
 
-// issueToken stands in for the token controller, which every other cluster runs. issueToken fills in a service
-// account's Secret as soon as the Secret exists.
+// issueToken stands in for the token controller, because this control plane has no controller-manager. issueToken fills
+// in a service account's Secret as soon as the Secret exists.
 func issueToken(ctx context.Context, namespace, name string) error {
 	secrets := sharedState.admin.Core.Secrets(namespace)
 	secret, err := secrets.Get(ctx, name, metav1.GetOptions{})

@@ -9,8 +9,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After the API server restarts, connections must still work, and the daemon must receive the change that it missed,
-// even if the API server no longer has the old versions (410 Gone).
+// After the API server restarts, the daemon must receive the change that it missed, even if a compaction has deleted
+// the change from etcd's history (410 Gone). Connections must work before and after the restart.
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
@@ -99,8 +99,8 @@ func TestReadiness(t *testing.T) {
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
 
-// If the daemon's user has no rights, the daemon logs a fault and keeps trying, because an administrator may grant the
-// rights later.
+// If the daemon's user has no rights, the daemon must log a fault. The daemon must keep trying, because an
+// administrator may grant the rights later.
 func TestForbiddenIsLogged(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

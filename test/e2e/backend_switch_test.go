@@ -19,7 +19,8 @@ import (
 
 func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
 
-// load is a set of clients. Each client sends its next request when its previous request is done.
+// load is a set of clients that send requests continuously. Each client sends its next request after its previous
+// request.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -54,7 +55,7 @@ func (w *load) repeat(client func() error) {
 	}
 }
 
-// newResults returns the number of requests since its previous call, and the errors of failed requests.
+// newResults returns the number of requests since the previous call, and the errors of the failed requests.
 func (w *load) newResults() (count int, failures []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -257,8 +258,8 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status must name another backend's rules if the daemon cannot remove them. The daemon must remove the rules
-// later.
+// The status must name another backend's rules if the daemon cannot remove them. The daemon must retry until it can
+// remove these rules.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -22,21 +22,22 @@ import (
 )
 
 const (
-	// watchdogTime is the unit's watchdog timeout. longestSilence is the documented maximum time between two pings.
+	// watchdogTime is the unit's watchdog timeout. longestSilence is the documented maximum time between two watchdog
+	// pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
 	// programmingLimit is the maximum time for programming all Services of a test case on a busy machine.
 	programmingLimit = 15 * time.Minute
 )
 
-// bulk is a set of similar Services. No test connects to their endpoints.
+// bulk is a set of similar Services. No test connects to the endpoints of a bulk.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Several Services can be huge together even if each Service is below the limit for a single Service. The API server
-// admits any number of Services that are below this limit.
+// Several Services can be huge together even if each Service is below the size limit for a single Service. The API
+// server admits any number of Services below this size limit.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -204,7 +205,7 @@ func (d *daemon) alive() error {
 	}
 }
 
-// hasFullSyncs returns an error unless the log reports at least want full syncs of the backend.
+// hasFullSyncs returns an error unless the log reports at least the wanted number of full syncs of the backend.
 func (d *daemon) hasFullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())

@@ -108,8 +108,8 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// By default, Edgeway does not serve external IPs of the API server's Services. The fix that Edgeway prints allows only
-// one address.
+// By default, Edgeway does not serve the external IPs of Services from the API server. The fix that Edgeway prints
+// allows only the address in question.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -219,8 +219,9 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// Edgeway must not serve a NodePort outside nodeport_range. The host is degraded, and the printed fix extends the range
-// to the port. A manifest may use any port.
+// If the API server has a Service with a NodePort outside nodeport_range, Edgeway must not serve this NodePort. The
+// status must be degraded, and the printed fix must extend nodeport_range to the NodePort. A Service in a manifest may
+// have any NodePort.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

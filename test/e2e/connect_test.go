@@ -10,12 +10,12 @@ import (
 )
 
 // dialTimeout is the time after which packets without a response count as dropped. The timeout leaves time for the
-// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because otherwise the
-// kernel's retransmission of a lost SYN would hide the loss.
+// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel's
+// retransmission of a dropped SYN, a second later, would hide the drop.
 const dialTimeout = 950 * time.Millisecond
 
-// shortTimeout is the timeout of a connection attempt in tests that measure time. The timeout is short, so a lost
-// packet adds little time.
+// shortTimeout is the timeout of a connection attempt in tests that measure time. The timeout is short, so a dropped
+// packet adds little to the measured time.
 const shortTimeout = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
@@ -23,8 +23,8 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless right
-// accepts the connection's outcome.
+// expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless the
+// predicate right accepts the connection's outcome.
 func expectOutcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
@@ -47,8 +47,8 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires a TCP response from the endpoint with the given name, and answersUDP requires a UDP response from
-// it.
+// answers requires a TCP response from the endpoint with the given name. The function answersUDP requires a UDP
+// response.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return expectOutcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }

@@ -71,8 +71,8 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition returns an error unless the host is healthy and reports the named condition with a text that contains
-// words.
+// hasCondition returns an error unless the host is healthy and reports the named condition, and the condition's message
+// contains words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()

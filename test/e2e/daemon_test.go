@@ -151,7 +151,8 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// edgewayCommand returns a command that runs edgeway with args. The function on creates a command on the node.
+// edgewayCommand returns a command that runs edgeway with args. The parameter on is a function that creates a command
+// on the node.
 func (d *daemon) edgewayCommand(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
@@ -195,8 +196,8 @@ func (d *daemon) stop() {
 	}
 }
 
-// cpuTicks returns the daemon's CPU time in hundredths of a second. With 2 fields, the result is user and kernel time.
-// With 4 fields, the result also includes child processes that have exited.
+// cpuTicks returns the daemon's CPU time in hundredths of a second. If fields is 2, the result is the sum of user and
+// kernel time. If fields is 4, the result also includes child processes that have exited.
 func (d *daemon) cpuTicks(fields int) (sum int) {
 	d.t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", d.cmd.Process.Pid))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The status, the metrics, the log and /readyz must report a problem with the host, but load balancers must keep using
-// the host. If the daemon is stopped, the doctor must read the Services from the last-known state.
+// The status, the metrics, the log and /readyz must report a problem with the host. Load balancers must keep using the
+// host. If the daemon is not running, the doctor must read the Services from the last-known state.
 func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -105,8 +105,8 @@ func (l *lab) tryAllTheTime(addr string, from ...*netlab.Host) *tries {
 	return r
 }
 
-// summarySince describes the connections that began after the time from: the number of connections, the errors of
-// failed connections, and the start time of the last failed connection.
+// summarySince returns the number of connections since the given time, the errors of the failed connections, and the
+// start time of the last failed connection.
 func (r *tries) summarySince(from time.Time) (count int, failed []error, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *tries) summarySince(from time.Time) (count int, failed []error, last ti
 	return count, failed, last
 }
 
-// reaches returns an error unless the connections opened after the time from reached every named endpoint.
+// reaches returns an error unless connections have reached every named endpoint since the given time.
 func (r *tries) reaches(from time.Time, names ...string) func() error {
 	return func() error {
 		r.mu.Lock()

@@ -91,7 +91,7 @@ func TestExplainReportsCause(t *testing.T) {
 	n, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
-	// The kernel has the rules shortly before the daemon reports the plan as in force.
+	// The kernel has a plan's rules shortly before the daemon reports that the plan is in force.
 	l.waitFor(longTimeout, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
@@ -117,8 +117,8 @@ func TestExplainReportsCause(t *testing.T) {
 	n.endpointsOn("here", "another", ep2Addr)
 	l.waitFor(longTimeout, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
 	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
-	// The host's own connections to the NodePort work, but the doctor must report that other hosts' connections are
-	// dropped.
+	// The host's own connections to the NodePort work. The doctor must nevertheless report that Edgeway drops other
+	// hosts' connections.
 	out, _, _ := d.edgeway("doctor")
 	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from other hosts and this host"; !strings.Contains(out, want) {
 		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
@@ -135,8 +135,7 @@ func TestExplainReportsCause(t *testing.T) {
 	l.must(d.explains(clientAddr, clusterIP, 4, "unreachable: ", "no route to "+ep1Addr)())
 }
 
-// If the daemon is stopped, the commands must report that it is not running. The commands must also report
-// configuration mistakes.
+// If the daemon is not running, the edgeway commands must say so. The commands must also report configuration mistakes.
 func TestCommandsWithoutDaemon(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

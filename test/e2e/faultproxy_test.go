@@ -37,8 +37,8 @@ type faultProxy struct {
 
 // fault describes how the proxy misbehaves. The zero value forwards requests and responses unchanged.
 type fault struct {
-	// answer writes the response instead of the API server, and may call pass to get the server's response. If answer
-	// is nil, the proxy forwards the server's response.
+	// answer writes a response that replaces the API server's response. To get the API server's response, answer can
+	// call pass. If answer is nil, the proxy forwards the API server's response.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
 	// mute stops responses in progress, and sends only the headers of new responses.
 	mute bool

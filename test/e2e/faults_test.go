@@ -39,13 +39,13 @@ type faultRow struct {
 	reasons           map[string]bool // all reasons that the daemon has reported
 }
 
-// The daemon abandons a request without a response after 30 s if the API server is already suspect. The daemon abandons
-// a list without a response after 75 s.
+// The daemon abandons a list request without a response after 75 s. If the daemon already suspects the API server, it
+// abandons any request without a response after 30 s.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second
 	healLimit   = 15 * time.Second
-	// listGap is the maximum time between a failed list and the next list.
+	// listGap is the maximum time between a failed list request and the next list request.
 	listGap = 15 * time.Second
 )
 
@@ -116,9 +116,9 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// The proxies simulate faults of an API server, or of a proxy in front of it. The test checks the daemon's behavior
-// during each fault, and the time until the daemon recovers. All faults happen at the same time, each on a different
-// host.
+// Fault proxies simulate faults of an API server, or of a proxy in front of an API server. The test verifies the
+// daemon's behavior during each fault, and the time until the daemon recovers. All faults happen at the same time, each
+// on a different host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()
@@ -199,7 +199,8 @@ func (r *faultRow) watch() {
 	}
 }
 
-// awaitRecovery waits until the daemon has received the missed change and no longer reports the fault.
+// awaitRecovery waits until the daemon has received the change that it missed during the fault, and no longer reports
+// the fault.
 func (r *faultRow) awaitRecovery() {
 	arrived := answersSoon(r.d.client, r.nodePort, "ep2")
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
@@ -211,7 +212,7 @@ func (r *faultRow) awaitRecovery() {
 	}
 }
 
-// stalenessSeconds returns the staleness metric's value in seconds, or -1 if there is none.
+// stalenessSeconds returns the staleness metric's value in seconds, or -1 if the daemon does not export the metric.
 func (r *faultRow) stalenessSeconds() float64 {
 	_, body, err := r.d.get(metricsAddr, "/metrics")
 	if err != nil {

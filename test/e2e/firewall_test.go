@@ -26,8 +26,8 @@ func (d *daemon) connectFindings(check string, args ...string) (out []finding) {
 	return out
 }
 
-// mustBeOnlyProblem fails the test unless there is exactly one finding, which must be a problem with all of the words
-// in its message.
+// mustBeOnlyProblem fails the test unless there is exactly one finding, and this finding is a problem whose message
+// contains all of the words.
 func (d *daemon) mustBeOnlyProblem(of []finding, words ...string) finding {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
@@ -64,8 +64,8 @@ func TestDoctorIgnoresBackendRules(t *testing.T) {
 	}
 }
 
-// The command `edgeway doctor --connect` must report whether the host or the endpoint is at fault, and --trace must
-// name the rule. A trace must leave no nft table behind.
+// The command `edgeway doctor --connect` must report whether the host or the endpoint is at fault. With --trace, the
+// command must also name the rule at fault, and must leave no nft table behind.
 func TestDoctorConnectsAndTraces(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

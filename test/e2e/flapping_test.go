@@ -60,7 +60,7 @@ func (n *namespace) flap(service string, changes int) error {
 	return nil
 }
 
-// partialSyncs returns the number of partial syncs if part is "count", and their total duration in seconds if part is
+// partialSyncs returns the number of partial syncs if part is "count", or their total duration in seconds if part is
 // "sum".
 func (d *daemon) partialSyncs(part string) float64 {
 	d.t.Helper()

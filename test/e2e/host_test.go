@@ -10,7 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// If a firewall flushes all rules when it reloads, the API server sends no event about the loss.
+// When a firewall reloads, it can flush all rules. The API server sends no event about this flush, so the daemon must
+// detect the flush itself.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

@@ -93,7 +93,8 @@ func TestMetricsPortUnderAttack(t *testing.T) {
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack sends requests for path to a listener on all addresses, and fails the test unless the daemon survives.
+// attack opens a listener of the daemon to all hosts and sends it requests for path. The test fails unless the daemon
+// survives.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()

@@ -43,7 +43,7 @@ func TestReload(t *testing.T) {
 	l.waitFor(longTimeout, d.healthy)
 }
 
-// If the daemon cannot start with a valid configuration, it must continue with the previous configuration.
+// If the daemon cannot start with a new, valid configuration, it must continue with the previous configuration.
 func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l, d := running(t)
 	clusterIP, _ := l.newNamespace().createWeb("shop")
@@ -121,8 +121,8 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(isUnanswered(l.client, nodePort)())
 }
 
-// The command `edgeway cleanup` must keep a hung or stopped (SIGSTOP) daemon's rules, because they still serve
-// connections and the daemon would write them again.
+// The command `edgeway cleanup` must keep the rules of a daemon that hangs or that SIGSTOP has stopped. The rules still
+// serve connections, and the daemon would write them again.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -160,8 +160,7 @@ func (l *lab) stableKernelState() string {
 func (l *lab) kernelState() string {
 	l.t.Helper()
 	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
-	// For each table in use, iptables-save prints the chains and rules, which the test compares without comments and
-	// counters.
+	// The test compares the output of iptables-legacy-save without comments and counters.
 	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
 		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+l.onNode(program, "-t", "nat"), "")
 	}
@@ -185,7 +184,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 		{[]string{"explain", clientAddr, nodePort + "/tcp"}, []string{"forward", ep1Addr, n.name + "/shop"}},
 		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
 	} {
-		// The kernel has the rules shortly before the daemon reports the plan as in force.
+		// The kernel has a plan's rules shortly before the daemon reports that the plan is in force.
 		l.waitFor(longTimeout, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {

@@ -15,16 +15,16 @@ import (
 	"edgeway/test/netlab"
 )
 
-// link carries the daemon's connections to the API server and can fail like a real network. A link that is cut rejects
-// connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state, but new
-// connections work.
+// link carries the daemon's connections to the API server and can fail like a real network. A link that a test cuts
+// rejects connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state. New
+// connections through a stalled link work.
 type link struct {
 	listener net.Listener
 	target   string
 	// name is the link's host name in the kubeconfig, or "" if the kubeconfig contains the link's address.
 	name string
-	// proxy turns the link's listener into an HTTP proxy. If proxy is true, the kubeconfig contains both the proxy and
-	// the server.
+	// proxy reports whether the link's listener is an HTTP proxy. If proxy is true, the kubeconfig contains both the
+	// proxy and the API server.
 	proxy bool
 
 	mu    sync.Mutex
@@ -146,7 +146,7 @@ func (k *link) accept() {
 
 func (k *link) open(p *pair) {
 	if k.proxy {
-		// The only request is CONNECT, because there is only one server.
+		// The proxy ignores the target of the CONNECT request, because the daemon connects only to the API server.
 		request := bufio.NewReader(p.near)
 		if _, err := http.ReadRequest(request); err != nil || request.Buffered() > 0 {
 			p.close()

@@ -25,7 +25,7 @@ func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 }
 
 // answersLoopback returns an error unless the endpoint responds to a TCP connection from the node to its own address.
-// If endpoint is "", the connection must be reset instead.
+// If endpoint is "", the connection must fail with a TCP reset instead.
 func (l *lab) answersLoopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {
@@ -37,7 +37,7 @@ func (l *lab) answersLoopback(addr, endpoint string) func() error {
 	}
 }
 
-// metricAtLeast returns an error unless the given line of /metrics has at least the value least.
+// metricAtLeast returns an error unless the given metric in /metrics has at least the given value.
 func (d *daemon) metricAtLeast(line string, least float64) func() error {
 	return func() error {
 		_, body, err := d.get(metricsAddr, "/metrics")
@@ -121,8 +121,8 @@ func TestNodePortOnLoopback(t *testing.T) {
 	l.waitFor(longTimeout, l.answersLoopback(tcp, ""))
 }
 
-// If another program uses the port of a NodePort on loopback, Edgeway must report the NodePort, and must serve it once
-// the port is free.
+// If another program uses a NodePort's port on loopback, Edgeway must report the NodePort. Once the port is free,
+// Edgeway must serve the NodePort.
 func TestNodePortInUseOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -173,8 +173,8 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 	}
 }
 
-// If the service manager keeps the sockets, clients must not be refused while the daemon restarts, and connections in
-// progress must be able to finish.
+// If the service manager keeps the daemon's sockets, the host must not refuse new connections while the daemon
+// restarts. Clients must also be able to finish open connections.
 func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

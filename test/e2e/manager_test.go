@@ -94,7 +94,7 @@ func (m *manager) command(on *netlab.Host) func(context.Context, string, ...stri
 	}
 }
 
-// hasSockets returns an error unless the store contains exactly want sockets.
+// hasSockets returns an error unless the store contains exactly the wanted number of sockets.
 func (m *manager) hasSockets(want int) func() error {
 	return func() error {
 		m.mu.Lock()

@@ -90,8 +90,8 @@ func (s *fileDaemon) stored() error {
 	return nil
 }
 
-// readyzReturns returns an error unless /readyz returns the status code want, and `edgeway status` exits with 4 if want
-// is not 200.
+// readyzReturns returns an error unless /readyz returns the wanted status code. If the wanted code is not 200, `edgeway
+// status` must also exit with 4.
 func (s *fileDaemon) readyzReturns(want int) func() error {
 	return func() error {
 		code, body, err := s.get(healthAddr, "/readyz")
@@ -248,8 +248,9 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 	s.must(errors.Join(s.closed(0)(), s.open(1, 2)(), s.content()))
 }
 
-// Without a last-known state, the daemon must not treat an unreadable directory as an empty cluster. The state is
-// missing, for example, after an upgrade from a version that stored none. The rules must stay in the kernel.
+// Without a last-known state, the daemon must not treat an unreadable directory as an empty cluster. The last-known
+// state is missing, for example, after an upgrade from a version that did not store it. The daemon must leave its rules
+// in the kernel.
 func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newFileDaemon()
@@ -277,7 +278,7 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	}
 }
 
-// If the manifests are damaged while the daemon is running, it must keep all Services. If an operator removes a
+// If manifests are damaged while the daemon is running, the daemon must keep all Services. If an operator removes a
 // manifest, the daemon must remove the Service that the manifest defined.
 func TestManifestsDamagedAtRunTime(t *testing.T) {
 	t.Parallel()

@@ -25,7 +25,7 @@ const (
 	attackerAddr = "10.244.3.13"
 )
 
-// cutOffLimit is the maximum time until a host that lost its connections to the API server receives a change.
+// cutOffLimit is the time limit for a host to receive a change after its connections to the API server break.
 const cutOffLimit = 10 * time.Second
 
 // newDNSDaemon returns a daemon that uses the given resolver to resolve the API server's host name. A resolver at
@@ -101,7 +101,7 @@ func (n *namespace) createNameServerService() {
 	n.setEndpoints("thief", attackerAddr)
 }
 
-// serverResolves returns an error unless a name server resolves the API server's host name to the address want.
+// serverResolves returns an error unless a name server resolves the API server's host name to the wanted address.
 func (l *lab) serverResolves(server, want string) func() error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
 		err = l.node.Do(func() error {
@@ -144,8 +144,8 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 
 // A stub resolver on the host queries a name server, and a tenant's Service has the name server's address. The
 // Service's endpoint returns a false address for the API server's host name. The host must still reach the API server,
-// even after it restarts from a last-known state that contains the tenant's Service. After the Service is deleted, the
-// host must use the name server again.
+// even after it restarts from a last-known state that contains the tenant's Service. After the tenant deletes the
+// Service, the host must use the name server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

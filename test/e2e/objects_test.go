@@ -22,7 +22,7 @@ type namespace struct {
 }
 
 // newNamespace creates a namespace. The test deletes the namespace's Services at the end. The namespace itself remains,
-// because no controller is running that could delete it.
+// because the control plane has no namespace controller.
 func (l *lab) newNamespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaceCount.Add(1))}

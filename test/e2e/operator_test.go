@@ -82,8 +82,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// If a host rule rejects connections or drops the responses, the trace must name that rule, and must not blame the
-// endpoint. After the operator applies the fix in the trace, the doctor must report no problem.
+// If a host rule rejects connections or drops the responses, `edgeway doctor --connect --trace` must name this rule,
+// and must not blame the endpoint. After the operator applies the printed fix, the doctor must report no problem.
 func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -43,7 +43,7 @@ func setting(r *operatorRow, f finding) {
 }
 
 // fixOnOtherHost returns a function that runs a fix and then calls do. The output of the fix must show that another
-// host is at fault, and do corrects that fault.
+// host is at fault. The function do corrects the fault on the other host.
 func fixOnOtherHost(words string, do func(*operatorRow)) func(*operatorRow, finding) {
 	return func(r *operatorRow, f finding) {
 		r.t.Helper()
@@ -127,7 +127,8 @@ func (r *operatorRow) redirectResponses() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// The API server's address belongs to the host itself, so the rules do not affect connections to the API server.
+	// In these rows, the API server's address belongs to the host itself, so firewall rules do not affect the daemon's
+	// connections to the API server.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)
 		r.configure("")

@@ -50,9 +50,9 @@ type operatorRow struct {
 // operatorLimit is the time limit for the status to report a fault, and to become healthy again after the fix.
 const operatorLimit = time.Minute
 
-// The status must report each host fault within a minute, and the doctor must report it immediately. The explain
-// command must not claim that a failing connection is forwarded. The printed fix must remove the fault within a minute,
-// or show that another host is at fault.
+// The status must report each host fault within a minute, and the doctor must report it immediately. For a connection
+// that fails, the explain command must predict the failure. The printed fix must remove the fault within a minute, or
+// show that another host is at fault.
 func TestOperatorsTable(t *testing.T) {
 	rows := operatorRows()
 	for _, r := range rows {

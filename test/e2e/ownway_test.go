@@ -97,8 +97,8 @@ func (n *namespace) follows(nodePort string) {
 
 // A tenant's Services have the API server's address, and a ServiceCIDR contains this address. After a reload, every
 // connection is new, but the host must still reach the API server. The host must also reach the API server after a
-// restart from the last-known state, when no name server can resolve the host name. After the Services are removed, the
-// status must report no fault.
+// restart from the last-known state, when no name server can resolve the host name. After the tenant removes the
+// Services, the status must report no fault.
 func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	l.waitFor(longTimeout, d.statusPrints("thief: spec.externalIPs: "+moved+" "))
 }
 
-// usesMark returns an error unless all of the daemon's connections to the API server have the mark.
+// usesMark returns an error unless all of the daemon's connections to the API server have the daemon's packet mark.
 func (d *daemon) usesMark() error {
 	out := d.onNode("ss", "--tcp", "--no-header", "--extended", "state", "established", "dst", apiAddr)
 	if lines := strings.Count(out, "\n"); lines == 0 || strings.Count(out, "fwmark:0x1000") != lines {

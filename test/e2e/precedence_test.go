@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A tenant's Service must lose an address when the API server allocates it as another Service's ClusterIP. The tenant's
-// Service must also lose the address if the daemon starts without the API server.
+// A tenant's Service must lose an address when the API server allocates the address as another Service's ClusterIP. The
+// tenant's Service must also lose the address if the daemon starts without the API server.
 func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l, d := running(t)
 	n := l.newNamespace()
@@ -37,8 +37,9 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l.mustStay(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// If a load-balancer address is one of the host's addresses, the Service must not take over a port from a program on
-// the host, unless the operator allows the address. The Service must never take over the daemon's own ports.
+// If a Service's load-balancer address is one of the host's addresses, a program on the host must keep its port. Only
+// if the operator allows the address may the Service take over the port. The Service must never take over the daemon's
+// own ports.
 func TestLoadBalancerAddressOfHost(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

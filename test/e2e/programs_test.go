@@ -21,8 +21,8 @@ func (d *daemon) wrapNFT(script string) {
 	d.env = append(d.env, "PATH="+bin+":"+path)
 }
 
-// nftModeSetter returns a function that sets what nft does: succeed without any effect ("idle"), hang ("hang"), or work
-// ("work").
+// nftModeSetter returns a function that selects nft's behavior: nft succeeds without any effect ("idle"), hangs
+// ("hang"), or works ("work").
 func (d *daemon) nftModeSetter() (set func(mode string)) {
 	d.t.Helper()
 	file := filepath.Join(d.dir, "nft-mode")

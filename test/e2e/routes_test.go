@@ -125,8 +125,8 @@ func (i *dualHomedHost) tables() string {
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// hasOwnRoutes returns an error unless the destinations of the daemon's routes are exactly want, in the order of
-// ip-route(8).
+// hasOwnRoutes returns an error unless the daemon has added kernel routes to exactly the wanted destinations. The
+// wanted destinations are in the order that ip-route(8) prints.
 func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -142,8 +142,9 @@ func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 
 var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
 
-// On a host without a default route, every kind of Service address must work in both families, on both links and with
-// each backend, for the host itself and for other hosts. The command `edgeway cleanup` must restore the host's routes.
+// On a host without a default route, every kind of Service address must work for the host itself and for other hosts.
+// The test covers both address families, both links and each backend. The command `edgeway cleanup` must restore the
+// host's routes.
 func TestHostWithoutDefaultRoute(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
@@ -197,8 +198,8 @@ func testIsland(t *testing.T, backend string) {
 	}
 }
 
-// The daemon must restore its routes if another program removes them, remove them when a default route appears, and
-// follow the configuration.
+// If another program deletes the daemon's kernel routes, the daemon must restore the routes. When a default route
+// appears, the daemon must delete its routes. The daemon must also follow the configuration.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newDualHomedHost(t)

@@ -80,7 +80,7 @@ func TestUDPClientFollowsEndpoints(t *testing.T) {
 	l.waitFor(longTimeout, wantFrom("ep2"))
 }
 
-// The host has no Node object, so the daemon waits only for the first list of objects.
+// The host has no Node object, so the daemon can serve Services as soon as it has received the first lists of objects.
 func TestFirstServiceWithinTwoSecondsOfStart(t *testing.T) {
 	l := newLab(t)
 	clusterIP, _ := l.newNamespace().createWeb("early")
@@ -121,8 +121,8 @@ func TestHealthCheckNodePort(t *testing.T) {
 	l.waitFor(longTimeout, isReset(l.client, check))
 }
 
-// If a program on the host uses a health check port, only the Service with this port must have a fault, and the status
-// must name the port.
+// If a program on the host uses a Service's health check port, the status must report a fault that names the port. No
+// other Service may have a fault.
 func TestHealthCheckPortInUse(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

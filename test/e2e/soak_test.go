@@ -73,7 +73,8 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// connect connects to two addresses of an unchanged Service until stop is closed, and then sends the errors.
+// connect connects to two addresses of an unchanged Service until stop is closed, and then sends the errors on the
+// returned channel.
 func (s *soak) connect() <-chan []error {
 	clusterIP, nodePort := s.n.createWeb("constant")
 	s.waitFor(longTimeout, answers(s.node, clusterIP, "ep1"))

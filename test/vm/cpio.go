@@ -166,7 +166,7 @@ func (a *archive) addTarEntry(h *tar.Header, content io.Reader) error {
 	if name == "" {
 		return nil
 	}
-	// The permission bits, including setuid, setgid and sticky, are the same in both formats.
+	// The permission bits, including setuid, setgid and sticky, have the same values in tar and cpio.
 	e := entry{name: name, mode: uint32(h.Mode & 0o7777), uid: h.Uid, gid: h.Gid}
 	switch h.Typeflag {
 	case tar.TypeReg:

@@ -3,8 +3,8 @@
 //
 // A test selects the machine by a Debian suite (see Suite) and by a flavor. The minimal flavor suits compiled test
 // binaries: its init process is a shell script that starts only the job. The systemd flavor suits packages and units.
-// The machine has no disk, and its only network interface is the loopback interface. When the machine powers off, all
-// changes to its files are lost.
+// The machine has no disk, and its only network interface is the loopback interface. The machine keeps its files in
+// memory, so all changes to its files disappear when the machine powers off.
 //
 // A job is a command and the files that it needs. A test starts a job with package vmtest, which also handles hosts
 // that cannot run virtual machines. Package jobs has examples:

@@ -24,7 +24,7 @@ var packages = []string{
 	"iperf3", "socat", "curl", "ca-certificates",
 }
 
-// leftOut lists files that would only take up memory in the machine. Without the first file, the installation does not
+// leftOut lists files that would only take up memory in the machine. The first pattern omits the kernel's scripts that
 // build an initrd.
 var leftOut = []string{
 	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
@@ -35,8 +35,8 @@ type image struct {
 	kernel, root string
 }
 
-// An image consists of the files with these names. Prepare writes the sums last, so an image without sums is
-// incomplete.
+// An image consists of the files kernelFile, rootFile and sumsFile. Prepare writes the checksums last, so an image
+// without checksums is incomplete.
 const (
 	kernelFile = "kernel"
 	rootFile   = "root.cpio"
@@ -58,8 +58,8 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cache directory: %w", err)
 	}
-	// The number at the start is the version of the code that builds images. Increase the number when the same packages
-	// produce a different image.
+	// The hashed text starts with the version number of the code that builds images. Increase this number when the same
+	// packages produce a different image.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
@@ -174,7 +174,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 	return seal(dir)
 }
 
-// convert writes the image's files from a tar file of the whole system.
+// convert converts a tar file of the whole system to the image's files in dir.
 func convert(r io.Reader, dir string) error {
 	out, err := os.Create(filepath.Join(dir, rootFile))
 	if err != nil {
@@ -203,7 +203,7 @@ func convert(r io.Reader, dir string) error {
 		}
 	}
 	if kernels != 1 {
-		return fmt.Errorf("the system has %d kernels", kernels)
+		return fmt.Errorf("the tar file contains %d kernels, want one", kernels)
 	}
 	return errors.Join(a.close(), out.Close())
 }

@@ -26,7 +26,7 @@ type Job struct {
 	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
 	// 0755.
 	Files map[string]string
-	// Links maps the paths of symbolic links to their targets. The links exist when the machine boots.
+	// Links maps the paths of symbolic links to their targets. The symbolic links exist before the machine boots.
 	Links map[string]string
 	// Command runs in /vm/job with Env ("NAME=value") in its environment.
 	Command []string
@@ -85,7 +85,7 @@ var masked = []string{
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 
-// files writes an archive, which the kernel unpacks after the image's archive.
+// files writes an archive of the job's files to w. The kernel unpacks this archive after the image's archive.
 func (j *Job) files(w io.Writer, now time.Time) error {
 	a := newArchive(w)
 	if err := errors.Join(
@@ -116,7 +116,7 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// inside converts a path in the machine to a name in the archive.
+// inside converts a path in the machine to a file name in the archive.
 func inside(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)
@@ -154,8 +154,8 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// initrd writes the image's files and the job's files into one file. initrd unlinks the file, because a large file must
-// not remain if this process is killed.
+// initrd writes the image's files and the job's files into one file. initrd unlinks the file, so no large file remains
+// after this process exits.
 func (j *Job) initrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 	poll  = 50 * time.Millisecond
 )
 
-// errBoot means that a machine powered off or was killed before its job started.
+// errBoot means that a machine powered off before its job started, or that the job did not start within bootTime.
 var errBoot = errors.New("the machine did not boot")
 
 // Run runs a job and returns the exit code of its command. Run returns an error if the job exceeds its timeout, or if
@@ -185,7 +185,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case started && after >= m.job.Timeout:
-			return 0, fmt.Errorf("the job was killed: it did not finish within %s", m.job.Timeout)
+			return 0, fmt.Errorf("the runner killed the job, because it did not finish within %s", m.job.Timeout)
 		case ended && started:
 			return 0, fmt.Errorf("the machine ended in the midst of the job, %s after the job's start", after)
 		case ended, !started && after >= bootTime:

@@ -14,8 +14,8 @@ const (
 	Bookworm Suite = "bookworm"
 	// Trixie has Linux 6.12, nft 1.1.3 and systemd 257.
 	Trixie Suite = "trixie"
-	// Newest is Debian testing, with Linux 7.2, nft 1.1.7 and systemd 262. Debian unstable seldom has newer versions,
-	// and often cannot be installed.
+	// Newest is Debian testing, with Linux 7.2, nft 1.1.7 and systemd 262. Debian unstable seldom has newer versions
+	// than Debian testing, and mmdebstrap often cannot install it.
 	Newest Suite = "testing"
 )
 

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// credentials holds the contents of the API server's key and certificate files. CA is in PEM format.
+// credentials holds the contents of the API server's key and certificate files. CA is the authority's certificate in
+// PEM format.
 type credentials struct {
 	CA                    []byte
 	caFile                string
@@ -66,7 +67,7 @@ func newCredentials(dir string, addrs []netip.Addr) (*credentials, error) {
 	return c, writeKey(c.serviceAccountKeyFile, caKey)
 }
 
-// Certificate returns a client certificate for a user and its key, both in PEM format.
+// Certificate returns a user's client certificate and private key, both in PEM format.
 func (c *Cluster) Certificate(user string) (cert, key []byte, err error) {
 	t := template(user)
 	t.KeyUsage, t.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}

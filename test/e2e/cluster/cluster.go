@@ -36,7 +36,7 @@ func ServiceCIDRs() [2]netip.Prefix {
 	return [2]netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/108")}
 }
 
-// Cluster is a running control plane. Only methods that return clients and paths may be called concurrently.
+// Cluster is a running control plane. Only the methods that return clients and paths are safe for concurrent use.
 type Cluster struct {
 	opts    Options
 	dir     string
@@ -105,7 +105,7 @@ func (c *Cluster) start(ctx context.Context) error {
 	return c.grant(ctx)
 }
 
-// Stop stops the control plane and removes all of its files. A second call does nothing.
+// Stop stops the control plane and removes all of its files. A second call to Stop does nothing.
 func (c *Cluster) Stop() {
 	c.StopAPIServer()
 	c.StopEtcd()

@@ -31,7 +31,8 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		// kubeadm sets the same value. Without a progress interval, idle resources get no bookmarks.
+		// Without a progress interval, the API server sends no bookmarks for idle resources. kubeadm sets the same
+		// progress interval.
 		"--watch-progress-notify-interval=5s",
 		"--log-level=warn",
 	)
@@ -52,8 +53,8 @@ func (c *Cluster) StopEtcd() {
 	c.etcd = nil
 }
 
-// Compact deletes all revisions except the newest from etcd. An API server that starts after Compact rejects watches
-// from older versions with "410 Gone".
+// Compact deletes all revisions except the newest from etcd. An API server that starts after Compact rejects a watch
+// from a deleted revision with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
 	if err != nil {

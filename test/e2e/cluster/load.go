@@ -28,7 +28,7 @@ const EndpointPort = 8080
 const maxParallelWrites = 32
 
 // Load is a set of Services in the default namespace, each with one EndpointSlice. Out of twenty Services, 16 have the
-// type ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is left, all further
+// type ClusterIP, 3 have the type NodePort and 1 has the type LoadBalancer. When no NodePort is free, all further
 // Services have the type ClusterIP. All objects use IPv4 and TCP. A Service's number must be less than 500,000. The
 // number determines the contents of the Service's objects, so a test need not read the objects back.
 type Load struct {
@@ -43,7 +43,7 @@ func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 // number, so a label selector can match a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber is the inverse of ServiceName. ok is false if no number has the given name.
+// ServiceNumber is the inverse of ServiceName. The result ok is false if no Service number has the given name.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)
@@ -53,7 +53,7 @@ func ServiceNumber(name string) (i int, ok bool) {
 // ClusterIP returns the ClusterIP of Service i. Every Service uses port 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
-// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If j is always less than 16, all
+// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If all values of j are less than 16, all
 // addresses differ.
 func EndpointAddr(i, j int) netip.Addr { return offset(netip.MustParseAddr("10.128.0.0"), 16*i+j) }
 

@@ -13,7 +13,7 @@ import (
 
 // Programs returns the directory that contains etcd and kube-apiserver: $EDGEWAY_CONTROLPLANE_BIN if it is set, or the
 // output directory of scripts/controlplane. If programs are missing in the output directory, Programs runs
-// scripts/controlplane, which builds them within some minutes.
+// scripts/controlplane, which builds them in a few minutes.
 func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		return dir, nil

@@ -111,7 +111,7 @@ func (c *Cluster) Client(user string) (*Client, error) {
 }
 
 // verifyReady returns nil if the API server serves requests and both the default namespace and the Service
-// default/kubernetes exist. The Service shows that the API server can allocate ClusterIPs.
+// default/kubernetes exist. The existence of default/kubernetes shows that the API server can allocate ClusterIPs.
 func (c *Cluster) verifyReady(ctx context.Context) error {
 	if err := c.admin.Core.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 		return err

@@ -20,7 +20,7 @@ or the job was killed.
 
 `
 
-// exitFailure is the exit code of cmd if no machine could run the job, or if the job was killed.
+// exitFailure is the exit code of cmd if no machine could run the job, or if cmd killed the job.
 const exitFailure = 125
 
 func main() { os.Exit(run()) }

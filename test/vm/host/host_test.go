@@ -30,7 +30,7 @@ func TestNightlyHost(t *testing.T) {
 	t.Run("trixie/upgrade", func(t *testing.T) { runInside(t, vm.Trixie, "TestUpgrade", m.upgraded) })
 }
 
-// machines holds three jobs: a package's life cycle, a boot, and an upgrade from an earlier version.
+// machines holds three jobs, which test a package's life cycle, a boot, and an upgrade from an earlier version.
 type machines struct{ life, boot, upgraded vm.Job }
 
 func newMachines(t *testing.T) machines {
@@ -45,10 +45,11 @@ func newMachines(t *testing.T) machines {
 	}
 }
 
-// upgradedHost returns a job with the files of a host that ran an earlier version (commit 6e0ca90): its last-known
-// state, its rules, and a configuration that sets every key that has been removed since. The files are in testdata,
-// because building a package from that commit would need the commit's history and toolchain. If EDGEWAY_UPGRADE_FROM
-// names a package with version 0.9.0 that was built from that commit, the test starts the earlier version itself.
+// upgradedHost returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The job's files
+// include the last-known state, the rules, and a configuration with all keys that later versions have removed. The
+// files are in testdata, because building a package from that commit would need the commit's history and toolchain. If
+// EDGEWAY_UPGRADE_FROM names a package with version 0.9.0, built from that commit, the test starts the earlier version
+// itself.
 func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"

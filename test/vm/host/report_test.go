@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// result is a test case's result. In the output of a test program with -test.v, a test case is a subtest.
+// result is the result of a test case, which is a subtest in the output of a test program with -test.v.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string
@@ -25,8 +25,8 @@ var (
 	ending    = regexp.MustCompile(`^\s*--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$`)
 )
 
-// parse returns the test cases in order. If a test case did not finish (for example after a panic), its verdict is
-// neither PASS nor FAIL.
+// parse returns the results of the test cases in the order of the output. If a test case did not finish (for example
+// after a panic), its verdict is neither PASS nor FAIL.
 func parse(output string) []*result {
 	var all []*result
 	byName := map[string]*result{}

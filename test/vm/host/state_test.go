@@ -25,7 +25,7 @@ import (
 // apiAddr is the API server's address. The virtual machine has a link to that address, but no host responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
-// state is the daemon's state on a host, and the kubeconfig.
+// state holds the paths of a daemon's state directory and kubeconfig.
 type state struct{ dir, kubeconfig string }
 
 // saveLastKnown runs the daemon on another host until it has saved its state. A real API server provides one Service.
@@ -46,7 +46,7 @@ func saveLastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the machine, the user edgeway must also be able to read the file.
+	// In the machine, the user edgeway must also be able to read the kubeconfig.
 	if err := os.WriteFile(s.kubeconfig, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}

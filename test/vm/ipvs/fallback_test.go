@@ -42,8 +42,8 @@ func (s *site) openAll() (all []held) {
 	return all
 }
 
-// TestSwitch starts on a host that has not loaded IPVS, so the daemon falls back to another backend and the status
-// reports the fallback. The test then switches from backend to backend. During the switches, new connections must
+// TestSwitch starts on a host that has not loaded IPVS. The daemon must fall back to another backend, and the status
+// must report the fallback. The test then switches from backend to backend. During the switches, new connections must
 // succeed and open connections must survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
@@ -84,9 +84,9 @@ func TestSwitch(t *testing.T) {
 		}
 		open = append(open, s.openAll()...) // connections through each backend must survive all later switches
 	}
-	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect some
-	// milliseconds later. In the opposite order, connections to other ports of the addresses would reach programs on
-	// the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but
+	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect a few
+	// milliseconds later. In the opposite order, connections to other ports of Service addresses would reach programs
+	// on the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but
 	// this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")

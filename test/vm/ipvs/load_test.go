@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// clientSet is a set of clients. Each client sends its next request when the previous request is done.
+// clientSet is a set of clients that send requests continuously. Each client sends its next request after its previous
+// request.
 type clientSet struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -40,7 +41,7 @@ func (l *clientSet) repeat(client func() error) {
 	}
 }
 
-// newResults returns the number of requests since its previous call, and the errors of failed requests.
+// newResults returns the number of requests since the previous call, and the errors of the failed requests.
 func (l *clientSet) newResults() (count int, failures []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

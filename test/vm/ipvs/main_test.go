@@ -134,7 +134,7 @@ addressType: IPv4
 ports: [{name: a, port: %[8]d}, {name: b, port: %[8]d, protocol: UDP}]
 endpoints: [%[9]s]
 `, svc.name, annotations, kind, svc.clusterIP, tcp, udp, svc.more, endpointPort, strings.Join(endpoints, ", "))
-	// The daemon may read the directory at any time, so the manifest must appear in one step.
+	// The daemon may read the directory at any time, so the manifest must appear there in one step.
 	s.must(os.WriteFile(s.file("new"), []byte(text), 0o600))
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }

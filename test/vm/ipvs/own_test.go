@@ -46,7 +46,7 @@ func (s *site) servers() []string {
 }
 
 // Edgeway does not change other programs' virtual servers. If another program has a virtual server at an address that
-// Edgeway needs, the status must name that server.
+// Edgeway needs, the status must name this virtual server.
 func TestForeignServer(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -146,8 +146,8 @@ func TestDangerousAddress(t *testing.T) {
 	s.must(s.verifyShop())
 }
 
-// Connections must not fail when an interface with all Service addresses is added or removed. kube-proxy, for example,
-// leaves an interface with Service addresses behind.
+// Connections must not fail when another program adds or removes an interface that has all Service addresses.
+// kube-proxy, for example, leaves an interface with Service addresses behind.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
 	clients := startLoad(expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP),

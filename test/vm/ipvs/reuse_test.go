@@ -38,8 +38,8 @@ func ask(conn net.Conn) (string, error) {
 	return name, err
 }
 
-// connectOnce opens a connection, requests the server's name and resets the connection, which lets the next connection
-// use the same port immediately. IPVS does not process the reset, and keeps its entry for the connection.
+// connectOnce opens a connection, requests the server's name and resets the connection. After the reset, the next
+// connection can use the same port immediately. IPVS ignores the reset and keeps its entry for the connection.
 func connectOnce(h *netlab.Host, from, to netip.AddrPort) (server string, err error) {
 	err = h.Do(func() error {
 		conn, err := dialer(from).Dial("tcp", to.String())

@@ -19,14 +19,15 @@ type distribution struct {
 	bySource map[netip.Addr][3]int
 }
 
-// schedulerCase is a test case: a scheduler, the pods' weights, and a check of the distribution.
+// schedulerCase is a test case: a scheduler, the pods' weights, and a function that verifies the distribution.
 type schedulerCase struct {
 	name    string
 	weights [3]int
 	verify  func(distribution) string // returns "" if the distribution is as documented
 }
 
-// requireProportional requires the counts to be proportional to the weights, with a tolerance of few connections.
+// requireProportional requires the connection counts to be proportional to the weights. The parameter few is the
+// tolerance in connections.
 func requireProportional(what string, parts func(distribution) [3]int, weights [3]int, few int) func(distribution) string {
 	return func(s distribution) string {
 		have := parts(s)
@@ -160,8 +161,8 @@ func (s *site) expectServer(svc service, command string) func() error {
 	}
 }
 
-// openConnections opens connections one after another, from each of the client's addresses in turn. The argument end is
-// called while the connections are open.
+// openConnections opens connections one after another, from each of the client's addresses in turn. openConnections
+// calls the function end while the connections are open.
 func (s *site) openConnections(to netip.AddrPort, end func(distribution)) (r distribution, err error) {
 	r.bySource = map[netip.Addr][3]int{}
 	var held [3][]net.Conn

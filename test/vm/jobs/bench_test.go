@@ -14,7 +14,7 @@ import (
 )
 
 // TestNightlyIPVSBench compares the ipvs backend with kube-proxy's ipvs mode in one machine, which also runs the API
-// server. The machine's clock counts instructions, so other work on the host has no effect.
+// server. The machine's clock counts instructions, so other work on the host does not affect the measured times.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)
 	programs := controlPlaneDir(t)

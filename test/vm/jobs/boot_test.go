@@ -20,7 +20,7 @@ var versions = map[vm.Suite][3]string{
 }
 
 // TestNightlyBoot boots every suite with systemd, and fails if systemd reports a problem. The Debian package's tests,
-// which are part of every run, also check systemd's state in two of the suites.
+// which are part of every run, also verify systemd's state in two of the suites.
 func TestNightlyBoot(t *testing.T) {
 	for _, suite := range vm.Suites() {
 		t.Run(string(suite), func(t *testing.T) {

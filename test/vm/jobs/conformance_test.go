@@ -62,7 +62,8 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// proof is a run of the suite for one backend. The field sequences is the number of sequences in random walks.
+// proof describes a run of the conformance suite that must find no difference in a backend. The field sequences is the
+// number of sequences in random walks.
 type proof struct {
 	suite         vm.Suite
 	backend, test string

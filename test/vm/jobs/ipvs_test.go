@@ -7,7 +7,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestIPVS runs the ipvs backend's tests that involve interference from other programs.
+// TestIPVS runs the ipvs backend's tests in which other programs interfere with the backend.
 func TestIPVS(t *testing.T) {
 	inIPVS(t, "^Test(Foreign|Dangerous|ServersCleared|RenamedPorts)", vm.Bookworm)
 }

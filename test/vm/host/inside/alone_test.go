@@ -38,7 +38,7 @@ func testWithoutNFTables(h *host) {
 }
 
 // offerPackage adds an apt repository that offers an installed package. The repository contains only the package's
-// description, which is enough for a simulated installation.
+// metadata, which is enough for a simulated installation.
 func offerPackage(h *host, name string) {
 	const archive, list = "/var/tmp/archive", "/etc/apt/sources.list.d/archive.list"
 	description := ""

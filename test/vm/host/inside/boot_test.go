@@ -13,7 +13,8 @@ func servicesFromLastKnown(h *host) {
 	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
 	h.verifyFromOutside(nodePort)
 	h.Logf("ready %s µs after the start of the kernel", h.show("edgeway", "ActiveEnterTimestampMonotonic"))
-	// The unit needs-services starts after edgeway-ready.target and has found the rules.
+	// The unit needs-services starts after edgeway-ready.target, and becomes active only if the daemon's nft table
+	// exists.
 	h.becomes("needs-services", "active")
 	h.verifyStateAge()
 }
@@ -61,7 +62,7 @@ func useKubeconfigCredential(h *host) {
 }
 
 // startWithoutState starts the daemon on a host without a saved state while the API server is unreachable. The daemon
-// must keep waiting, even longer than TimeoutStartSec=.
+// must wait for the API server, even for longer than TimeoutStartSec=.
 func startWithoutState(h *host) {
 	const limit = 15 * time.Second
 	h.run("systemctl", "stop", "edgeway")

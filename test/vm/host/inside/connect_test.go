@@ -90,8 +90,8 @@ type trafficClient struct {
 	done  sync.WaitGroup
 	first chan struct{}
 
-	// served, refused, cut and failed count connections by outcome. A cut connection was accepted but closed without a
-	// response.
+	// served, refused, cut and failed count connections by outcome. The field cut counts accepted connections that end
+	// without a response.
 	served, refused, cut, failed int
 	longest                      time.Duration // the longest time until a response
 	outage                       time.Duration // the longest time from a failure to the next response
@@ -102,9 +102,9 @@ func (h *host) startTraffic(addr string, pause time.Duration) *trafficClient {
 	return h.startImpatientTraffic(addr, pause, askPatience)
 }
 
-// startImpatientTraffic starts a client that abandons a connection after the time wait. If the rules disappear, an open
-// connection loses its translation, and its endpoint receives a reset. The client notices the loss only when TCP
-// retransmits.
+// startImpatientTraffic starts a client that abandons a connection after the given time. If the rules disappear, the
+// kernel no longer translates the packets of an open connection, and resets the connection to the endpoint. The client
+// notices this fault only when TCP retransmits.
 func (h *host) startImpatientTraffic(addr string, pause, wait time.Duration) *trafficClient {
 	c := &trafficClient{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {

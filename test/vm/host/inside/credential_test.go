@@ -41,7 +41,7 @@ func (h *host) verifyToken(expired time.Time) {
 func day(year int) time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // testLoadCredential tests the statements about LoadCredential= in cluster.md. During a restart, systemd copies the
-// kubeconfig. Since version 260, systemd can also copy the kubeconfig during a reload.
+// kubeconfig. systemd 260 and later can also copy the kubeconfig during a reload.
 func testLoadCredential(h *host) {
 	replaceToken(h, day(2001))
 	h.run("systemctl", "restart", "edgeway")

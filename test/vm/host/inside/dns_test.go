@@ -87,7 +87,8 @@ func (s *nameServer) serveTCP(conn net.Conn) {
 	}
 }
 
-// resolve returns the response to a query: the address of the server's only name, or NXDOMAIN.
+// resolve returns the response to a query. The response contains the address of the only name that the server resolves,
+// or NXDOMAIN.
 func (s *nameServer) resolve(message []byte) ([]byte, error) {
 	var p dnsmessage.Parser
 	header, err := p.Start(message)

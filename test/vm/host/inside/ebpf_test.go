@@ -47,7 +47,7 @@ func testEbpf(h *host) {
 }
 
 // toggleTCProgram turns the tc program on and off. While the loader lacks the necessary capability, `edgeway status`
-// names the drop-in that adds it.
+// must name the drop-in that adds this capability.
 func (h *host) toggleTCProgram() {
 	h.Helper()
 	h.Cleanup(func() {

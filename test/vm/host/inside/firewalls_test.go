@@ -18,15 +18,15 @@ var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 const (
 	noRules = "iptables -P INPUT ACCEPT; iptables -P FORWARD ACCEPT; iptables -F; iptables -X; " +
 		"ip6tables -P INPUT ACCEPT; ip6tables -P FORWARD ACCEPT; ip6tables -F; ip6tables -X"
-	// triggerCheck changes a route to trigger the daemon's check of the host, which would otherwise run up to a minute
-	// later.
+	// triggerCheck is a shell command that changes a kernel route. The change triggers the daemon's host checks, which
+	// otherwise run up to a minute later.
 	triggerCheck = "ip route replace 198.18.0.0/24 via 192.0.2.1 && ip route del 198.18.0.0/24"
 )
 
 type found struct{ ID, Severity, Message, Fix string }
 
 // verifyDropped fails the test unless connections from outside fail, and both the doctor and the status name the owner
-// of the rules that drop packets. fix contains the doctor's fixes.
+// of the rules that drop packets. The result fix contains the doctor's fixes.
 func (h *host) verifyDropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -184,8 +184,8 @@ func testDocker(h *host) {
 	h.verifyWorking()
 }
 
-// testFirewalld tests a host with firewalld. firewalld accepts translated connections unless StrictForwardPorts is
-// set, a setting that firewalld 2.3.0 introduced.
+// testFirewalld tests a host with firewalld. firewalld accepts translated connections unless the administrator enables
+// StrictForwardPorts, which firewalld 2.3.0 introduced.
 func testFirewalld(h *host) {
 	h.run("systemctl", "unmask", "firewalld")
 	h.Cleanup(func() { h.try("systemctl", "stop", "firewalld") })

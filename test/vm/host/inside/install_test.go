@@ -44,9 +44,9 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot tests a kubeconfig that only root can read. If root runs `edgeway config check`, the command reports
-// that the service's user cannot read the file, and prints a fix. systemd does not restart the service, because a
-// restart would not help.
+// kubeconfigOfRoot tests a kubeconfig that only root can read. If root runs `edgeway config check`, the command must
+// report that the service's user cannot read the file, and must print a fix. The service must fail without a restart by
+// systemd, because a restart would not help.
 func kubeconfigOfRoot(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
@@ -185,8 +185,8 @@ func startReturnsWhenServicesWork(h *host) {
 	}
 }
 
-// exposure tests the sandbox's exposure score in "systemd-analyze security". Comparable programs have scores of 9.0 to
-// 9.6.
+// exposure tests the sandbox's exposure score in "systemd-analyze security". The highest acceptable score is 1.5, while
+// comparable programs have scores of 9.0 to 9.6.
 func exposure(h *host) { h.exposed(1.5) }
 
 func (h *host) exposed(most float64) {

@@ -57,7 +57,7 @@ func testIPTablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// testMissingRights tests that the daemon logs no warning if it must not read the rules of iptables-legacy.
+// testMissingRights tests that the daemon logs no warning if it has no right to read iptables-legacy rules.
 func testMissingRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")
@@ -118,7 +118,8 @@ func (h *host) rules() map[string]bool {
 	return rules
 }
 
-// verifyRepair calls lose, and fails the test unless the daemon notices the loss and restores the rules.
+// verifyRepair calls lose, which removes rules of the daemon, and fails the test unless the daemon restores these
+// rules.
 func (h *host) verifyRepair(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()

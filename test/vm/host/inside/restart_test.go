@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// verifyUnnoticed calls disturb, which stops or restarts the daemon, and verifies that clients do not notice:
+// verifyUnnoticed calls disturb, which stops or restarts the daemon, and verifies that clients do not notice the
+// interruption:
 //   - All new connections to a ClusterIP succeed, because the kernel handles them without the daemon.
 //   - No new connection to a NodePort on loopback is refused, because systemd keeps the listener open.
 //   - An established connection to a ClusterIP survives.
@@ -136,12 +137,12 @@ func restartFirewall(h *host) {
 	h.verifyFromOutside(nodePort)
 }
 
-// flushRules restarts nftables.service, which flushes all rules. outage is the longest time without Services. restart
-// is the duration of the restart and indicates the machine's speed.
+// flushRules restarts nftables.service, which flushes all rules. The result outage is the longest time without
+// Services. The result restart is the duration of the restart, which indicates the machine's speed.
 func (h *host) flushRules() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
-	// TCP retransmits a lost packet only after a second, so the client opens another connection instead.
+	// TCP retransmits a dropped packet only after a second, so the client opens another connection instead.
 	c := h.startImpatientTraffic(clusterIP, 5*time.Millisecond, 200*time.Millisecond)
 	start := time.Now()
 	h.run("systemctl", "restart", "nftables")
@@ -155,8 +156,8 @@ func (h *host) flushRules() (outage, restart time.Duration) {
 		return err
 	})
 	h.end(c)
-	// A connection may have waited for the repair instead of failing. The number of repairs in the status proves that
-	// the rules were gone.
+	// A connection may have waited for the daemon's repair instead of failing. The number of repairs in the status
+	// proves that the rules were missing for a time.
 	outage = max(c.outage, c.longest)
 	h.Logf("no answer for %d ms", outage.Milliseconds())
 	return outage, restart

@@ -42,16 +42,15 @@ func testSandbox(h *host) {
 	}
 }
 
-// findExecutableDirs prints the directories that let a process create and execute a program. The script tries the
-// daemon's own directory and all mount points.
+// findExecutableDirs is a shell script that prints the directories in which a process can create and execute a program.
+// The script tries the daemon's own directory and all mount points.
 const findExecutableDirs = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mountinfo; } | sort -u | while read -r dir; do
 	cp /usr/bin/true "$dir/own" 2>/dev/null || continue
 	if "$dir/own" 2>/dev/null; then echo "$dir"; fi
 	rm "$dir/own"
 done`
 
-// testOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, such as nft, but not
-// the daemon.
+// testOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, and not the daemon.
 func testOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))
@@ -87,8 +86,8 @@ func memory(h *host) uint64 {
 	return kib << 10
 }
 
-// testRestartSteps tests that the unit sets RestartSteps= if systemd is 254 or newer, because earlier versions would
-// warn about the key.
+// testRestartSteps tests that the unit sets RestartSteps= only if systemd is 254 or newer, because systemd 253 and
+// earlier warn about the key.
 func testRestartSteps(h *host) {
 	var version int
 	text := h.run("systemctl", "--version")
