@@ -9,7 +9,9 @@ import (
 )
 
 // besides lists the packages that the recipes in the guides need.
-var besides = []string{"ufw", "firewalld", "systemd-resolved"}
+var besides = []string{
+	"ufw", "firewalld", "systemd-resolved", "jq", "gpg", "gpg-agent", "gpgv", "bird2", "keepalived",
+}
 
 // TestNightlyRecipes follows the recipes in the guides with each suite's programs. TestNightlyRecipes also installs the
 // package on a host that has iptables but not nft.
@@ -20,6 +22,7 @@ func TestNightlyRecipes(t *testing.T) {
 	job := vm.Job{Files: map[string]string{
 		"inside": inside, filepath.Base(deb): deb,
 		"hosts.md": "../../../packaging/doc/hosts.md", "firewalls.md": "../../../packaging/doc/firewalls.md",
+		"manifests.md": "../../../packaging/doc/manifests.md",
 	}}
 	beside := job
 	beside.Packages = besides
@@ -27,6 +30,7 @@ func TestNightlyRecipes(t *testing.T) {
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	for _, suite := range []vm.Suite{vm.Bookworm, vm.Trixie} {
 		t.Run(string(suite)+"/beside", func(t *testing.T) { runInside(t, suite, "TestRecipes", beside) })
+		t.Run(string(suite)+"/guides", func(t *testing.T) { runInside(t, suite, "TestGuides", beside) })
 		t.Run(string(suite)+"/iptables", func(t *testing.T) { runInside(t, suite, "TestIPTablesAlone", job) })
 	}
 }
