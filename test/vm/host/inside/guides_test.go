@@ -13,6 +13,8 @@ func TestGuides(t *testing.T) {
 		{name: "a host with Services", run: hostWithServices, vital: true},
 		{name: "names in the hosts file", run: namesInHostsFile},
 		{name: "signed manifests", run: signedManifests},
+		{name: "pod routes by timer", run: routesByTimer},
+		{name: "pod routes by BIRD", run: routesByBIRD},
 	})
 }
 
