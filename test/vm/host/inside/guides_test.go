@@ -15,6 +15,7 @@ func TestGuides(t *testing.T) {
 		{name: "signed manifests", run: signedManifests},
 		{name: "pod routes by timer", run: routesByTimer},
 		{name: "pod routes by BIRD", run: routesByBIRD},
+		{name: "keepalived", run: besideKeepalived},
 	})
 }
 
