@@ -12,6 +12,7 @@ func namesInHostsFile(h *host) {
 	if out, code := h.try("getent", "ahosts", name); code == 0 {
 		h.Fatalf("the name is known without the recipe: %s", out)
 	}
+	h.Cleanup(func() { h.write(file, own) })
 	h.stopAtEnd("cluster-names.timer")
 
 	h.follow("hosts.md", "/etc/hosts")

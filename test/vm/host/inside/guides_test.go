@@ -12,6 +12,7 @@ func TestGuides(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
 		{name: "names in the hosts file", run: namesInHostsFile},
+		{name: "CoreDNS", run: besideCoreDNS},
 		{name: "signed manifests", run: signedManifests},
 		{name: "pod routes by timer", run: routesByTimer},
 		{name: "pod routes by BIRD", run: routesByBIRD},
