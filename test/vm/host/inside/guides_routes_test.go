@@ -12,14 +12,14 @@ import (
 // routesByTimer tests that the timer adds routes, restores a route that was deleted, and deletes routes that are no
 // longer in the file, but deletes nothing if the file is unusable.
 func routesByTimer(h *host) {
-	const file, service, unit = "/etc/edgeway/pod-routes", "10.96.0.70:80", "pod-routes"
+	const file, service, unit = "/etc/edgeway/routes-to-pods", "10.96.0.70:80", "routes-to-pods"
 	const first = "route replace 10.245.1.0/24 via 10.244.1.11 proto 210\n"
 	const second = "route replace 10.245.2.0/24 via 10.244.2.12 proto 210\n"
 	h.routed(h.ep1, "routed", "10.245.1.5")
 	h.manifest("routed", oneEndpoint("routed", "10.96.0.70", "", "10.245.1.5"))
 	h.eventually("10.96.0.70", "edgeway", "services", "default/routed")
 	h.notServed(service) // the default route leads elsewhere
-	h.stopAtEnd("pod-routes.timer")
+	h.stopAtEnd("routes-to-pods.timer")
 	h.Cleanup(func() { h.try("ip", "route", "flush", "proto", "210") })
 
 	h.write(file, first+second)
@@ -27,7 +27,7 @@ func routesByTimer(h *host) {
 	h.becomesServed(service)
 	h.run("ip", "route", "del", "10.245.1.0/24")
 	h.becomesServed(service)
-	h.run("systemctl", "stop", "pod-routes.timer")
+	h.run("systemctl", "stop", "routes-to-pods.timer")
 	h.starts(unit, true)
 
 	for what, text := range map[string]string{"empty": "", "invalid": first + "route replace  via 10.244.2.12\n"} {
