@@ -103,11 +103,22 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	}
 }
 
-// Every alert has a unit test in which the alert fires, and a unit test in which the alert does not fire.
-// scripts/check-packages runs these tests.
-func TestEveryAlertHasUnitTests(t *testing.T) {
-	tests := read(t, "testdata/alerts_test.yaml")
-	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, examples+"/alerts.yaml"), -1)
+// Every alert has a unit test in which the alert fires, and a unit test in which the alert does not fire. Every record
+// has a unit test, and all records in the dashboard exist. scripts/check-packages runs these tests.
+func TestEveryRuleHasUnitTests(t *testing.T) {
+	tests, rules := read(t, "testdata/alerts_test.yaml"), read(t, examples+"/alerts.yaml")
+	records := regexp.MustCompile(`- record: (\S+)`).FindAllStringSubmatch(rules, -1)
+	for _, r := range records {
+		if !strings.Contains(tests, r[1]) {
+			t.Errorf("%s is not tested", r[1])
+		}
+	}
+	for _, name := range regexp.MustCompile(`edgeway:[a-z_:]+`).FindAllString(read(t, examples+"/dashboard.json"), -1) {
+		if !slices.ContainsFunc(records, func(r []string) bool { return r[1] == name }) {
+			t.Errorf("the dashboard uses %s, which no rule records", name)
+		}
+	}
+	alerts := regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(rules, -1)
 	if len(alerts) < 5 {
 		t.Fatalf("this test sees only %d alerts", len(alerts))
 	}

@@ -55,8 +55,9 @@ func hostWithServices(h *host) {
 	h.verifyWorking()
 }
 
-// follow runs the commands that a guide lists below the line that begins with the program's name.
-func (h *host) follow(guide, program string) {
+// follow runs the commands that a guide lists below the line that begins with the program's name. The pairs in replace
+// are words of the guide and the words that an operator writes instead.
+func (h *host) follow(guide, program string, replace ...string) {
 	h.Helper()
 	text, err := os.ReadFile(jobDir + "/" + guide)
 	if err != nil {
@@ -73,8 +74,9 @@ func (h *host) follow(guide, program string) {
 		case shown:
 			commands.WriteString(command)
 		case commands.Len() > 0 && strings.TrimSpace(line) != "":
-			h.Logf("%s", commands.String())
-			h.run("sh", "-ec", "sudo() { \"$@\"; }\n"+commands.String()) // the machine has no sudo
+			script := strings.NewReplacer(replace...).Replace(commands.String())
+			h.Logf("%s", script)
+			h.run("sh", "-ec", "sudo() { \"$@\"; }\n"+script) // the machine has no sudo
 			return
 		}
 	}
