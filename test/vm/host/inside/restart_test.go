@@ -92,7 +92,7 @@ func (h *host) restarted(before string) {
 func upgrade(h *host) {
 	before := h.show("edgeway", "MainPID")
 	h.unnoticed(func() {
-		h.apt("edgeway_1.1.0-1_amd64.deb")
+		h.install("1.1.0")
 		h.restarted(before)
 	})
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")
