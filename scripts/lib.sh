@@ -54,6 +54,17 @@ need_vm() {
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
+# need_arm installs the programs that build and run the arm64 and armhf machines of test/vm. To build such a machine, the
+# kernel must run ARM programs in qemu-user.
+need_arm() {
+	local handler
+	install_commands qemu-system-aarch64=qemu-system-arm qemu-aarch64-static=qemu-user-static arch-test=arch-test
+	mountpoint -q /proc/sys/fs/binfmt_misc || mount -t binfmt_misc binfmt_misc /proc/sys/fs/binfmt_misc
+	for handler in qemu-aarch64 qemu-arm; do
+		[ -e "/proc/sys/fs/binfmt_misc/$handler" ] || cat "/usr/lib/binfmt.d/$handler.conf" >/proc/sys/fs/binfmt_misc/register
+	done
+}
+
 # need_release installs the programs that scripts/release needs.
 need_release() {
 	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c

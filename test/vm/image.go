@@ -2,7 +2,6 @@ package vm
 
 import (
 	"archive/tar"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -17,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packages lists the packages that every image contains in addition to Debian's essential packages.
+// packages lists the packages that every image contains in addition to the kernel and Debian's essential packages.
 var packages = []string{
-	"linux-image-cloud-amd64", "systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
+	"systemd", "systemd-sysv", "dbus", "udev", "kmod", "procps",
 	"nftables", "iptables", "ipset", "ipvsadm", "conntrack", "iproute2", "iputils-ping",
 	"iperf3", "socat", "curl", "ca-certificates",
 }
@@ -44,9 +43,12 @@ const (
 )
 
 // recipe returns everything that determines an image's contents, except for the state of the Debian archive.
-func recipe(s Suite, more []string) []string {
-	include := strings.Join(slices.Concat(packages, more), ",")
+func recipe(s Suite, arch Arch, more []string) []string {
+	include := strings.Join(slices.Concat([]string{platforms[arch].kernel}, packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}
+	if arch != AMD64 {
+		args = append(args, "--architectures="+string(arch))
+	}
 	for _, pattern := range leftOut {
 		args = append(args, "--dpkgopt=path-exclude="+pattern)
 	}
@@ -64,16 +66,16 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }
 
-// Prepare builds a suite's image, with the additional packages in more, unless the cache has an intact image. If
-// several processes call Prepare at the same time, one process builds the image and the others wait. To get current
-// packages, remove the old image.
-func Prepare(ctx context.Context, s Suite, more ...string) error {
-	_, err := prepare(ctx, cmp.Or(s, Bookworm), more)
+// Prepare builds the image that a job needs, unless the cache has an intact image. If several processes call Prepare at
+// the same time, one process builds the image and the others wait. To get current packages, remove the old image.
+func Prepare(ctx context.Context, j Job) error {
+	j.setDefaults()
+	_, err := j.prepare(ctx)
 	return err
 }
 
-func prepare(ctx context.Context, s Suite, more []string) (image, error) {
-	args := recipe(s, more)
+func (j *Job) prepare(ctx context.Context) (image, error) {
+	s, args := j.Suite, recipe(j.Suite, j.Arch, j.Packages)
 	dir, err := cacheDir(s, args)
 	if err != nil {
 		return image{}, err
@@ -91,7 +93,7 @@ func prepare(ctx context.Context, s Suite, more []string) (image, error) {
 	}
 	if verify(dir) != nil {
 		if err := build(ctx, args, dir); err != nil {
-			return image{}, fmt.Errorf("building the %s image: %w", s, err)
+			return image{}, fmt.Errorf("building the %s image for %s: %w", s, j.Arch, err)
 		}
 	}
 	return image{kernel: filepath.Join(dir, kernelFile), root: filepath.Join(dir, rootFile)}, nil

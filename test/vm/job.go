@@ -17,6 +17,8 @@ import (
 type Job struct {
 	// Suite selects the kernel and the user space. The default is Bookworm.
 	Suite Suite
+	// Arch is the architecture of the kernel and the user space. The default is AMD64.
+	Arch Arch
 	// Packages are additional Debian packages. Each distinct list of packages has its own image.
 	Packages []string
 	// If Systemd is true, systemd is the init process. If Systemd is false, the init process is a script that starts
@@ -36,14 +38,14 @@ type Job struct {
 	Timeout time.Duration
 	// MemoryMB is the machine's memory in MB. The default is 2048.
 	MemoryMB int
-	// CPU is QEMU's CPU model with flags. The default is DefaultCPU.
+	// CPU is QEMU's CPU model with flags. The default depends on Arch.
 	CPU string
 	// SMP is the machine's number of CPUs. The default is one, because emulation is a quarter slower with a second CPU,
 	// and other machines can use the host's CPUs.
 	SMP int
 	// If Counted is true, the machine's clock advances by one second for every MIPS million instructions. Other work on
-	// the host then has no effect on measured times. Counted supports only one CPU, and does not suit programs that
-	// wait for another clock.
+	// the host then has no effect on measured times. Counted supports only one amd64 CPU, and does not suit programs
+	// that wait for another clock.
 	Counted bool
 	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs with timeouts that
 	// assume a faster CPU.
@@ -60,9 +62,9 @@ type Job struct {
 // DefaultTimeout is the default timeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU is the default CPU model of a machine. QEMU 7.2 crashes in one of eight boots unless the first two flags
-// are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow to
-// emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
+// DefaultCPU is the default CPU model of an AMD64 machine. QEMU 7.2 crashes in one of eight boots unless the first two
+// flags are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow
+// to emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
 // QEMU 10 adds fsrm. With fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
@@ -80,8 +82,8 @@ var jobUnit string
 
 // masked lists units that slow down the boot and are unnecessary for the tests.
 var masked = []string{
-	"serial-getty@ttyS0.service", "getty@tty1.service", "systemd-udev-settle.service", "systemd-hwdb-update.service",
-	"systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
+	"serial-getty@ttyS0.service", "serial-getty@ttyAMA0.service", "getty@tty1.service", "systemd-udev-settle.service",
+	"systemd-hwdb-update.service", "systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 

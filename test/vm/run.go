@@ -36,7 +36,7 @@ var errBoot = errors.New("the machine did not boot")
 // the machine powers off without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
 	j.setDefaults()
-	img, err := prepare(ctx, j.Suite, j.Packages)
+	img, err := j.prepare(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -44,10 +44,10 @@ func Run(ctx context.Context, j Job) (exit int, err error) {
 }
 
 func (j *Job) setDefaults() {
-	j.Suite = cmp.Or(j.Suite, Bookworm)
+	j.Suite, j.Arch = cmp.Or(j.Suite, Bookworm), cmp.Or(j.Arch, AMD64)
 	j.Timeout = cmp.Or(j.Timeout, DefaultTimeout)
 	j.MemoryMB = cmp.Or(j.MemoryMB, 2048)
-	j.CPU = cmp.Or(j.CPU, DefaultCPU)
+	j.CPU = cmp.Or(j.CPU, platforms[j.Arch].cpu)
 	j.SMP = cmp.Or(j.SMP, 1)
 	j.MIPS = cmp.Or(j.MIPS, 250)
 	if j.Output == nil {
@@ -122,19 +122,23 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	if m.job.Systemd {
 		flavour = "systemd"
 	}
-	accelerator, clock := "tcg,thread=multi", clockParameter()
+	accelerator, clock := "tcg,thread=multi", ""
+	if m.job.Arch == AMD64 {
+		clock = clockParameter()
+	}
 	if m.job.Counted {
 		accelerator, clock = "tcg,thread=single", " tsc_early_khz=1000000" // one tick is 1 ns of the machine's time
 	}
+	hardware := platforms[m.job.Arch]
 	args := []string{
 		"-accel", accelerator, "-m", strconv.Itoa(m.job.MemoryMB),
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
-		"-M", "pc", "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
+		"-M", hardware.machine, "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // descriptor 3 is the first of the extra files below
 		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program gets the time, and each read interrupts the
 		// emulated code. With address randomization, QEMU (7.2) translates a program again at each start, which slows
 		// down the start by a factor of four.
-		"-append", "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
+		"-append", "console=" + hardware.console + " quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
@@ -148,7 +152,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 			"-chardev", fmt.Sprintf("file,id=%s,path=%s", name, filepath.Join(m.dir, name)),
 			"-device", fmt.Sprintf("virtserialport,nr=%d,chardev=%s,name=%s", n+1, name, name))
 	}
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", args...)
+	cmd := exec.CommandContext(ctx, hardware.program, args...)
 	cmd.ExtraFiles = []*os.File{initrd}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()

@@ -88,7 +88,7 @@ func explain(host, what string, err error) string {
 	}
 	why := streamID.ReplaceAllString(err.Error(), "")
 	if strings.HasPrefix(why, "stream error: ") {
-		why = "the response is incomplete: " + why
+		why = "the response was cut off: " + why
 	}
 	return fmt.Sprintf("%s: %.300s", what, why)
 }

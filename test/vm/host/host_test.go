@@ -95,13 +95,18 @@ func unpack(t *testing.T, deb string) string {
 
 func buildPackage(t *testing.T, version string) string {
 	t.Helper()
+	return buildPackageFor(t, vm.AMD64, version)
+}
+
+func buildPackageFor(t *testing.T, arch vm.Arch, version string) string {
+	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "../../../scripts/build-packages", "--output", dir, "amd64")
+	cmd := exec.CommandContext(t.Context(), "../../../scripts/build-packages", "--output", dir, string(arch))
 	cmd.Env = append(os.Environ(), "EDGEWAY_VERSION="+version)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build of the package: %v\n%s", err, out)
 	}
-	return filepath.Join(dir, "edgeway_"+version+"-1_amd64.deb")
+	return filepath.Join(dir, "edgeway_"+version+"-1_"+string(arch)+".deb")
 }
 
 // runInside runs one test of package inside in a machine with systemd, in parallel with other machines. runInside
@@ -109,12 +114,13 @@ func buildPackage(t *testing.T, version string) string {
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()
-	if err := vm.Prepare(t.Context(), suite, j.Packages...); err != nil {
+	j.Suite = suite
+	if err := vm.Prepare(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
 	start := time.Now()
-	j.Suite, j.Systemd, j.Output = suite, true, &out
+	j.Systemd, j.Output = true, &out
 	j.Env = []string{"NETLAB_ISOLATED=1"} // package netlab requires isolation, which the machine provides
 	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
 	exit, err := vm.Run(t.Context(), j)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"strings"
 	"testing"
@@ -66,6 +67,7 @@ func TestNightlyConformance(t *testing.T) {
 // number of sequences in random walks.
 type proof struct {
 	suite         vm.Suite
+	arch          vm.Arch
 	backend, test string
 	sequences     int
 	leftOut       string
@@ -76,10 +78,10 @@ type proof struct {
 }
 
 func (p proof) run(t *testing.T, binary string) {
-	t.Run(string(p.suite)+"/"+strings.TrimPrefix(p.test, "Test"), func(t *testing.T) {
+	t.Run(path.Join(string(p.suite), string(p.arch), strings.TrimPrefix(p.test, "Test")), func(t *testing.T) {
 		t.Parallel()
 		out := vmtest.Run(t, vm.Job{
-			Suite: p.suite,
+			Suite: p.suite, Arch: p.arch,
 			Files: map[string]string{"conformance": binary},
 			CPU:   p.cpu,
 			Env:   []string{"CONFORMANCE_PACE=3", fmt.Sprintf("CONFORMANCE_SEQUENCES=%d", p.sequences), "CI=true"},

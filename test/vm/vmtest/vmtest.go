@@ -3,22 +3,30 @@ package vmtest
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"os"
 	"os/exec"
 	"path"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"edgeway/test/vm"
 )
 
-var tools = []string{"qemu-system-x86_64", "mmdebstrap", "apt-get", "tar"}
+var tools = []string{"mmdebstrap", "apt-get", "tar"}
 
-// Need skips the test if the host cannot run virtual machines, or if -short is set. In continuous integration
-// (CI=true), Need fails the test instead.
+// Need skips the test if the host cannot run amd64 machines, or if -short is set. In continuous integration (CI=true),
+// Need fails the test instead.
 func Need(t testing.TB) {
+	t.Helper()
+	NeedArch(t, vm.AMD64)
+}
+
+// NeedArch is like Need for machines of any architecture.
+func NeedArch(t testing.TB, arch vm.Arch) {
 	t.Helper()
 	skip := t.Skipf
 	if os.Getenv("CI") == "true" {
@@ -30,9 +38,9 @@ func Need(t testing.TB) {
 	if os.Geteuid() != 0 {
 		skip("building a virtual machine requires root")
 	}
-	for _, tool := range tools {
+	for _, tool := range append([]string{arch.Program()}, tools...) {
 		if _, err := exec.LookPath(tool); err != nil {
-			skip("a virtual machine requires %s, which scripts/test vm installs", tool)
+			skip("a virtual machine requires %s, which scripts/test installs", tool)
 		}
 	}
 }
@@ -51,9 +59,10 @@ func Run(t testing.TB, j vm.Job) string {
 // RunAny is like Run, but accepts any exit code.
 func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	t.Helper()
-	Need(t)
+	j.Arch = cmp.Or(j.Arch, vm.AMD64)
+	NeedArch(t, j.Arch)
 	start := time.Now()
-	if err := vm.Prepare(t.Context(), j.Suite, j.Packages...); err != nil {
+	if err := vm.Prepare(t.Context(), j); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(start); took > 5*time.Second {
@@ -68,24 +77,30 @@ func RunAny(t testing.TB, j vm.Job) (output string, exit int) {
 	return out.String(), exit
 }
 
-// BuildTest compiles the tests of a package into a static binary.
+// BuildTest compiles the tests of a package into a static amd64 binary.
 func BuildTest(t testing.TB, pkg string) (file string) {
 	t.Helper()
-	return build(t, pkg, "test", "-c")
+	return BuildTestFor(t, vm.AMD64, pkg)
+}
+
+// BuildTestFor is like BuildTest for any architecture.
+func BuildTestFor(t testing.TB, arch vm.Arch, pkg string) (file string) {
+	t.Helper()
+	return build(t, arch, pkg, "test", "-c")
 }
 
 // Build compiles a program in the same way as BuildTest.
 func Build(t testing.TB, pkg string) (file string) {
 	t.Helper()
-	return build(t, pkg, "build", "-trimpath")
+	return build(t, vm.AMD64, pkg, "build", "-trimpath")
 }
 
-func build(t testing.TB, pkg string, args ...string) string {
+func build(t testing.TB, arch vm.Arch, pkg string, args ...string) string {
 	t.Helper()
-	Need(t)
+	NeedArch(t, arch)
 	file := filepath.Join(t.TempDir(), path.Base(pkg))
 	cmd := exec.CommandContext(t.Context(), "go", append(args, "-o", file, pkg)...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARM=7", "GOARCH="+strings.TrimSuffix(string(arch), "hf"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build %s: %v\n%s", pkg, err, out)
 	}

@@ -21,7 +21,7 @@ func testWithoutNFTables(h *host) {
 	if out, code := h.try("sh", "-c", "command -v nft"); code == 0 {
 		h.Fatalf("%s is still there", out)
 	}
-	const deb = jobDir + "/edgeway_1.0.0-1_amd64.deb"
+	deb := packageFile("1.0.0")
 	if plan := h.run("apt-get", "install", "-s", "-q", deb); !strings.Contains(plan, "Inst nftables ") {
 		h.Errorf("apt would not install nftables in any case, so that what follows says nothing:\n%s", plan)
 	}

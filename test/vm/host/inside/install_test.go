@@ -4,18 +4,28 @@ import (
 	"os"
 	"os/user"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-func (h *host) apt(file string) {
+// packageFile returns the path of the package with the version.
+func packageFile(version string) string {
+	arch := runtime.GOARCH
+	if arch == "arm" {
+		arch = "armhf"
+	}
+	return jobDir + "/edgeway_" + version + "-1_" + arch + ".deb"
+}
+
+func (h *host) install(version string) {
 	h.Helper()
-	h.run("apt-get", "install", "-q", "-y", "--no-install-recommends", jobDir+"/"+file)
+	h.run("apt-get", "install", "-q", "-y", "--no-install-recommends", packageFile(version))
 }
 
 func installStartsNothing(h *host) {
-	h.apt("edgeway_1.0.0-1_amd64.deb")
+	h.install("1.0.0")
 	if out, _ := h.try("systemctl", "is-enabled", "edgeway"); out != "disabled" {
 		h.Errorf("is-enabled says %q, want disabled", out)
 	}

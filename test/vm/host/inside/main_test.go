@@ -65,6 +65,14 @@ func TestPackage(t *testing.T) {
 	})
 }
 
+// TestServices is the part of TestPackage that a slow machine can run: it installs the package, and serves Services.
+func TestServices(t *testing.T) {
+	play(t, []scenario{
+		{name: "install starts nothing", run: installStartsNothing, vital: true},
+		{name: "a host with Services", run: hostWithServices},
+	})
+}
+
 // TestBoot tests a host that boots while its API server is unreachable. The host has the package, a kubeconfig, and an
 // earlier daemon's state.
 func TestBoot(t *testing.T) {

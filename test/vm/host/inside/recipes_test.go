@@ -47,7 +47,7 @@ endpoints:
 `
 
 func hostWithServices(h *host) {
-	h.apt("edgeway_1.0.0-1_amd64.deb")
+	h.install("1.0.0")
 	h.write(siteFile, siteConfig)
 	h.write("/etc/edgeway/manifests/web.yaml", Manifest("web", "10.96.0.20", "fd00:96::20", 30080))
 	h.write("/etc/edgeway/manifests/dns.yaml", nameService)

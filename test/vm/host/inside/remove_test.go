@@ -80,7 +80,7 @@ func removeKeeps(h *host) {
 	if out := h.run("systemctl", "--failed", "--no-legend", "--plain"); out != "" {
 		h.Errorf("failed units: %s", out)
 	}
-	h.apt("edgeway_1.1.0-1_amd64.deb")
+	h.install("1.1.0")
 	h.run("systemctl", "enable", "--now", "edgeway", "edgeway-nodeport@30080.socket")
 	h.verifyFromHost(clusterIP)
 }

@@ -93,7 +93,7 @@ func (h *host) waitForRestart(before string) {
 func upgrade(h *host) {
 	before := h.show("edgeway", "MainPID")
 	h.verifyUnnoticed(func() {
-		h.apt("edgeway_1.1.0-1_amd64.deb")
+		h.install("1.1.0")
 		h.waitForRestart(before)
 	})
 	h.contains(h.run("edgeway", "status"), "edgeway 1.1.0: healthy")

@@ -8,12 +8,8 @@ import (
 	"time"
 )
 
-// before is the directory with the earlier version's state. beforePackage is the earlier version's package, which may
-// be missing.
-const (
-	before        = jobDir + "/before"
-	beforePackage = jobDir + "/edgeway_0.9.0-1_amd64.deb"
-)
+// before is the directory with the earlier version's state.
+const before = jobDir + "/before"
 
 // TestUpgrade tests a host with an earlier version's configuration, last-known state and kernel rules. The API server
 // is unreachable.
@@ -88,7 +84,7 @@ func upgradeFromBefore(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
 	h.run("sh", "-c", "rm /var/lib/edgeway/* && cp "+before+"/state/* /var/lib/edgeway/ && chown edgeway: /var/lib/edgeway/*")
-	if _, err := os.Stat(beforePackage); err != nil {
+	if _, err := os.Stat(packageFile("0.9.0")); err != nil {
 		h.Logf("by its rules: %v", err)
 		h.run("nft", "-f", before+"/rules.nft")
 		cluster := h.startTraffic(clusterIP, 20*time.Millisecond)
@@ -99,12 +95,12 @@ func upgradeFromBefore(h *host) {
 		open.stillServed(h)
 	} else {
 		h.remove("/etc/edgeway/edgeway.toml") // the file does not belong to the package, so dpkg would prompt
-		h.apt("edgeway_0.9.0-1_amd64.deb")
+		h.install("0.9.0")
 		h.run("systemctl", "start", "edgeway")
 		h.contains(h.run("edgeway", "status"), "edgeway 0.9.0: ")
 		process := h.show("edgeway", "MainPID")
 		h.verifyUnnoticed(func() {
-			h.apt("edgeway_1.0.0-1_amd64.deb")
+			h.install("1.0.0")
 			h.waitForRestart(process)
 		})
 	}
