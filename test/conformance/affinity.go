@@ -226,11 +226,11 @@ func (s *suite) changedClients(before, after map[client]choice, why string) (pro
 		if has.server == had.server {
 			continue
 		}
-		i := slices.IndexFunc(s.backend.Affinity, func(d AffinityDeviation) bool {
+		i := slices.IndexFunc(s.backend.AffinityDeviations, func(d AffinityDeviation) bool {
 			return has.svc != nil && d.MayChangeEndpoint(has.svc, had.frontend, has.frontend)
 		})
 		if i >= 0 {
-			s.report.countDeviation(s.backend.Affinity[i].Name)
+			s.report.countDeviation(s.backend.AffinityDeviations[i].Name)
 			continue
 		}
 		problems = append(problems, fmt.Sprintf("%s used endpoint %s before and endpoint %s after (%s)",

@@ -21,14 +21,14 @@ type Backend struct {
 	// Sequences is the number of random sequences of partial syncs in a comparison with full syncs, or 0 for the
 	// default.
 	Sequences int
-	// Shapes lists regular expressions. Each expression must match some, but not all, of the dumps with random
+	// Patterns lists regular expressions. Each expression must match some, but not all, of the dumps with random
 	// Services.
-	Shapes []*regexp.Regexp
+	Patterns []*regexp.Regexp
 	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
 	Deviations []Deviation
-	// Affinity lists the declared deviations in session affinity. To observe a deviation in session affinity, the suite
-	// needs several connections.
-	Affinity []AffinityDeviation
+	// AffinityDeviations lists the declared deviations in session affinity. To observe a deviation in session affinity,
+	// the suite needs several connections.
+	AffinityDeviations []AffinityDeviation
 	// Followers run after the backend, as in the daemon.
 	Followers []proxiers.Component
 	// CountsLoopback reports whether the backend counts rejected packets on loopback in kube-proxy's metric.
@@ -154,7 +154,7 @@ func (s *suite) unseenDeviations() (problems []string) {
 	for _, d := range s.backend.Deviations {
 		declared[d.Name] = d.Reason
 	}
-	for _, d := range s.backend.Affinity {
+	for _, d := range s.backend.AffinityDeviations {
 		declared[d.Name] = d.Reason
 	}
 	for _, name := range sortedKeys(declared) {

@@ -33,10 +33,10 @@ func (s *suite) hostState(t *testing.T) string {
 		fmt.Fprintf(&b, "# %s\n%s", command, netlab.WithoutEmptyTables(string(out)))
 	}
 	for _, family := range []string{"ip", "ip6"} {
-		s.legacyRules(t, &b, family)
+		s.writeLegacyRules(t, &b, family)
 	}
-	virtualServers(t, &b)
-	pins(t, &b)
+	writeVirtualServers(t, &b)
+	writePins(t, &b)
 	for _, name := range []string{
 		"ipv4/conf/all/route_localnet", "ipv4/conf/all/arp_ignore", "ipv4/conf/all/arp_announce",
 		"ipv4/ip_forward", "ipv4/vs/conntrack", "netfilter/nf_conntrack_tcp_be_liberal",
@@ -50,9 +50,9 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// virtualServers writes the IPVS virtual servers to b. virtualServers omits the header, which exists on every kernel
-// with IPVS.
-func virtualServers(t *testing.T, b *strings.Builder) {
+// writeVirtualServers writes the IPVS virtual servers to b. writeVirtualServers omits the header, which exists on every
+// kernel with IPVS.
+func writeVirtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3
 	text, err := os.ReadFile("/proc/net/ip_vs")
@@ -64,7 +64,7 @@ func virtualServers(t *testing.T, b *strings.Builder) {
 	}
 }
 
-func pins(t *testing.T, b *strings.Builder) {
+func writePins(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	err := filepath.WalkDir("/sys/fs/bpf", func(path string, _ fs.DirEntry, err error) error {
 		fmt.Fprintln(b, path)
@@ -75,10 +75,10 @@ func pins(t *testing.T, b *strings.Builder) {
 	}
 }
 
-// legacyRules writes the iptables-legacy rules to b, but omits empty built-in chains. legacyRules reads only existing
-// iptables tables, because the kernel creates an iptables table when a program lists it, and no program can remove the
-// table.
-func (s *suite) legacyRules(t *testing.T, b *strings.Builder, family string) {
+// writeLegacyRules writes the iptables-legacy rules to b, but omits empty built-in chains. writeLegacyRules reads only
+// existing iptables tables, because the kernel creates an iptables table when a program lists it, and no program can
+// remove the table.
+func (s *suite) writeLegacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {
 		return // the kernel has no iptables-legacy tables

@@ -42,7 +42,7 @@ func iptablesBackend(variant string) Backend {
 		Component: all[i],
 		Dump:      ipt.dump,
 		// The expressions match chains that exist only if a dispatch tree has more than one level.
-		Shapes: []*regexp.Regexp{
+		Patterns: []*regexp.Regexp{
 			regexp.MustCompile(`-t nat -N KUBE-SERVICES-[0-9a-f]{2}\n`),
 			regexp.MustCompile(`-t nat -N KUBE-NODEPORTS-[0-9a-f]+\n`),
 			regexp.MustCompile(`-t filter -N KUBE-SERVICES-[0-9a-f]\n`),

@@ -68,9 +68,9 @@ type randomWalk struct {
 	sequences, syncs, differences int
 	// changes counts the changes by kind, and patternMatches counts the dumps that match each of the backend's
 	// patterns.
-	changes map[string]int
-	shapes  map[*regexp.Regexp]int
-	meter   *meter
+	changes        map[string]int
+	patternMatches map[*regexp.Regexp]int
+	meter          *meter
 	// partialWrites counts the objects that partial syncs wrote while the node did not change. The field fullWrites
 	// counts the objects that full syncs would have written instead. The field partialSyncs counts the partial syncs in
 	// the current sequence.
@@ -79,7 +79,7 @@ type randomWalk struct {
 
 func newWalk(t testing.TB, b Backend) *randomWalk {
 	t.Helper()
-	w := &randomWalk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, shapes: map[*regexp.Regexp]int{}}
+	w := &randomWalk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, patternMatches: map[*regexp.Regexp]int{}}
 	opts := silentEnv()
 	opts.Drift = func(reason string) {
 		select {
@@ -140,9 +140,9 @@ func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart 
 	for _, name := range w.changer.done {
 		w.changes[name]++
 	}
-	for _, shape := range w.backend.Shapes {
+	for _, shape := range w.backend.Patterns {
 		if shape.MatchString(got) {
-			w.shapes[shape]++
+			w.patternMatches[shape]++
 		}
 	}
 	if got != want.Dump {
@@ -200,8 +200,8 @@ func (w *randomWalk) mustHaveSeenAll(t *testing.T) {
 			t.Errorf("never: %s", k.name)
 		}
 	}
-	for _, shape := range w.backend.Shapes {
-		if n := w.shapes[shape]; n == 0 || n == w.sequences {
+	for _, shape := range w.backend.Patterns {
+		if n := w.patternMatches[shape]; n == 0 || n == w.sequences {
 			t.Errorf("%d of %d states match %s", n, w.sequences, shape)
 		}
 	}

@@ -119,7 +119,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustFindDifference(t, right, right) })
 	forgetful := *watcher
 	forgetful.report = newReport()
-	forgetful.backend.Affinity = append(slices.Clone(s.backend.Affinity), affinityLoss)
+	forgetful.backend.AffinityDeviations = append(slices.Clone(s.backend.AffinityDeviations), affinityLoss)
 	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
 		forgetful.mustFindNoDifference(t, right, right)
 		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {

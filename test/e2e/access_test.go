@@ -35,8 +35,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	}
 	made := filepath.Join(l.runAsAdmin(steps[0]), "edgeway.kubeconfig")
 	lasting := l.commands(guide, "## A token that does not expire")[0]
-	l.hasExactRights(filepath.Join(l.runAsAdmin(lasting, "edgeway-token"), "edgeway.kubeconfig"))
-	l.hasExactRights(made)
+	l.requireExactRights(filepath.Join(l.runAsAdmin(lasting, "edgeway-token"), "edgeway.kubeconfig"))
+	l.requireExactRights(made)
 
 	d := l.newDaemon()
 	before, after, found := strings.Cut(steps[1], "sudo systemctl enable --now edgeway\n")
@@ -62,9 +62,9 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// hasExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. hasExactRights ignores
-// the right to query the user's own rights, because every user has it.
-func (l *lab) hasExactRights(kubeconfig string) {
+// requireExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. requireExactRights
+// ignores the right to query the user's own rights, because every user has it.
+func (l *lab) requireExactRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
 	out, err := exec.CommandContext(l.t.Context(), kubectl, "--kubeconfig", kubeconfig, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()

@@ -23,9 +23,9 @@ var packages = []string{
 	"iperf3", "socat", "curl", "ca-certificates",
 }
 
-// leftOut lists files that would only take up memory in the machine. The first pattern omits the kernel's scripts that
-// build an initrd.
-var leftOut = []string{
+// omittedFiles lists files that would only take up memory in the machine. The first pattern omits the kernel's scripts
+// that build an initrd.
+var omittedFiles = []string{
 	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
 	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
 }
@@ -49,7 +49,7 @@ func recipe(s Suite, arch Arch, more []string) []string {
 	if arch != AMD64 {
 		args = append(args, "--architectures="+string(arch))
 	}
-	for _, pattern := range leftOut {
+	for _, pattern := range omittedFiles {
 		args = append(args, "--dpkgopt=path-exclude="+pattern)
 	}
 	return append(args, string(s), "-")

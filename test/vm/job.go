@@ -80,15 +80,15 @@ var runScript string
 //go:embed guest/vm-job.service
 var jobUnit string
 
-// masked lists units that slow down the boot and are unnecessary for the tests.
-var masked = []string{
+// maskedUnits lists units that slow down the boot and are unnecessary for the tests.
+var maskedUnits = []string{
 	"serial-getty@ttyS0.service", "serial-getty@ttyAMA0.service", "getty@tty1.service", "systemd-udev-settle.service",
 	"systemd-hwdb-update.service", "systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 
-// files writes an archive of the job's files to w. The kernel unpacks this archive after the image's archive.
-func (j *Job) files(w io.Writer, now time.Time) error {
+// writeFiles writes an archive of the job's files to w. The kernel unpacks this archive after the image's archive.
+func (j *Job) writeFiles(w io.Writer, now time.Time) error {
 	a := newArchive(w)
 	if err := errors.Join(
 		a.text("vm/init", initScript, 0o755),
@@ -106,20 +106,20 @@ func (j *Job) files(w io.Writer, now time.Time) error {
 		}
 	}
 	for _, there := range slices.Sorted(maps.Keys(j.Files)) {
-		if err := a.addTree(inside(there), j.Files[there]); err != nil {
+		if err := a.addTree(archiveName(there), j.Files[there]); err != nil {
 			return fmt.Errorf("file %s of the job: %w", there, err)
 		}
 	}
 	for _, there := range slices.Sorted(maps.Keys(j.Links)) {
-		if err := a.symlink(inside(there), j.Links[there]); err != nil {
+		if err := a.symlink(archiveName(there), j.Links[there]); err != nil {
 			return err
 		}
 	}
 	return a.close()
 }
 
-// inside converts a path in the machine to a file name in the archive.
-func inside(there string) string {
+// archiveName converts a path in the machine to a file name in the archive.
+func archiveName(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)
 	}
@@ -136,7 +136,7 @@ func addUnits(a *archive) error {
 		a.text("etc/hostname", "vm\n", 0o644),
 		a.symlink("etc/systemd/system/default.target", "/lib/systemd/system/multi-user.target"),
 	)
-	for _, unit := range masked {
+	for _, unit := range maskedUnits {
 		err = errors.Join(err, a.symlink(units+unit, "/dev/null"))
 	}
 	return err
@@ -156,9 +156,9 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// initrd writes the image's files and the job's files into one file. initrd unlinks the file, so no large file remains
-// after this process exits.
-func (j *Job) initrd(img image) (*os.File, error) {
+// writeInitrd writes the image's files and the job's files into one file. initrd unlinks the file, so no large file
+// remains after this process exits.
+func (j *Job) writeInitrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {
 		return nil, err
@@ -169,7 +169,7 @@ func (j *Job) initrd(img image) (*os.File, error) {
 	}
 	defer func() { _ = root.Close() }()
 	_, err = io.Copy(out, root)
-	if err := errors.Join(os.Remove(out.Name()), err, j.files(out, time.Now())); err != nil {
+	if err := errors.Join(os.Remove(out.Name()), err, j.writeFiles(out, time.Now())); err != nil {
 		return nil, errors.Join(err, out.Close())
 	}
 	return out, nil

@@ -22,11 +22,11 @@ const (
 	// bootTime is the time limit from the start of a machine to the start of its job. A boot takes 10 s on an idle
 	// host, and much longer on a busy host.
 	bootTime = 10 * time.Minute
-	// boots is the maximum number of attempts to boot a machine. Under QEMU 7.2, the kernel sometimes crashes before
+	// maxBoots is the maximum number of attempts to boot a machine. Under QEMU 7.2, the kernel sometimes crashes before
 	// its init process starts, and Linux 7.2 sometimes crashes even with the flags in DefaultCPU. The runner never
 	// repeats a job that has started.
-	boots = 3
-	poll  = 50 * time.Millisecond
+	maxBoots = 3
+	poll     = 50 * time.Millisecond
 )
 
 // errBoot means that a machine powered off before its job started, or that the job did not start within bootTime.
@@ -61,7 +61,7 @@ func (j *Job) setDefaults() {
 func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	for n := 1; ; n++ {
 		exit, err = j.boot(ctx, img)
-		if !errors.Is(err, errBoot) || n == boots || ctx.Err() != nil {
+		if !errors.Is(err, errBoot) || n == maxBoots || ctx.Err() != nil {
 			return exit, err
 		}
 		_, _ = fmt.Fprintf(j.Notes, "vm: boot %d of %s failed, trying again: %v\n", n, j.Suite, err)
@@ -89,7 +89,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	initrd, err := j.initrd(img)
+	initrd, err := j.writeInitrd(img)
 	if err != nil {
 		return 0, fmt.Errorf("files of the job: %w", err)
 	}
@@ -176,7 +176,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 			ended = true
 		case <-time.After(poll):
 		}
-		if err := m.pass(&passed); err != nil {
+		if err := m.copyOutput(&passed); err != nil {
 			return 0, fmt.Errorf("output of the job: %w", err)
 		}
 		events := m.read(eventsFile)
@@ -198,9 +198,9 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// pass copies the output that the command has written since the previous call to pass. The argument passed counts the
-// copied bytes.
-func (m *machine) pass(passed *int64) error {
+// copyOutput copies the output that the command has written since the previous call to pass. The argument passed counts
+// the copied bytes.
+func (m *machine) copyOutput(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil // QEMU has not created the file yet

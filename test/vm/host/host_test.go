@@ -40,20 +40,20 @@ func newMachines(t *testing.T) machines {
 	first, second := buildPackage(t, "1.0.0"), buildPackage(t, "1.1.0")
 	return machines{
 		life:     vm.Job{Files: map[string]string{"inside": inside, filepath.Base(first): first, filepath.Base(second): second}},
-		boot:     booted(t, inside, first, saveLastKnown(t), "testdata/site.toml"),
-		upgraded: upgradedHost(t, inside, first),
+		boot:     bootJob(t, inside, first, saveLastKnown(t), "testdata/site.toml"),
+		upgraded: upgradeJob(t, inside, first),
 	}
 }
 
-// upgradedHost returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The job's files
+// upgradeJob returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The job's files
 // include the last-known state, the rules, and a configuration with all keys that later versions have removed. The
 // files are in testdata, because building a package from that commit would need the commit's history and toolchain. If
 // EDGEWAY_UPGRADE_FROM names a package with version 0.9.0, built from that commit, the test starts the earlier version
 // itself.
-func upgradedHost(t *testing.T, inside, deb string) vm.Job {
+func upgradeJob(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
-	job := booted(t, inside, deb, state{dir: before + "/state", kubeconfig: before + "/kubeconfig"}, before+"/site.toml")
+	job := bootJob(t, inside, deb, state{dir: before + "/state", kubeconfig: before + "/kubeconfig"}, before+"/site.toml")
 	job.Files["before"] = before
 	if old := os.Getenv("EDGEWAY_UPGRADE_FROM"); old != "" {
 		job.Files["edgeway_0.9.0-1_amd64.deb"], job.Files[filepath.Base(deb)] = old, deb
@@ -61,8 +61,8 @@ func upgradedHost(t *testing.T, inside, deb string) vm.Job {
 	return job
 }
 
-// booted returns a job with the files of a host that starts the daemon at boot.
-func booted(t *testing.T, inside, deb string, state state, site string) vm.Job {
+// bootJob returns a job with the files of a host that starts the daemon at boot.
+func bootJob(t *testing.T, inside, deb string, state state, site string) vm.Job {
 	t.Helper()
 	const wants = "/etc/systemd/system/multi-user.target.wants/"
 	return vm.Job{

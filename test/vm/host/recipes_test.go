@@ -11,8 +11,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// besides lists the packages that the recipes in the guides need.
-var besides = []string{
+// recipePackages lists the packages that the recipes in the guides need.
+var recipePackages = []string{
 	"ufw", "firewalld", "systemd-resolved", "jq", "gpg", "gpg-agent", "gpgv", "bird2", "keepalived",
 }
 
@@ -28,7 +28,7 @@ func TestNightlyRecipes(t *testing.T) {
 		"manifests.md": "../../../packaging/doc/manifests.md",
 	}}
 	beside := job
-	beside.Packages = besides
+	beside.Packages = recipePackages
 	// The test inside the machine starts firewalld.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	guides := beside

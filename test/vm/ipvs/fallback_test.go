@@ -53,8 +53,8 @@ func TestSwitch(t *testing.T) {
 	s.configure("ipvs", "")
 	s.write(shop)
 	s.start()
-	s.within(changeTimeout, s.expectBackend("iptables-nft", "fallback"))
-	s.within(changeTimeout, s.verifyShop)
+	s.waitFor(changeTimeout, s.expectBackend("iptables-nft", "fallback"))
+	s.waitFor(changeTimeout, s.verifyShop)
 	out, _ := s.edgeway("status")
 	if !strings.Contains(out, "Edgeway uses the backend iptables-nft, because this host") || !strings.Contains(out, "the kernel's module ip_vs is not loaded") {
 		t.Errorf("status does not say what serves, and why:\n%s", out)
@@ -90,17 +90,17 @@ func TestSwitch(t *testing.T) {
 	// this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
-	s.within(changeTimeout, s.reload)
-	check("ipvs, as its module is there", s.within(changeTimeout, s.expectBackend("ipvs")), between)
+	s.waitFor(changeTimeout, s.reload)
+	check("ipvs, as its module is there", s.waitFor(changeTimeout, s.expectBackend("ipvs")), between)
 	before := "ipvs"
 	for _, to := range []string{"nftables", "ipvs", "iptables-nft", "ipvs", "iptables-legacy", "ipvs"} {
 		s.configure(to, "")
-		s.within(changeTimeout, s.reload)
+		s.waitFor(changeTimeout, s.reload)
 		most := 0
 		if to == "ipvs" && strings.HasPrefix(before, "iptables") {
 			most = between
 		}
-		check(to, s.within(changeTimeout, s.expectBackend(to)), most)
+		check(to, s.waitFor(changeTimeout, s.expectBackend(to)), most)
 		s.verifyOnlyBackend(to)
 		before = to
 	}

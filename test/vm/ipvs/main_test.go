@@ -144,7 +144,7 @@ func (s *site) start() {
 	s.cmd = s.node.Command(context.Background(), program, "run", "--config", s.file("edgeway.toml"))
 	s.cmd.Stdout, s.cmd.Stderr = &s.log, &s.log
 	s.must(s.cmd.Start())
-	s.within(changeTimeout, func() error {
+	s.waitFor(changeTimeout, func() error {
 		_, err := s.status()
 		return err
 	})
@@ -223,8 +223,8 @@ func (s *site) expectBackend(backend string, faults ...string) func() error {
 	}
 }
 
-// within calls check repeatedly until check returns nil, and returns the elapsed time.
-func (s *site) within(limit time.Duration, check func() error) time.Duration {
+// waitFor calls check repeatedly until check returns nil, and returns the elapsed time.
+func (s *site) waitFor(limit time.Duration, check func() error) time.Duration {
 	s.Helper()
 	for start := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 		err := check()

@@ -33,7 +33,7 @@ func running(t *testing.T, more ...service) *site {
 		s.write(svc)
 	}
 	s.start()
-	s.within(changeTimeout, s.verifyShop)
+	s.waitFor(changeTimeout, s.verifyShop)
 	return s
 }
 
@@ -60,7 +60,7 @@ func TestForeignServer(t *testing.T) {
 	s.write(shop)
 	s.write(taken)
 	s.start()
-	s.within(changeTimeout, s.verifyShop)
+	s.waitFor(changeTimeout, s.verifyShop)
 	named := func() error {
 		st, err := s.status()
 		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q quarantined) bool {
@@ -70,7 +70,7 @@ func TestForeignServer(t *testing.T) {
 		}
 		return err
 	}
-	s.within(changeTimeout, named)
+	s.waitFor(changeTimeout, named)
 	s.must(expectResponse(s.client, at(taken.clusterIP, 53), plan.UDP)()) // the other program does not use this port
 	untouched := func() {
 		t.Helper()
@@ -85,7 +85,7 @@ func TestForeignServer(t *testing.T) {
 	foreign = slices.DeleteFunc(foreign, func(line string) bool { return strings.Contains(line, "10.96.0.20") })
 	taken.pods = []int{1} // the daemon retries a Service that has changed
 	s.write(taken)
-	s.within(changeTimeout, expectResponse(s.client, at(taken.clusterIP, 80), plan.TCP))
+	s.waitFor(changeTimeout, expectResponse(s.client, at(taken.clusterIP, 80), plan.TCP))
 	s.end()
 	if out, code := s.edgeway("cleanup"); code != 0 {
 		t.Errorf("cleanup: %s", out)
@@ -112,14 +112,14 @@ func TestDangerousAddress(t *testing.T) {
 	}
 	s.write(shop)
 	s.start()
-	s.within(changeTimeout, s.verifyShop)
+	s.waitFor(changeTimeout, s.verifyShop)
 	says := map[string]string{
 		"gateway":     gateway + " is a default gateway of this host",
 		"neighbour":   neighbour + " is the address of a neighbour of this host",
 		"api-server":  apiServer + " is the API server's address",
 		"host-itself": nodeAddr + " is an address of this host",
 	}
-	s.within(changeTimeout, func() error {
+	s.waitFor(changeTimeout, func() error {
 		st, err := s.status()
 		var all []string
 		for _, q := range st.Quarantined {
@@ -185,8 +185,8 @@ func TestServersCleared(t *testing.T) {
 		// The sleep spreads the removals over a second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
-		longest = max(longest, s.within(changeTimeout, expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)))
-		s.within(changeTimeout, func() error {
+		longest = max(longest, s.waitFor(changeTimeout, expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)))
+		s.waitFor(changeTimeout, func() error {
 			if have := s.servers(); !slices.Equal(have, want) {
 				return fmt.Errorf("virtual servers %q, want %q", have, want)
 			}

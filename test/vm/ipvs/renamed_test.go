@@ -40,10 +40,10 @@ func TestRenamedPorts(t *testing.T) {
 		ports = append(ports, fmt.Sprintf("{name: p%d, port: %d}", i+1, 1001+i))
 	}
 	s.writeBig(ports)
-	s.within(changeTimeout, expectResponse(s.client, at("198.51.100.249", 1000), plan.TCP))
+	s.waitFor(changeTimeout, expectResponse(s.client, at("198.51.100.249", 1000), plan.TCP))
 	s.writeBig([]string{"{name: p0, port: 9999}"})
 	for _, addr := range []string{"10.96.0.30", "198.51.100.100", "198.51.100.249"} {
-		s.within(changeTimeout, expectResponse(s.client, at(addr, 9999), plan.TCP))
+		s.waitFor(changeTimeout, expectResponse(s.client, at(addr, 9999), plan.TCP))
 	}
 	s.must(s.verifyShop())
 	if out := s.onNode("ps", "-o", "comm=", "-p", fmt.Sprint(s.cmd.Process.Pid)); !strings.Contains(out, "edgeway") {

@@ -76,7 +76,7 @@ func TestRemovedEndpoint(t *testing.T) {
 	for round := range rounds {
 		svc := shop
 		s.write(svc)
-		s.within(changeTimeout, s.expectEndpoints(3))
+		s.waitFor(changeTimeout, s.expectEndpoints(3))
 		met := map[string]bool{}
 		for n := range ports {
 			met[ask(round, n)] = true
@@ -90,7 +90,7 @@ func TestRemovedEndpoint(t *testing.T) {
 		}
 		svc.pods = append([]int{}, []int{(gone + 1) % 3, (gone + 2) % 3}...)
 		s.write(svc)
-		s.within(changeTimeout, s.expectEndpoints(2))
+		s.waitFor(changeTimeout, s.expectEndpoints(2))
 		for n := range each {
 			if total++; ask(round, n) == s.pods[gone].Name {
 				wrong++

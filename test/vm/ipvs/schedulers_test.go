@@ -128,7 +128,7 @@ func TestSchedulers(t *testing.T) {
 			"edgeway.io/ipvs-weights":   fmt.Sprintf("node-0=%d, node-1=%d, 10.244.1.13=%d", c.weights[0], c.weights[1], c.weights[2]),
 		}}
 		s.write(svc)
-		s.within(changeTimeout, s.expectServer(svc, fmt.Sprintf("-A -t %s:10080 -s %s", svc.clusterIP, c.name)))
+		s.waitFor(changeTimeout, s.expectServer(svc, fmt.Sprintf("-A -t %s:10080 -s %s", svc.clusterIP, c.name)))
 		r, err := s.openConnections(at(svc.clusterIP, 80), func(r distribution) {
 			if c.name == "wlc" {
 				s.verifyExplanation(svc, r)

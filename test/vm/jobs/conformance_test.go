@@ -14,7 +14,7 @@ import (
 
 var compared = regexp.MustCompile(`(?m)^\s*conformance: (\S+): [1-9][0-9,]* connections compared, 0 differences$`)
 
-var suites = []proof{
+var suites = []suiteRun{
 	{backend: "nftables", test: "TestNftables"},
 	{backend: "iptables-nft", test: "TestIptablesNft"},
 	{backend: "iptables-legacy", test: "TestIptablesLegacy"},
@@ -24,31 +24,31 @@ var suites = []proof{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// proved lists the tests that every run executes on the oldest kernel: the tests of the default backend, and the tests
-// of the backend that the host's kernel may not support. In the machine, the other backends would use the same
+// requiredRuns lists the tests that every run executes on the oldest kernel: the tests of the default backend, and the
+// tests of the backend that the host's kernel may not support. In the machine, the other backends would use the same
 // distribution programs as on the host. The longest test starts first, because it would otherwise finish last.
-var proved = []proof{
-	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: ofTable},
-	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: ofHost},
+var requiredRuns = []suiteRun{
+	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: tableTests},
+	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: writeTests},
 }
 
-// leftOut matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
-// planted bugs, and a plan with all pairs of routes. leftOut also matches some kinds of damage that the kernel reports
-// in the same way as another tested kind.
-const leftOut = "/matrix/every_pair|/planted|/state/partial|/faults|" +
+// omittedTests matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
+// planted bugs, and a plan with all pairs of routes. omittedTests also matches some kinds of damage that the kernel
+// reports in the same way as another tested kind.
+const omittedTests = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
-// ofTable matches damage to the nft table that the ipvs backend detects in the same way as the nftables backend.
-const ofTable = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
+// tableTests matches damage to the nft table that the ipvs backend detects in the same way as the nftables backend.
+const tableTests = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
 
-// ofHost matches the tests that count a backend's writes. The number of writes does not depend on the kernel, and tests
-// on the host count the same writes.
-const ofHost = "|/writes"
+// writeTests matches the tests that count a backend's writes. The number of writes does not depend on the kernel, and
+// tests on the host count the same writes.
+const writeTests = "|/writes"
 
 func TestConformance(t *testing.T) {
 	binary := vmtest.BuildTest(t, "edgeway/test/conformance")
-	for _, p := range proved {
-		p.sequences, p.leftOut = 2, leftOut+p.leftOut
+	for _, p := range requiredRuns {
+		p.sequences, p.leftOut = 2, omittedTests+p.leftOut
 		p.run(t, binary)
 	}
 }
@@ -63,9 +63,9 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// proof describes a run of the conformance suite that must find no difference in a backend. The field sequences is the
-// number of sequences in random walks.
-type proof struct {
+// suiteRun describes a run of the conformance suite that must find no difference in a backend. The field sequences is
+// the number of sequences in random walks.
+type suiteRun struct {
 	suite         vm.Suite
 	arch          vm.Arch
 	backend, test string
@@ -77,7 +77,7 @@ type proof struct {
 	cpu string
 }
 
-func (p proof) run(t *testing.T, binary string) {
+func (p suiteRun) run(t *testing.T, binary string) {
 	t.Run(path.Join(string(p.suite), string(p.arch), strings.TrimPrefix(p.test, "Test")), func(t *testing.T) {
 		t.Parallel()
 		out := vmtest.Run(t, vm.Job{

@@ -92,7 +92,7 @@ func verifyIPTablesServices(h *host) {
 		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
 	}
 	h.run("iptables", "-t", "nat", "-F")
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		_, err := requestName(clusterIP)
 		return err
 	})

@@ -24,7 +24,7 @@ func servicesFromLastKnown(h *host) {
 func (h *host) verifyStateAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		if status := h.show("edgeway", "StatusText"); !says.MatchString(status) {
 			return fmt.Errorf("STATUS: %s", status)
 		}

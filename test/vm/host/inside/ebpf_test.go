@@ -29,8 +29,8 @@ func testEbpf(h *host) {
 	})
 	h.run("systemctl", "daemon-reload")
 	h.switchBackend("ebpf", func() { h.run("systemctl", "restart", "edgeway") })
-	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
-	h.exposed(1.7) // the bpf system call adds 0.2 to the score
+	h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
+	h.verifyExposure(1.7) // the bpf system call adds 0.2 to the score
 	h.verifyRedirection()
 	h.verifyUnnoticed(func() { h.run("systemctl", "restart", "edgeway") })
 	h.verifyRedirection()
@@ -64,13 +64,13 @@ func (h *host) toggleTCProgram() {
 	h.run("systemctl", "restart", "edgeway")
 	h.verifyRedirection()
 	h.verifyFromOutside(nodePort)
-	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
+	h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
 	if _, err := os.Stat(pinDir + "/pod_ranges"); err != nil {
 		h.Error(err)
 	}
 	h.remove(tcFile)
 	h.verifyUnnoticed(func() { h.run("systemctl", "reload", "edgeway") })
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		if _, err := os.Stat(pinDir + "/pod_ranges"); err == nil {
 			return errors.New("the maps of the tc program are still pinned")
 		}

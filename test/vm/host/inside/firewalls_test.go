@@ -51,7 +51,7 @@ func (h *host) verifyDropped(whose string) (fix []string) {
 	if fix == nil {
 		h.Errorf("edgeway doctor finds no firewall:\n%s", out)
 	}
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		h.run("sh", "-c", triggerCheck)
 		out, code := h.try("edgeway", "status")
 		if code != 4 || !strings.Contains(out, ": DEGRADED") || !strings.Contains(out, "problem   firewall") || !strings.Contains(out, whose) {
@@ -82,7 +82,7 @@ func (h *host) verifyServed() {
 		}
 	}
 	h.verifyFromHost(webIP, webIP6)
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		h.run("sh", "-c", triggerCheck)
 		if out, code := h.try("edgeway", "status"); code != 0 || !strings.Contains(out, ": healthy\n") {
 			return fmt.Errorf("edgeway status: exit code %d:\n%s", code, out)
@@ -125,7 +125,7 @@ func testUFW(h *host) {
 	h.contains(h.run("ufw", "status", "verbose"), "deny (routed)")
 	h.verifyDropped("ufw's policy drop of chain FORWARD")
 	h.testIPTables()
-	h.follow("firewalls.md", "ufw")
+	h.followRecipe("firewalls.md", "ufw")
 	h.verifyWorking()
 	h.run("ufw", "reload")
 	h.verifyWorking()
@@ -172,7 +172,7 @@ func testDocker(h *host) {
 	h.verifyDropped("Docker's policy drop of chain FORWARD")
 	h.testIPTables()
 
-	h.follow("firewalls.md", "Docker")
+	h.followRecipe("firewalls.md", "Docker")
 	h.verifyWorking()
 	h.run("systemctl", "restart", "docker")
 	h.verifyWorking()
@@ -211,7 +211,7 @@ func testFirewalld(h *host) {
 	h.verifyWorking()
 	h.run("sed", "-i", "s/^StrictForwardPorts=no/StrictForwardPorts=yes/", config)
 	h.run("firewall-cmd", "--reload")
-	h.follow("firewalls.md", "firewalld")
+	h.followRecipe("firewalls.md", "firewalld")
 	h.verifyWorking()
 	h.run("firewall-cmd", "--reload")
 	h.verifyWorking()

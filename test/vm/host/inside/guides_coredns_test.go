@@ -35,7 +35,7 @@ func serveLists(h *host) *http.Server {
 	if err != nil {
 		h.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{ReadHeaderTimeout: eventTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		list, ok := lists[r.URL.Path]
 		w.Header().Set("Content-Type", "application/json")
 		switch watch := r.URL.Query().Get("watch"); {
@@ -58,8 +58,8 @@ func serveLists(h *host) *http.Server {
 	return server
 }
 
-// besideCoreDNS tests that CoreDNS resolves names while the API server is unreachable, and again after a restart as soon
-// as the API server responds.
+// besideCoreDNS tests that CoreDNS resolves names while the API server is unreachable, and again after a restart as
+// soon as the API server responds.
 func besideCoreDNS(h *host) {
 	const headless, name = "db.default.svc.cluster.local", "web.default.svc.cluster.local"
 	query := func(name string) (string, int) {
@@ -70,7 +70,7 @@ func besideCoreDNS(h *host) {
 	resolves := func() {
 		h.Helper()
 		for asked, addr := range map[string]string{name: "10.96.0.20", headless: "10.244.1.11"} {
-			h.within(patience, func() error {
+			h.waitFor(eventTimeout, func() error {
 				if out, code := query(asked); code != 0 || !strings.Contains(out, ": "+addr) {
 					return fmt.Errorf("%s: exit code %d: %s", asked, code, out)
 				}
@@ -82,13 +82,13 @@ func besideCoreDNS(h *host) {
 clusters: [{name: k, cluster: {server: "http://`+apiServer+`"}}], users: [{name: u, user: {token: a}}]}`)
 	h.run("chmod", "600", "/etc/coredns/kubeconfig")
 	h.stopAtEnd("cluster-dns", "coredns")
-	h.follow("hosts.md", "systemd-resolved")
+	h.followRecipe("hosts.md", "systemd-resolved")
 	if out, code := query(name); code == 0 {
 		h.Fatalf("the name is known without the recipe: %s", out)
 	}
 	api := serveLists(h)
 
-	h.follow("hosts.md", "CoreDNS")
+	h.followRecipe("hosts.md", "CoreDNS")
 	resolves()
 	if err := api.Close(); err != nil {
 		h.Error(err)

@@ -14,13 +14,13 @@ func besideKeepalived(h *host) {
 	const addr = "192.0.2.100"
 	h.manifest("shared", oneEndpoint("shared", "10.96.0.90", addr, "10.244.1.11"))
 	h.becomesServed("10.96.0.90:80")
-	if o := h.outside(addr+":80", 3*time.Second); o.Answer == netlab.Served {
+	if o := h.connectFromOutside(addr+":80", 3*time.Second); o.Result == netlab.Served {
 		h.Fatalf("%s without the recipe: %s", addr, o)
 	}
 	h.Cleanup(func() { h.try("systemctl", "stop", "keepalived") })
 	owned := func(want bool) {
 		h.Helper()
-		h.within(patience, func() error {
+		h.waitFor(eventTimeout, func() error {
 			if out := h.run("ip", "-4", "-brief", "address", "show", "dev", "eth0"); strings.Contains(out, addr+"/32") != want {
 				return fmt.Errorf("the host owns %s: want %v:\n%s", addr, want, out)
 			}
@@ -29,15 +29,15 @@ func besideKeepalived(h *host) {
 	}
 	reached := func() {
 		h.Helper()
-		h.within(patience, func() error {
-			if o := h.outside(addr+":80", askPatience); o.Answer != netlab.Served || o.Server != "ep1" {
+		h.waitFor(eventTimeout, func() error {
+			if o := h.connectFromOutside(addr+":80", askPatience); o.Result != netlab.Served || o.Server != "ep1" {
 				return fmt.Errorf("%s from outside: %s", addr, o)
 			}
 			return nil
 		})
 	}
 
-	h.follow("hosts.md", "keepalived")
+	h.followRecipe("hosts.md", "keepalived")
 	owned(true)
 	reached()
 	h.eventually(": healthy\n", "edgeway", "status")

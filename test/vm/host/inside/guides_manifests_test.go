@@ -32,13 +32,13 @@ func signedManifests(h *host) {
 		return file
 	}
 	h.write(jobDir+"/services.yaml", oneEndpoint("signed", "10.96.0.60", "", "10.244.1.11"))
-	h.follow("manifests.md", "To sign the manifests")
+	h.followRecipe("manifests.md", "To sign the manifests")
 	h.run("cp", jobDir+"/manifests-key.gpg", "/etc/edgeway/")
 	publish(jobDir + "/services.yaml.gpg")
 	h.stopAtEnd(unit + ".timer")
 	h.Cleanup(func() { h.remove(current) })
 
-	h.follow("manifests.md", "To download the manifests", "https://HOST", "http://"+serveFiles(h, www))
+	h.followRecipe("manifests.md", "To download the manifests", "https://HOST", "http://"+serveFiles(h, www))
 	h.becomesServed("10.96.0.60:80") // the timer runs the script
 	h.run("systemctl", "stop", unit+".timer")
 	first := h.inode(current)
@@ -47,7 +47,7 @@ func signedManifests(h *host) {
 		if h.inode(current) != first {
 			h.Errorf("the manifests were replaced, though %s", why)
 		}
-		h.answers("10.96.0.60:80")
+		h.verifyFromHost("10.96.0.60:80")
 	}
 	h.starts(unit, true)
 	unchanged("the file on the server has not changed")
@@ -90,7 +90,7 @@ func serveFiles(h *host, dir string) string {
 	if err != nil {
 		h.Fatal(err)
 	}
-	server := &http.Server{Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: patience}
+	server := &http.Server{Handler: http.FileServer(http.Dir(dir)), ReadHeaderTimeout: eventTimeout}
 	h.Cleanup(func() { _ = server.Close() })
 	go func() { _ = server.Serve(l) }()
 	return l.Addr().String()

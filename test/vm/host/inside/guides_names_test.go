@@ -15,7 +15,7 @@ func namesInHostsFile(h *host) {
 	h.Cleanup(func() { h.write(file, own) })
 	h.stopAtEnd("cluster-names.timer")
 
-	h.follow("hosts.md", "/etc/hosts")
+	h.followRecipe("hosts.md", "/etc/hosts")
 	h.eventually("10.96.0.20", "getent", "ahostsv4", name) // the timer runs the script
 	h.contains(h.run("getent", "ahostsv6", name), "fd00:96::20")
 	h.contains(h.run("getent", "hosts", "printer"), "192.0.2.50")
@@ -35,7 +35,7 @@ func namesInHostsFile(h *host) {
 	h.starts("cluster-names", true)
 	h.contains(h.run("getent", "ahostsv4", "more.default.svc"), "10.96.0.40")
 	h.remove("/etc/edgeway/manifests/more.yaml")
-	h.within(patience, func() error {
+	h.waitFor(eventTimeout, func() error {
 		h.starts("cluster-names", true)
 		if out, code := h.try("getent", "ahostsv4", "more.default.svc"); code == 0 {
 			return fmt.Errorf("the name of the removed Service stays: %s", out)
@@ -50,5 +50,5 @@ func namesInHostsFile(h *host) {
 		h.Errorf("a run without the daemon changes the file:\n%s\nto\n%s", first, after)
 	}
 	h.contains(h.run("getent", "ahostsv4", name), "10.96.0.20")
-	h.answers(webIP)
+	h.verifyFromHost(webIP)
 }

@@ -23,7 +23,7 @@ func routesByTimer(h *host) {
 	h.Cleanup(func() { h.try("ip", "route", "flush", "proto", "210") })
 
 	h.write(file, first+second)
-	h.follow("hosts.md", "To apply the routes")
+	h.followRecipe("hosts.md", "To apply the routes")
 	h.becomesServed(service)
 	h.run("ip", "route", "del", "10.245.1.0/24")
 	h.becomesServed(service)
@@ -42,7 +42,7 @@ func routesByTimer(h *host) {
 	if out := h.run("ip", "route", "show", "proto", "210"); strings.Count(out, "via") != 1 {
 		h.Errorf("the route that is no longer in the file stays:\n%s", out)
 	}
-	h.answers(service)
+	h.verifyFromHost(service)
 }
 
 // neighbour is the configuration of a Node's BGP daemon. The Node announces a pod network and a network that the recipe
@@ -75,7 +75,7 @@ func routesByBIRD(h *host) {
 	h.Cleanup(func() { _ = peer.Wait() }) // the end of the test's context kills BIRD
 	h.Cleanup(func() { h.try("systemctl", "stop", "bird") })
 
-	h.follow("hosts.md", "BIRD 2")
+	h.followRecipe("hosts.md", "BIRD 2")
 	h.becomesServed(service)
 	out := h.run("ip", "route", "show", "proto", "bird")
 	if h.contains(out, "10.244.7.0/24 via 192.0.2.1 "); strings.Contains(out, "198.51.100.0/24") {
@@ -84,7 +84,7 @@ func routesByBIRD(h *host) {
 	if err := peer.Process.Kill(); err != nil {
 		h.Fatal(err)
 	}
-	h.within(patience, func() error {
+	h.waitFor(eventTimeout, func() error {
 		if out := h.run("ip", "route", "show", "proto", "bird"); out != "" {
 			return fmt.Errorf("routes of a Node that is gone:\n%s", out)
 		}

@@ -50,8 +50,8 @@ func (h *host) manifest(name, text string) {
 // becomesServed waits until the machine itself reaches an address.
 func (h *host) becomesServed(addr string) {
 	h.Helper()
-	h.within(patience, func() error {
-		_, err := ask(addr)
+	h.waitFor(eventTimeout, func() error {
+		_, err := requestName(addr)
 		return err
 	})
 }

@@ -85,7 +85,7 @@ func (h *host) show(unit, property string) string {
 
 func (h *host) becomes(unit, want string) {
 	h.Helper()
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		if state := h.show(unit, "ActiveState"); state != want {
 			return fmt.Errorf("%s is %s, want %s", unit, state, want)
 		}
@@ -110,9 +110,9 @@ func (h *host) remove(path string) {
 	}
 }
 
-// within calls check repeatedly until check returns nil, and returns the elapsed time. within sleeps for half of the
+// waitFor calls check repeatedly until check returns nil, and returns the elapsed time. within sleeps for half of the
 // time, because other programs also need the CPU.
-func (h *host) within(limit time.Duration, check func() error) time.Duration {
+func (h *host) waitFor(limit time.Duration, check func() error) time.Duration {
 	h.Helper()
 	start := time.Now()
 	for {
@@ -130,7 +130,7 @@ func (h *host) within(limit time.Duration, check func() error) time.Duration {
 
 func (h *host) eventually(text, name string, args ...string) {
 	h.Helper()
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		out, _ := h.try(name, args...)
 		if !strings.Contains(out, text) {
 			return fmt.Errorf("%s %s does not say %q:\n%s", name, strings.Join(args, " "), text, out)

@@ -54,10 +54,10 @@ func startWithoutSources(h *host) {
 	h.run("systemctl", "reset-failed", "edgeway")
 }
 
-// kubeconfigOfRoot tests a kubeconfig that only root can read. If root runs `edgeway config check`, the command must
+// testRootKubeconfig tests a kubeconfig that only root can read. If root runs `edgeway config check`, the command must
 // report that the service's user cannot read the file, and must print a fix. The service must fail without a restart by
 // systemd, because a restart would not help.
-func kubeconfigOfRoot(h *host) {
+func testRootKubeconfig(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")
 	h.write(kubeconfig, `{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
@@ -102,15 +102,15 @@ func enableAndStart(h *host) {
 	if out := h.run("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "active\nactive" {
 		h.Errorf("is-active of service and target: %q", out)
 	}
-	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
+	h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
 	status := h.show("edgeway", "StatusText")
 	h.Logf("STATUS: %s", status)
 	h.contains(status, "nftables: 1 Service, 4 endpoints, synced")
 	h.run("edgeway", "status")
 }
 
-// privileged fails the test unless a process runs as the user edgeway with exactly the given capabilities.
-func (h *host) privileged(pid, caps string) {
+// verifyCapabilities fails the test unless a process runs as the user edgeway with exactly the given capabilities.
+func (h *host) verifyCapabilities(pid, caps string) {
 	h.Helper()
 	status, err := os.ReadFile("/proc/" + pid + "/status")
 	if err != nil {
@@ -137,9 +137,9 @@ func (h *host) privileged(pid, caps string) {
 	}
 }
 
-// quiet fails the test if the daemon has logged a warning, if systemd reports a problem with a unit, or if systemd does
-// not keep the two listeners open.
-func quiet(h *host) {
+// verifyNoWarnings fails the test if the daemon has logged a warning, if systemd reports a problem with a unit, or if
+// systemd does not keep the two listeners open.
+func verifyNoWarnings(h *host) {
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {
 		h.Errorf("warnings of a daemon that has all it needs:\n%s", out)
 	}
@@ -155,9 +155,9 @@ func quiet(h *host) {
 	}
 }
 
-// groupMayAsk tests that a member of the edgeway-status group can query the daemon without sudo, but cannot change
+// testGroupAccess tests that a member of the edgeway-status group can query the daemon without sudo, but cannot change
 // anything.
-func groupMayAsk(h *host) {
+func testGroupAccess(h *host) {
 	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
 	h.contains(h.run("setpriv", append(member, "status")...), "healthy")
 	h.contains(h.run("setpriv", append(member, "explain", "host", "default/web")...), "forward: ")
@@ -170,8 +170,8 @@ func groupMayAsk(h *host) {
 	}
 }
 
-// stopLeavesServices tests that Services work while the daemon is stopped, because the rules remain in the kernel.
-func stopLeavesServices(h *host) {
+// testStop tests that Services work while the daemon is stopped, because the rules remain in the kernel.
+func testStop(h *host) {
 	open := h.hold(clusterIP)
 	h.run("systemctl", "stop", "edgeway")
 	if out, _ := h.try("systemctl", "is-active", "edgeway", "edgeway-ready.target"); out != "inactive\ninactive" {
@@ -195,11 +195,11 @@ func startReturnsWhenServicesWork(h *host) {
 	}
 }
 
-// exposure tests the sandbox's exposure score in "systemd-analyze security". The highest acceptable score is 1.5, while
-// comparable programs have scores of 9.0 to 9.6.
-func exposure(h *host) { h.exposed(1.5) }
+// testExposure tests the sandbox's exposure score in "systemd-analyze security". The highest acceptable score is 1.5,
+// while comparable programs have scores of 9.0 to 9.6.
+func testExposure(h *host) { h.verifyExposure(1.5) }
 
-func (h *host) exposed(most float64) {
+func (h *host) verifyExposure(most float64) {
 	h.Helper()
 	out := h.run("systemd-analyze", "security", "--no-pager", "edgeway.service")
 	found := regexp.MustCompile(`Overall exposure level for edgeway.service: ([\d.]+) .*`).FindStringSubmatch(out)

@@ -24,8 +24,8 @@ const (
 // testIPTablesNFT tests the iptables-nft backend, which works in the package's default sandbox.
 func testIPTablesNFT(h *host) {
 	h.switchBackend("iptables-nft", func() { h.run("systemctl", "reload", "edgeway") })
-	h.privileged(h.show("edgeway", "MainPID"), netAdmin)
-	h.exposed(1.5)
+	h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
+	h.verifyExposure(1.5)
 	h.verifyRepair("iptables-nft", func() { h.run("nft", "flush", "ruleset") })
 	h.verifyRepair("iptables-nft", func() { h.run("iptables-nft", "-t", "nat", "-F") })
 	h.verifyUnnoticed(func() { h.run("systemctl", "restart", "edgeway") })
@@ -44,8 +44,8 @@ func testIPTablesLegacy(h *host) {
 	})
 	h.run("systemctl", "daemon-reload")
 	h.switchBackend("iptables-legacy", func() { h.run("systemctl", "restart", "edgeway") })
-	h.privileged(h.show("edgeway", "MainPID"), netAdminAndRaw)
-	h.exposed(1.6)
+	h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdminAndRaw)
+	h.verifyExposure(1.6)
 	h.verifyRepair("iptables-legacy", func() {
 		for _, table := range []string{"nat", "filter"} {
 			h.run("iptables-legacy", "-w", "-t", table, "-F")
@@ -67,7 +67,7 @@ func testMissingRights(h *host) {
 		h.write(backendFile, fmt.Sprintf("[proxy]\nbackend = %q\n", backend))
 		h.run("systemctl", "restart", "edgeway")
 		h.verifyFromHost(clusterIP, clusterIP6)
-		h.privileged(h.show("edgeway", "MainPID"), netAdmin)
+		h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
 		h.onlyRulesOf(map[string]string{"iptables": "iptables-nft", "nftables": "nftables"}[backend])
 		h.eventually(": healthy\n", "edgeway", "status")
 		if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "_PID="+h.show("edgeway", "MainPID")); out != "" {
@@ -97,7 +97,7 @@ func (h *host) switchBackend(backend string, by func()) {
 
 func (h *host) onlyRulesOf(backend string) {
 	h.Helper()
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		for name, has := range h.rules() {
 			if has != (name == backend) {
 				return fmt.Errorf("the kernel has rules of %s: %v; it should have those of %s alone", name, has, backend)
@@ -124,7 +124,7 @@ func (h *host) verifyRepair(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()
 	lose()
-	took := h.within(eventTimeout, func() error {
+	took := h.waitFor(eventTimeout, func() error {
 		if h.repairs() == before {
 			return errors.New("no repair is noted")
 		}

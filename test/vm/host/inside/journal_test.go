@@ -12,7 +12,7 @@ func testJournal(h *host) {
 	h.write(file, strings.Replace(Manifest("faulty", "10.96.0.40", "fd00:96::40", 30086),
 		"  ports:", "  externalIPs: [127.0.0.1]\n  ports:", 1))
 	h.Cleanup(func() { h.remove(file) })
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		out, _ := h.try("journalctl", "-u", "edgeway", "-o", "cat", "SERVICE=default/faulty")
 		if !strings.Contains(out, "127.0.0.1") {
 			return fmt.Errorf("nothing with SERVICE=default/faulty: %s", out)

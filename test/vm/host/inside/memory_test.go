@@ -31,12 +31,12 @@ func testMemoryLimit(h *host) {
 		h.write(fmt.Sprintf("%sbig-%d.yaml", manifests, i), bigManifest(i, 40, 1000))
 	}
 	h.write(manifests+"late.yaml", Manifest("late", "10.96.0.30", "fd00:96::30", 30082))
-	took := h.within(10*time.Minute, func() error {
+	took := h.waitFor(10*time.Minute, func() error {
 		_, err := requestName("10.96.0.30:80")
 		return err
 	})
 	h.Logf("a Service beside them works after %.1f s", took.Seconds())
-	h.within(10*time.Minute, func() error { // each Service is in force, or the status names it
+	h.waitFor(10*time.Minute, func() error { // each Service is in force, or the status names it
 		if out, _ := h.try("edgeway", "status"); strings.Contains(out, "not in the kernel") {
 			return errors.New(out)
 		}

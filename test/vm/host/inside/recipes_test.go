@@ -10,7 +10,7 @@ import (
 func TestRecipes(t *testing.T) {
 	play(t, []scenario{
 		{name: "a host with Services", run: hostWithServices, vital: true},
-		{name: "systemd-resolved", run: besideResolved},
+		{name: "systemd-resolved", run: testResolved},
 		{name: "Docker", run: testDocker},
 		{name: "firewalld", run: testFirewalld},
 		{name: "ufw", run: testUFW},
@@ -55,9 +55,9 @@ func hostWithServices(h *host) {
 	h.verifyWorking()
 }
 
-// follow runs the commands that a guide lists below the line that begins with the program's name. The pairs in replace
-// are words of the guide and the words that an operator writes instead.
-func (h *host) follow(guide, program string, replace ...string) {
+// followRecipe runs the commands that a guide lists below the line that begins with the program's name. The pairs in
+// replace are words of the guide and the words that an operator writes instead.
+func (h *host) followRecipe(guide, program string, replace ...string) {
 	h.Helper()
 	text, err := os.ReadFile(jobDir + "/" + guide)
 	if err != nil {
@@ -83,9 +83,9 @@ func (h *host) follow(guide, program string, replace ...string) {
 	h.Fatalf("%s shows no command for %s", guide, program)
 }
 
-// besideResolved tests that systemd-resolved resolves both cluster names and other names, although different DNS
+// testResolved tests that systemd-resolved resolves both cluster names and other names, although different DNS
 // servers are responsible for them.
-func besideResolved(h *host) {
+func testResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"
 	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))
 	uplink := serveNames(h.T, h.gateway, netip.MustParseAddrPort("192.0.2.1:53"), other, netip.MustParseAddr("198.51.100.80"))
@@ -102,7 +102,7 @@ func besideResolved(h *host) {
 	}
 	before := len(uplink.heard(".cluster.local"))
 
-	h.follow("hosts.md", "systemd-resolved")
+	h.followRecipe("hosts.md", "systemd-resolved")
 	resolves()
 	h.run("systemctl", "restart", "systemd-resolved")
 	resolves()

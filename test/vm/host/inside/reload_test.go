@@ -31,7 +31,7 @@ func reloadGoodFile(h *host) {
 	h.write(siteFile, strings.Replace(siteConfig, `"]`, `", "/etc/edgeway/more"]`, 1))
 	h.run("systemctl", "reload", "edgeway")
 	for _, addr := range []string{"10.96.0.20:80", "127.0.0.1:30081", "[::1]:30081"} {
-		h.within(eventTimeout, func() error {
+		h.waitFor(eventTimeout, func() error {
 			_, err := requestName(addr)
 			return err
 		})

@@ -80,7 +80,7 @@ func killed(h *host) {
 // waitForRestart waits until a new process is ready. The argument before is the old process's PID.
 func (h *host) waitForRestart(before string) {
 	h.Helper()
-	took := h.within(2*eventTimeout, func() error {
+	took := h.waitFor(2*eventTimeout, func() error {
 		pid, state := h.show("edgeway", "MainPID"), h.show("edgeway", "ActiveState")
 		if pid == before || state != "active" {
 			return fmt.Errorf("edgeway is %s with process %s, before %s", state, pid, before)
@@ -148,7 +148,7 @@ func (h *host) flushRules() (outage, restart time.Duration) {
 	h.run("systemctl", "restart", "nftables")
 	restart = time.Since(start)
 	h.Logf("systemctl restart nftables took %d ms", restart.Milliseconds())
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		if h.repairs() == repairs {
 			return errors.New("no repair is noted")
 		}

@@ -118,7 +118,7 @@ func testOperatorSettings(h *host) {
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.write(file, Manifest("fenced", "10.96.0.50", "fd00:96::50", 31086)) // systemd would keep an existing socket
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		_, err := requestName("10.96.0.50:80")
 		return err
 	})
@@ -129,7 +129,7 @@ func testOperatorSettings(h *host) {
 		h.verifyFromHost("127.0.0.1:31086")
 		return
 	}
-	h.within(eventTimeout, func() error {
+	h.waitFor(eventTimeout, func() error {
 		out, _ := h.try("journalctl", "-u", "edgeway", "-x", "-n", "60", "--no-pager")
 		if !strings.Contains(out, "127.0.0.1:31086") || !strings.Contains(out, "operation not permitted") || !strings.Contains(out, "SocketBindDeny") {
 			return errors.New("the journal does not say why the port is not served:\n" + out)

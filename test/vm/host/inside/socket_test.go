@@ -70,7 +70,7 @@ func testPortInUse(h *host) {
 	h.run("systemctl", "restart", "edgeway") // the other program gets the port before the daemon starts
 	h.verifyFromHost("10.96.0.30:80", loopback)
 	other.Close()
-	took := h.within(2*eventTimeout, func() error {
+	took := h.waitFor(2*eventTimeout, func() error {
 		_, err := requestName(addr)
 		return err
 	})

@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// before is the directory with the earlier version's state.
-const before = jobDir + "/before"
+// earlierStateDir is the directory with the earlier version's state.
+const earlierStateDir = jobDir + "/before"
 
 // TestUpgrade tests a host with an earlier version's configuration, last-known state and kernel rules. The API server
 // is unreachable.
 func TestUpgrade(t *testing.T) {
 	play(t, []scenario{
 		{name: "reboot after the upgrade", run: servicesFromLastKnown},
-		{name: "removed keys are named", run: removedKeysAreNamed},
-		{name: "external IPs need consent", run: externalIPsNeedConsent},
-		{name: "Services work throughout the upgrade", run: upgradeFromBefore},
+		{name: "removed keys are named", run: testRemovedKeys},
+		{name: "external IPs need consent", run: testExternalIPs},
+		{name: "Services work throughout the upgrade", run: upgradeEarlierVersion},
 		{name: "reload after the upgrade", run: func(h *host) {
 			h.verifyUnnoticed(func() { h.run("systemctl", "reload", "edgeway") })
 			h.verifyStateAge()
@@ -26,9 +26,9 @@ func TestUpgrade(t *testing.T) {
 	})
 }
 
-// removedKeysAreNamed tests that `edgeway config check`, the status and a warning in the journal name the line of each
+// testRemovedKeys tests that `edgeway config check`, the status and a warning in the journal name the line of each
 // removed key.
-func removedKeysAreNamed(h *host) {
+func testRemovedKeys(h *host) {
 	site, err := os.ReadFile(siteFile)
 	if err != nil {
 		h.Fatal(err)
@@ -64,9 +64,9 @@ func removedKeysAreNamed(h *host) {
 	}
 }
 
-// externalIPsNeedConsent tests that the status names an external IP that the earlier version served, and prints a
+// testExternalIPs tests that the status names an external IP that the earlier version served, and prints a
 // working fix.
-func externalIPsNeedConsent(h *host) {
+func testExternalIPs(h *host) {
 	const fix, file = `proxy.allow_external_ips = ["198.51.100.99/32"]`, "/etc/edgeway/conf.d/external.toml"
 	h.contains(h.run("edgeway", "status"), fix)
 	h.write(file, fix+"\n")
@@ -78,15 +78,15 @@ func externalIPsNeedConsent(h *host) {
 	h.verifyFromHost("198.51.100.99:80")
 }
 
-// upgradeFromBefore starts this version on a host that ran the earlier version. If the earlier version's package is
+// upgradeEarlierVersion starts this version on a host that ran the earlier version. If the earlier version's package is
 // missing, the host has only that version's rules.
-func upgradeFromBefore(h *host) {
+func upgradeEarlierVersion(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
-	h.run("sh", "-c", "rm /var/lib/edgeway/* && cp "+before+"/state/* /var/lib/edgeway/ && chown edgeway: /var/lib/edgeway/*")
+	h.run("sh", "-c", "rm /var/lib/edgeway/* && cp "+earlierStateDir+"/state/* /var/lib/edgeway/ && chown edgeway: /var/lib/edgeway/*")
 	if _, err := os.Stat(packageFile("0.9.0")); err != nil {
 		h.Logf("by its rules: %v", err)
-		h.run("nft", "-f", before+"/rules.nft")
+		h.run("nft", "-f", earlierStateDir+"/rules.nft")
 		cluster := h.startTraffic(clusterIP, 20*time.Millisecond)
 		open := h.hold(clusterIP, clusterIP6)
 		h.verifyFromOutside(nodePort)
@@ -108,5 +108,5 @@ func upgradeFromBefore(h *host) {
 	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
 	h.verifyFromOutside(nodePort)
 	h.verifyStateAge()
-	removedKeysAreNamed(h)
+	testRemovedKeys(h)
 }
