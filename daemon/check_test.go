@@ -94,7 +94,7 @@ func TestCheckReportsUnusableBackend(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "nft"), []byte(refuses), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := check(true); !strings.HasPrefix(got, "warning backend: cannot check whether") || !strings.HasSuffix(got, "run this command as root") {
+	if got := check(true); !strings.HasPrefix(got, "warning backend: cannot determine whether") || !strings.HasSuffix(got, "run this command as root") {
 		t.Errorf("without the right: %q", got)
 	}
 	if got := check(false); got != "" {
