@@ -70,7 +70,7 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func (s *simulation) changes(length time.Duration) (steps []step) {
 	for at := s.between(0, time.Minute); at < length; at += s.between(time.Second/100, 2*time.Minute) {
-		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "manifest", "manifest", "address")
+		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "exchange", "manifest", "manifest", "address")
 		steps = append(steps, step{at, "change: " + kind, func() { s.change(kind) }})
 	}
 	return steps
@@ -92,7 +92,7 @@ func (s *simulation) change(kind string) {
 		}
 		s.notef("%s of %s", kind, svc.name)
 		s.api.remove("services", apiNamespace+"/"+svc.name)
-		s.api.remove("endpointslices", apiNamespace+"/"+svc.name)
+		s.api.remove("endpointslices", apiNamespace+"/"+svc.sliceName)
 		if kind == "recreate" {
 			svc.uid += "x"
 			svc.redraw(s.rand)
@@ -100,6 +100,14 @@ func (s *simulation) change(kind string) {
 			return
 		}
 		s.services = slices.DeleteFunc(s.services, func(o *service) bool { return o == svc })
+	case "exchange":
+		// Each EndpointSlice keeps its name, and gets the other Service's label and endpoints. A permanent Service would
+		// be without endpoints for a moment.
+		if other := pick(s.rand, s.services...); other != svc && !other.permanent && !svc.permanent {
+			svc.sliceName, other.sliceName = other.sliceName, svc.sliceName
+			s.putService(svc)
+			s.putService(other)
+		}
 	case "manifest":
 		s.changeManifest()
 	case "address":
@@ -116,14 +124,14 @@ func (s *simulation) addService(permanent bool) {
 // putService writes a Service and its EndpointSlice in random order.
 func (s *simulation) putService(svc *service) {
 	s.notef("put %s: %d endpoints", svc.name, len(svc.endpoints))
-	key := apiNamespace + "/" + svc.name
+	key, sliceKey := apiNamespace+"/"+svc.name, apiNamespace+"/"+svc.sliceName
 	if s.rand.IntN(2) == 0 {
-		s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
+		s.api.put("endpointslices", sliceKey, encode(svc.slice(apiNamespace)))
 		s.api.put("services", key, encode(svc.spec(apiNamespace)))
 		return
 	}
 	s.api.put("services", key, encode(svc.spec(apiNamespace)))
-	s.api.put("endpointslices", key, encode(svc.slice(apiNamespace)))
+	s.api.put("endpointslices", sliceKey, encode(svc.slice(apiNamespace)))
 }
 
 // changeManifest edits a manifest, unless a fault has damaged the manifests.

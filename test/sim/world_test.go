@@ -16,6 +16,8 @@ import (
 // service is a simulated Service with its EndpointSlice, in the API server or in a manifest.
 type service struct {
 	name string
+	// sliceName is the name of the Service's EndpointSlice. Two Services may exchange their EndpointSlices.
+	sliceName string
 	// permanent reports whether the Service is never deleted, keeps its port names, and always has a ready endpoint.
 	permanent bool
 	index     int // the index determines the Service's addresses and ports
@@ -49,6 +51,7 @@ func newService(r *rand.Rand, namespace string, index int, permanent bool) *serv
 	if r.IntN(3) == 0 {
 		s.nodePort, s.local = int32(30000+index), r.IntN(2) == 0
 	}
+	s.sliceName = s.name + sliceSuffix
 	s.redraw(r)
 	return s
 }
@@ -121,7 +124,7 @@ func (s *service) slice(namespace string) *discoveryv1.EndpointSlice {
 		TypeMeta: metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"}, ObjectMeta: s.meta(namespace),
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{},
 	}
-	out.Name += sliceSuffix
+	out.Name = s.sliceName
 	out.Labels = map[string]string{discoveryv1.LabelServiceName: s.name}
 	for _, e := range s.endpoints {
 		host := "other"
