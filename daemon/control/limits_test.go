@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/pipeline"
 )
 
@@ -223,17 +224,20 @@ func TestClientReportsClosedConnection(t *testing.T) {
 func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Place: noPlace, Dead: noneDead, Connections: noneCounted,
 		State: func() pipeline.State { return state },
+		Facts: func() doctor.Facts { return doctor.Facts{} },
 	}, nil)
 	s.limits.turn = time.Millisecond
 	s.groupTurn <- struct{}{}
-	for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
-		r := httptest.NewRequest(http.MethodGet, "/v1/plan", nil)
-		w := httptest.NewRecorder()
-		s.handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, uid)))
-		if w.Code != want {
-			t.Errorf("user %d: status %d, want %d", uid, w.Code, want)
+	for _, path := range []string{"/v1/plan", "/v1/services", "/v1/facts"} {
+		for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			w := httptest.NewRecorder()
+			s.handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, uid)))
+			if w.Code != want {
+				t.Errorf("%s, user %d: status %d, want %d", path, uid, w.Code, want)
+			}
 		}
 	}
 }
