@@ -173,15 +173,37 @@ func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	crowd := append(mute(t, path, l.connections-1), silent.(*net.UnixConn))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
-		t.Errorf("plan beside clients that do not read: %d Services, %v", len(p.Services), err)
+	wantPlan := func(when string) {
+		t.Helper()
+		if p, err := c.Plan(ctx, ""); err != nil {
+			t.Errorf("plan %s: %v", when, err)
+		} else if len(p.Services) < 1500 {
+			t.Errorf("plan %s: %d Services", when, len(p.Services))
+		}
 	}
+	wantPlan("beside clients that do not read")
 	if s, err := c.Status(ctx); err != nil || s.Version != "1.2.3" {
 		t.Errorf("status beside clients that do not read: %+v %v", s, err)
 	}
 	eventually(t, crowd, 0)
-	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
-		t.Errorf("plan afterwards: %d Services, %v", len(p.Services), err)
+	wantPlan("afterwards")
+}
+
+func TestSilentClientIsDisconnected(t *testing.T) {
+	l := defaultLimits
+	l.header = 300 * time.Millisecond
+	_, path := serveLimited(t, l)
+	for _, request := range []string{"", "GET /v1/status HTTP/1.1\r\n"} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, request)
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Errorf("after %q: %v, want the end of the connection", request, err)
+		}
 	}
 }
 
@@ -190,9 +212,13 @@ func TestSlowReaderIsDisconnected(t *testing.T) {
 	l.answer = 500 * time.Millisecond
 	_, path := serveLimited(t, l)
 	slow := mute(t, path, 1)
-	for buf := make([]byte, 1000); open(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
-		if _, err := slow[0].Read(buf); err != nil {
+	for buf, read := make([]byte, 1000), 0; open(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
+		n, err := slow[0].Read(buf)
+		if err != nil {
 			break
+		}
+		if read += n; read > 500_000 {
+			t.Fatalf("the connection is still open after %d bytes", read)
 		}
 	}
 }
