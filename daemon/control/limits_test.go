@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgeway/daemon/doctor"
 	"edgeway/daemon/pipeline"
 )
 
@@ -174,15 +175,37 @@ func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	crowd := append(connectNonReaders(t, path, l.maxConnections-1), silent.(*net.UnixConn))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
-		t.Errorf("plan beside clients that do not read: %d Services, %v", len(p.Services), err)
+	wantPlan := func(when string) {
+		t.Helper()
+		if p, err := c.Plan(ctx, ""); err != nil {
+			t.Errorf("plan %s: %v", when, err)
+		} else if len(p.Services) < 1500 {
+			t.Errorf("plan %s: %d Services", when, len(p.Services))
+		}
 	}
+	wantPlan("beside clients that do not read")
 	if s, err := c.Status(ctx); err != nil || s.Version != "1.2.3" {
 		t.Errorf("status beside clients that do not read: %+v %v", s, err)
 	}
 	eventually(t, crowd, 0)
-	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) < 1500 {
-		t.Errorf("plan afterwards: %d Services, %v", len(p.Services), err)
+	wantPlan("afterwards")
+}
+
+func TestSilentClientIsDisconnected(t *testing.T) {
+	l := defaultLimits
+	l.headerTimeout = 300 * time.Millisecond
+	_, path := serveLimited(t, l)
+	for _, request := range []string{"", "GET /v1/status HTTP/1.1\r\n"} {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_, _ = io.WriteString(c, request)
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if _, err := io.Copy(io.Discard, c); err != nil {
+			t.Errorf("after %q: %v, want the end of the connection", request, err)
+		}
 	}
 }
 
@@ -191,9 +214,13 @@ func TestSlowReaderIsDisconnected(t *testing.T) {
 	l.answerTimeout = 500 * time.Millisecond
 	_, path := serveLimited(t, l)
 	slow := connectNonReaders(t, path, 1)
-	for buf := make([]byte, 1000); countOpen(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
-		if _, err := slow[0].Read(buf); err != nil {
+	for buf, read := make([]byte, 1000), 0; countOpen(t, slow) > 0; time.Sleep(20 * time.Millisecond) {
+		n, err := slow[0].Read(buf)
+		if err != nil {
 			break
+		}
+		if read += n; read > 500_000 {
+			t.Fatalf("the connection is still open after %d bytes", read)
 		}
 	}
 }
@@ -225,17 +252,20 @@ func TestClientReportsClosedConnection(t *testing.T) {
 func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Position: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,
 		State: func() pipeline.State { return state },
+		Facts: func() doctor.Facts { return doctor.Facts{} },
 	}, nil)
 	s.limits.turnTimeout = time.Millisecond
 	s.groupTurn <- struct{}{}
-	for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
-		r := httptest.NewRequest(http.MethodGet, "/v1/plan", nil)
-		w := httptest.NewRecorder()
-		s.handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, uid)))
-		if w.Code != want {
-			t.Errorf("user %d: status %d, want %d", uid, w.Code, want)
+	for _, path := range []string{"/v1/plan", "/v1/services", "/v1/facts"} {
+		for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			w := httptest.NewRecorder()
+			s.handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, uid)))
+			if w.Code != want {
+				t.Errorf("%s, user %d: status %d, want %d", path, uid, w.Code, want)
+			}
 		}
 	}
 }

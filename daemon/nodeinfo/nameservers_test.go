@@ -4,9 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestNameServers(t *testing.T) {
@@ -48,6 +51,26 @@ func TestNameServers(t *testing.T) {
 	write(resolved, many.String())
 	if got := readNameServers(files, nil); len(got) != maxNameServers {
 		t.Errorf("%d name servers", len(got))
+	}
+}
+
+// systemd-resolved writes its upstream servers to a file in /run. A new mount namespace hides the host's /run.
+func TestUpstreamServersOfResolved(t *testing.T) {
+	runtime.LockOSThread() // the thread ends with the test, because its mounts differ
+	const file = "/run/systemd/resolve/resolv.conf"
+	for _, step := range []func() error{
+		func() error { return unix.Unshare(unix.CLONE_NEWNS) },
+		func() error { return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") },
+		func() error { return unix.Mount("tmpfs", "/run", "tmpfs", 0, "") },
+		func() error { return os.MkdirAll(filepath.Dir(file), 0o700) },
+		func() error { return os.WriteFile(file, []byte("nameserver 203.0.113.53\n"), 0o600) },
+	} {
+		if err := step(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := texts(readNameServers(resolvConf(), nil)); !slices.Contains(got, "203.0.113.53") {
+		t.Errorf("name servers %v", got)
 	}
 }
 

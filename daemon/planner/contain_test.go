@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 )
 
@@ -52,5 +53,21 @@ func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 			w.put(service("good", "10.96.0.3", 30003))
 			check()
 		})
+	}
+}
+
+// With a memory limit, the planner measures each Service. The nil EndpointSlice causes a panic in that measurement.
+func TestServiceThatCannotBeMeasuredIsLeftOut(t *testing.T) {
+	opts := testOptions()
+	opts.Budget = Budget{Limit: 1 << 30, Port: 1, Address: 1, Endpoint: 1}
+	good := testService("good", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.2") })
+	next, problems := New(opts).Plan(&tracker.Snapshot{All: true, Generation: 1, Services: []*tracker.Service{
+		{Spec: testService("bad"), Slices: []*source.EndpointSlice{nil}}, {Spec: good},
+	}}, testHost(), nil)
+	if len(next.Services) != 1 || next.Services[0].Name.Name != "good" {
+		t.Errorf("the plan contains %v", next.Services)
+	}
+	if len(problems) != 1 || problems[0].Object.Name != "bad" {
+		t.Errorf("problems %v", problems)
 	}
 }

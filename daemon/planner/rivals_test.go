@@ -97,6 +97,13 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		prev, _ := planner.Plan(first, host, nil)
 		planner.ContestedPorts()
+		stored := 0
+		for _, r := range planner.owners.rivals {
+			stored += len(r.requests)
+		}
+		if most := ports * addrs * maxRivals; stored > most {
+			t.Errorf("%d Services: %d requests are stored, want at most %d", count, stored, most)
+		}
 		sink.Delete(greedy(0).Key())
 		second, _ := tr.Snapshot()
 		next, problems := planner.Plan(second, host, prev)

@@ -46,6 +46,7 @@ func TestForbiddenServiceAddresses(t *testing.T) {
 		"168.63.129.16":   {false, true},
 		"192.0.0.170":     {false, true},
 		"fd20:ce::254":    {false, true},
+		"fd00:42::42":     {false, true},
 		"1.0.0.0":         {true, true},
 		"223.255.255.255": {true, true},
 		"fd00:ec2::255":   {true, true},
@@ -56,6 +57,7 @@ func TestForbiddenServiceAddresses(t *testing.T) {
 		"::2":                      {},
 		"::1:0:0":                  {true, true},
 		"::ffff:10.1.0.1":          {},
+		"fd00:c1::a9fe:a9fe":       {false, true},
 		"64:ff9b::":                {},
 		"64:ff9b::7f00:1":          {},
 		"64:ff9b::169.254.169.254": {},
@@ -80,6 +82,21 @@ func TestForbiddenServiceAddresses(t *testing.T) {
 		})
 		if got := len(slice.Endpoints) == 1; got != want.endpoint || (len(slice.Faults) == 0) != want.endpoint {
 			t.Errorf("%s as an endpoint: got %+v", addr, slice)
+		}
+	}
+}
+
+// The last-known state may come from a version that accepted more addresses.
+func TestForbiddenFrontendsInLastKnownState(t *testing.T) {
+	for _, addr := range []string{"240.0.0.1", "::2", "168.63.129.16", "192.0.0.170", "64:ff9b::168.63.129.16"} {
+		list := []netip.Addr{netip.MustParseAddr(addr)}
+		for kind, saved := range map[string]source.Service{
+			"ClusterIP": {ClusterIPs: list}, "external IP": {ExternalIPs: list}, "load-balancer address": {LoadBalancerIPs: list},
+		} {
+			saved.Namespace, saved.Name = "ns", "svc"
+			if Validate(&saved) == nil {
+				t.Errorf("%s %s is accepted", kind, addr)
+			}
 		}
 	}
 }
