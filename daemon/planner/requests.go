@@ -213,8 +213,8 @@ func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *
 		}
 	}
 	owner := p.owners.owner[c].service
-	if owner != s {
-		found.Addf(field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name)
+	if owner != s && found.HasRoom() { // the arguments of Addf would be allocated for each fault that has no room
+		found.Add(source.FaultOf(found.Object, field, "%s belongs to Service %s/%s", c, owner.Namespace, owner.Name))
 	}
 	return owner == s
 }
