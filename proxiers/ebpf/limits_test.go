@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -198,4 +200,40 @@ func TestHalfFullTracking(t *testing.T) {
 	ask(0, "unreadable")
 	set(halfFull, 0, true)
 	ask(1, "room again")
+}
+
+// The tc program's limit for the connection-tracking table is half of the kernel's maximum.
+func TestTrackingLimit(t *testing.T) {
+	full := newWorld(t).proxier.shortcuts.trackingFull
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // the thread ends with the goroutine, and the mounts end with the thread
+		const folder = "/proc/sys/net/netfilter"
+		err := unix.Unshare(unix.CLONE_NEWNS)
+		if err == nil {
+			err = unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
+		}
+		if err == nil {
+			err = unix.Mount("tmpfs", folder, "tmpfs", 0, "")
+		}
+		if err != nil {
+			t.Errorf("replace the kernel's numbers: %v", err)
+			return
+		}
+		for _, c := range []struct {
+			entries, maximum string
+			want             bool
+		}{{"4", "8", false}, {"5", "8", true}, {"5", "0", false}} {
+			err := errors.Join(os.WriteFile(folder+"/nf_conntrack_count", []byte(c.entries), 0o600),
+				os.WriteFile(folder+"/nf_conntrack_max", []byte(c.maximum), 0o600))
+			if err != nil {
+				t.Error(err)
+			}
+			if got, err := full(); got != c.want || err != nil {
+				t.Errorf("%s entries of at most %s: full %v, error %v, want %v", c.entries, c.maximum, got, err, c.want)
+			}
+		}
+	}()
+	<-done
 }

@@ -89,7 +89,11 @@ func TestRoutesAreWatched(t *testing.T) {
 			{error(unix.EBADF), []string{lost}},
 			{removal(ours, RouteTable), []string{gone}},
 		} {
-			kernel.sent <- step.sent
+			select {
+			case kernel.sent <- step.sent:
+			case <-time.After(time.Hour):
+				t.Fatalf("%v: the watcher does not read the socket", step.sent)
+			}
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
 			if !slices.Equal(drifts, step.want) {

@@ -128,8 +128,12 @@ func (b *bench) send(what any) {
 	if kind, ok := what.(uint16); ok {
 		what = []syscall.NetlinkMessage{{Header: syscall.NlMsghdr{Type: kind}}}
 	}
-	b.kernel.socket().sent <- what
-	synctest.Wait()
+	select {
+	case b.kernel.socket().sent <- what:
+		synctest.Wait()
+	case <-time.After(time.Hour):
+		b.Fatal("the Watcher does not read the socket")
+	}
 }
 
 func (b *bench) want(changed []time.Duration, lost int) {
@@ -220,7 +224,7 @@ func TestRepeatedlyFailingSocket(t *testing.T) {
 		for end := time.Now().Add(time.Hour); time.Now().Before(end); {
 			before := b.kernel.socket()
 			b.send(errors.New("broken"))
-			for b.kernel.socket() == before {
+			for b.kernel.socket() == before && time.Now().Before(end) {
 				time.Sleep(100 * ms)
 			}
 			synctest.Wait()
