@@ -167,12 +167,12 @@ func (w *world) maintainConnections() {
 	}
 }
 
-// The kernel does not list a socket whose connect has not returned yet. Edgeway must destroy such a socket later, so
-// the map keeps the socket until a second attempt.
+// TestUnlistedOrphanIsRetried tests a socket that the kernel does not list, because the connect call has not returned
+// yet. The map must keep the socket until a later attempt destroys it.
 func TestUnlistedOrphanIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
-	m := table[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
+	m := typedMap[uint64, socketsConnection]{w.proxier.shortcuts.objects.Connections}
 	var unlisted elements[uint64, socketsConnection]
 	unlisted.add(1<<63, socketsConnection{Addr: addressOf(w.endpoints[0].Addrs[0]), Port: networkOrder(endpointPort)})
 	if err := m.put(unlisted); err != nil {
