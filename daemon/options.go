@@ -82,7 +82,7 @@ func limitMemory(logger *slog.Logger) {
 	}
 	if limit, ok := groupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok {
 		debug.SetMemoryLimit(limit / 100 * memoryShare)
-		logger.Debug("set Go's memory limit from the control group's limit", "group_bytes", limit, "limit_bytes",
+		logger.Debug("using the control group's memory limit", "group_bytes", limit, "limit_bytes",
 			limit/100*memoryShare)
 	}
 }

@@ -303,7 +303,7 @@ func TestExplainVerdictFollowsFaults(t *testing.T) {
 		"the host's":         {problem.WithScope(fault.Scope{Clients: fault.Host}), "forward"},
 		"another one":        {problem.WithScope(fault.Scope{ServicePort: "default/other/TCP"}), "forward"},
 		"another network":    {problem.WithScope(fault.Scope{To: netip.MustParsePrefix("203.0.113.0/24")}), "forward"},
-		"what has no rules":  {problem.WithScope(fault.Scope{Clients: fault.Nobody}), "forward"},
+		"what has no rules":  {problem.WithScope(fault.Scope{Clients: fault.NoClients}), "forward"},
 		"a mere restriction": {fault.New("a", fault.Warning, "", "old"), "forward"},
 	} {
 		s.Faults = func() []fault.Fault { return []fault.Fault{c.fault} }

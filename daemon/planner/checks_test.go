@@ -228,7 +228,7 @@ func TestCheckedTargetsAreInPlan(t *testing.T) {
 	all = append(all, with("svc", ips("10.96.0.10"), "10.2.0.1")...)
 	all = append(all, with("usurper", ips("10.96.0.10"), "10.2.0.2")...)
 	all = append(all, with("headless", nil, "10.2.0.3")...)
-	w := newCheckedFixture(t, opts, append(all, testSlice("nobody", ep("10.2.0.4")))...)
+	w := newCheckedFixture(t, opts, append(all, testSlice("absent", ep("10.2.0.4")))...)
 	w.wantTargets("of all", true, ports("10.2.0.1:8080"), nil)
 }
 

@@ -210,7 +210,7 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 // settingFault returns f as a fault in the setting key. The fault breaks no connection to a Service that has rules,
 // because Edgeway creates no rules for the objects that the setting excludes.
 func settingFault(key string, f fault.Fault) fault.Fault {
-	return f.WithName(key).WithScope(fault.Scope{Clients: fault.Nobody})
+	return f.WithName(key).WithScope(fault.Scope{Clients: fault.NoClients})
 }
 
 func (p *Planner) unknownLongLived() (out []fault.Fault) {

@@ -182,7 +182,7 @@ func TestDriftIsRepaired(t *testing.T) {
 				}
 			}
 			w.sync(proxiers.NewChange(nil, w.plan))
-			w.wantShortcut(4, "mended", func() { w.wantServed("mended") })
+			w.wantShortcut(4, "repaired", func() { w.wantServed("repaired") })
 		})
 	}
 }

@@ -28,7 +28,7 @@ func TestScopes(t *testing.T) {
 		"to the destination": {fault.Scope{To: netip.MustParsePrefix("10.96.0.0/16")}, true, true, true},
 		"to the endpoint":    {fault.Scope{To: netip.MustParsePrefix("10.1.0.1/32")}, true, true, true},
 		"to another network": {fault.Scope{To: netip.MustParsePrefix("10.2.0.0/16")}, false, false, false},
-		"nobody's":           {fault.Scope{Clients: fault.Nobody}, false, false, false},
+		"no clients":         {fault.Scope{Clients: fault.NoClients}, false, false, false},
 		"of another family":  {fault.Scope{To: netip.MustParsePrefix("::/0")}, false, false, false},
 	} {
 		if got := c.scope.Selects(outside); got != c.outside {

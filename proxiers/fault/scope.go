@@ -20,11 +20,11 @@ type Clients uint8
 
 // The groups of clients.
 const (
-	Anybody   Clients = iota
-	Host              // this host itself
-	Others            // pods and other hosts
-	Forwarded         // pods and other hosts, if an endpoint is on another host
-	Nobody            // no connection that the rules forward
+	AllClients Clients = iota
+	Host               // this host itself
+	Others             // pods and other hosts
+	Forwarded          // pods and other hosts, if an endpoint is on another host
+	NoClients          // no connection that the rules forward
 )
 
 // Flow is a connection that the rules forward.
@@ -38,7 +38,7 @@ type Flow struct {
 // Selects reports whether the scope selects the connection.
 func (s Scope) Selects(f Flow) bool {
 	switch {
-	case s.Clients == Nobody,
+	case s.Clients == NoClients,
 		s.ServicePort != "" && s.ServicePort != f.ServicePort,
 		s.Clients == Host && !f.FromHost,
 		s.Clients >= Others && f.FromHost,

@@ -251,7 +251,7 @@ func (h *blocker) finding() fault.Fault {
 func (n *need) scope() fault.Scope {
 	s := fault.Scope{Clients: n.clients, To: plan.AllAddresses(n.family)}
 	if n.port != 0 {
-		s.Clients = fault.Nobody
+		s.Clients = fault.NoClients
 	}
 	return s
 }

@@ -33,7 +33,7 @@ func measureAll(ctx context.Context, opts options, r results) error {
 
 func (l *lab) measure(ctx context.Context, program string, r results) error {
 	m := &measurement{lab: l, program: program, results: r}
-	if program != nobody {
+	if program != noHosts {
 		if err := l.setPriorityLevel(ctx, program == ownLevel); err != nil {
 			return err
 		}

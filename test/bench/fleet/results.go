@@ -13,14 +13,14 @@ type measure = kit.Measure
 
 // In the results, a program's name identifies the objects that the hosts watch.
 const (
-	nobody = "nobody"
-	whole  = "all Services"
-	tenth  = "a tenth"
+	noHosts = "no hosts"
+	whole   = "all Services"
+	tenth   = "a tenth"
 	// ownLevel is the name of the program that watches all Services, and whose hosts have their own priority level.
 	ownLevel = "all, own level"
 )
 
-func programs() []string { return []string{nobody, whole, tenth, ownLevel} }
+func programs() []string { return []string{noHosts, whole, tenth, ownLevel} }
 
 type phase string
 
