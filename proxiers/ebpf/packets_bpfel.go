@@ -57,7 +57,7 @@ func loadPackets() (*ebpf.CollectionSpec, error) {
 //
 //	*packetsObjects
 //	*packetsPrograms
-//	*tcMaps
+//	*packetsMaps
 //
 // See ebpf.CollectionSpec.LoadAndAssign documentation for details.
 func loadPacketsObjects(obj any, opts *ebpf.CollectionOptions) error {
@@ -124,7 +124,7 @@ func (o *packetsObjects) Close() error {
 	)
 }
 
-// tcMaps contains all maps after they have been loaded into the kernel.
+// packetsMaps contains all maps after they have been loaded into the kernel.
 //
 // It can be passed to loadPacketsObjects or ebpf.CollectionSpec.LoadAndAssign.
 type packetsMaps struct {
