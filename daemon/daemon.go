@@ -96,7 +96,7 @@ func Run(ctx context.Context, opts Options) error {
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
-		logger.Error("cannot start the new configuration, restoring the previous one",
+		logger.Error("cannot start new configuration, restoring the previous one",
 			"message_id", messageid.ConfigurationNotStarted, "error", err)
 		if inst, err = start(set, before); err != nil {
 			return err

@@ -95,12 +95,12 @@ func queryFault(err, invalid error) (f fault.Fault) {
 // returns a fault.
 const answerTime = 15 * time.Second
 
-// maxDoctorLookups limits the number of route lookups by "edgeway doctor". maxRoundLookups limits the number of route
-// lookups in each of the daemon's rounds. A round's 64 lookups take less than 5 ms of CPU time, even with 10,000
-// Services.
+// maxDoctorLookups limits the number of route lookups by "edgeway doctor". maxMonitorLookups limits the number of route
+// lookups each time that the daemon's Monitor runs its checks. 64 lookups take less than 5 ms of CPU time, even with
+// 10,000 Services.
 const (
-	maxDoctorLookups = 10_000
-	maxRoundLookups  = 64
+	maxDoctorLookups  = 10_000
+	maxMonitorLookups = 64
 )
 
 // addContact allows the checks to contact the API server if a kubeconfig is configured.
@@ -146,14 +146,14 @@ func offlineFacts(ctx context.Context, cfg *config.Config, logger *slog.Logger) 
 	return doctor.Facts{Plan: p}, nil
 }
 
-func (i *instance) newRounds() *doctor.Monitor {
+func (i *instance) newMonitor() *doctor.Monitor {
 	rules := firewall.New() // the Checker caches rules that have not changed
 	return doctor.NewMonitor(doctor.MonitorOptions{
 		NetworkChanged: i.node.NetworkChanged(),
 		Host: func() *doctor.Host {
 			state := i.pipeline.State()
 			return &doctor.Host{
-				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, MaxLookups: maxRoundLookups,
+				Config: i.cfg, System: doctor.Kernel{}, Backend: i.component, MaxLookups: maxMonitorLookups,
 				Rules: rules.Findings,
 				Facts: factsOf(&state),
 			}

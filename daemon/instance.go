@@ -69,7 +69,7 @@ type instance struct {
 	stages    []pipeline.Stage
 	closers   []proxiers.Proxier
 	leftovers *leftoverCleaner
-	rounds    *doctor.Monitor
+	monitor   *doctor.Monitor
 	metrics   *metrics.Metrics
 	control   *control.Server
 	servers   serverFaults
@@ -109,8 +109,8 @@ func (i *instance) assemble(ctx context.Context) error {
 	logRemovedKeys(i.logger, i.cfg.RemovedKeys)
 	i.logFallback()
 	i.health.Include(i.shownFaults)
-	i.rounds = i.newRounds()
-	i.health.Include(i.rounds.Faults)
+	i.monitor = i.newMonitor()
+	i.health.Include(i.monitor.Faults)
 	if err := i.newStages(ctx); err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (i *instance) assemble(ctx context.Context) error {
 func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
 	i.backendSynced.Store(true)
 	i.metrics.RecordSync(snap, p, s)
-	i.rounds.SignalPlan()
+	i.monitor.SignalPlan()
 	if s.Full {
 		i.leftovers.notifyFullSync()
 		i.freeTimer.Reset(freeDelay)
@@ -159,7 +159,7 @@ func (i *instance) run(ctx context.Context) error {
 	}
 	i.Core.run(start, i.stages[0], i.stages[1:]...)
 	always("clean-up", i.leftovers.run)
-	always("rounds", i.rounds.Run)
+	always("doctor", i.monitor.Run)
 	start("control socket", i.control.Run)
 	always("service manager", func(ctx context.Context) {
 		i.opts.Notifier.Run(ctx, sdunit.Subject{View: i.newView(), Heartbeat: i.pipeline.Heartbeat})

@@ -107,7 +107,7 @@ func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*pl
 	s.ignoreStores = true
 	for _, store := range s.stores() {
 		if err := store.Recall(); err != nil {
-			logger.Warn("cannot read the last-known state, plan may be inaccurate", "error", err)
+			logger.Warn("cannot read last-known state, plan may be inaccurate", "error", err)
 		}
 	}
 	node := nodeinfo.New(logger, hostOptions(cfg))

@@ -58,7 +58,7 @@ const examineTimeout = 5 * time.Second
 func (i *instance) freshFaults() []fault.Fault {
 	ctx, cancel := context.WithTimeout(context.Background(), examineTimeout)
 	defer cancel()
-	i.rounds.RunNow(ctx)
+	i.monitor.RunNow(ctx)
 	return i.health.Faults()
 }
 

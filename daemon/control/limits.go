@@ -25,8 +25,8 @@ type limits struct {
 	answerTimeout time.Duration
 }
 
-// defaultLimits suits Edgeway's commands, which read the response immediately and wait at most 30 s for it (answerTime
-// in cmd/edgeway).
+// defaultLimits suits Edgeway's commands, which read the response immediately and wait at most 30 s for it
+// (requestTimeout in cmd/edgeway).
 var defaultLimits = limits{
 	maxConnections: 16, headerTimeout: 5 * time.Second, turnTimeout: time.Second, answerTimeout: 10 * time.Second,
 }

@@ -64,14 +64,14 @@ type ServiceState string
 
 // The ServiceStates are in order from the worst to the best.
 const (
-	ServiceRefused    ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
-	ServiceLeftOut    ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
-	ServicePending    ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
-	ServiceRemoved    ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
-	ServiceNoEndpoint ServiceState = "no-ready-endpoint" // a port has no ready endpoint
-	ServiceDead       ServiceState = "dead-endpoints"    // some endpoints do not respond
-	ServiceIncomplete ServiceState = "incomplete"        // Edgeway serves only a part of the Service
-	ServiceIsServed   ServiceState = "ok"
+	ServiceRefused         ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
+	ServiceLeftOut         ServiceState = "left-out"          // the Service is invalid or too big, or has no usable address
+	ServicePending         ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
+	ServiceRemoved         ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
+	ServiceNoReadyEndpoint ServiceState = "no-ready-endpoint" // a port has no ready endpoint
+	ServiceDead            ServiceState = "dead-endpoints"    // some endpoints do not respond
+	ServiceIncomplete      ServiceState = "incomplete"        // Edgeway serves only a part of the Service
+	ServiceIsServed        ServiceState = "ok"
 )
 
 // ServiceInput holds the arguments of NewServiceList.
@@ -213,7 +213,7 @@ func (l *lister) setState(item *ServiceItem, known *tracker.Service, served []*p
 		add(ServiceLeftOut, of...)
 		return
 	}
-	add(ServiceNoEndpoint, l.noEndpointFaults[key]...)
+	add(ServiceNoReadyEndpoint, l.noEndpointFaults[key]...)
 	add(ServiceDead, dead...)
 	add(ServiceIncomplete, of...)
 }

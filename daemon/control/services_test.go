@@ -144,9 +144,9 @@ func TestServiceStates(t *testing.T) {
 		reason     string
 	}{
 		"web":      {ServiceIsServed, 2, 2, ""},
-		"lost":     {ServiceNoEndpoint, 0, 0, "no EndpointSlice"},
-		"idle":     {ServiceNoEndpoint, 0, 2, "no endpoint is ready"},
-		"renamed":  {ServiceNoEndpoint, 0, 1, `"http"`},
+		"lost":     {ServiceNoReadyEndpoint, 0, 0, "no EndpointSlice"},
+		"idle":     {ServiceNoReadyEndpoint, 0, 2, "no endpoint is ready"},
+		"renamed":  {ServiceNoReadyEndpoint, 0, 1, `"http"`},
 		"twin":     {ServiceLeftOut, 0, 1, "10.96.0.1:80/TCP belongs to Service shop/web"},
 		"invalid":  {ServiceLeftOut, 0, 0, "spec.ports: it has no valid port"},
 		"six":      {ServiceLeftOut, 0, 0, "families"},

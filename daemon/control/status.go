@@ -65,7 +65,7 @@ type StatusSource struct {
 type LastKnown struct {
 	// Serving reports whether the daemon serves the saved state.
 	Serving bool `json:"serving"`
-	// SavedAt is the time when the daemon saved the state, or is absent if there is no saved state.
+	// SavedAt is the time when the source last confirmed the saved state, or is absent if there is no saved state.
 	SavedAt time.Time `json:"savedAt,omitzero"`
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // After a panic in one run, the Monitor continues and finds new faults in the next run.
-func TestRoundsContinueAfterPanic(t *testing.T) {
+func TestMonitorContinueAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
 		logger, looks := slog.New(slog.NewTextHandler(t.Output(), nil)), 0
@@ -25,7 +25,7 @@ func TestRoundsContinueAfterPanic(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- parts.Run(ctx, "rounds", func(ctx context.Context) error {
+			done <- parts.Run(ctx, "doctor", func(ctx context.Context) error {
 				r.Run(ctx)
 				return nil
 			})

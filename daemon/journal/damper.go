@@ -91,7 +91,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	case t.flaps():
 		t.unlogged++
 	case !d.write(t.last) && t.changes == 1:
-		delete(d.histories, key) // the number of changed things is unlimited, so forget this thing
+		delete(d.histories, key) // the number of changed items is unlimited, so forget this item
 	}
 	d.schedule()
 }

@@ -131,7 +131,7 @@ func (l *lab) wantAddrs(want ...string) {
 	}
 }
 
-// wantNoChange fails the test if the watcher announces a change within four times rtnl.Settle.
+// wantNoChange fails the test if the watcher announces a change within four times rtnl.BatchTime.
 func (l *lab) wantNoChange() {
 	l.Helper()
 	select {
@@ -232,7 +232,7 @@ func TestTentativeAddressAppearsWhenUsable(t *testing.T) {
 
 func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "route add default via 192.0.2.254")...)
-	l.gate.Lock() // on a busy machine, more than rtnl.Settle may pass between two commands
+	l.gate.Lock() // on a busy machine, more than rtnl.BatchTime may pass between two commands
 	l.ip("link set v0 mtu 1400")
 	l.ip("route add 203.0.113.0/24 via 192.0.2.254")
 	l.ip("addr add 192.0.2.9/24 dev v0")

@@ -100,7 +100,7 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		level = slog.LevelDebug
 	}
 	p.refusal = refusal.Error()
-	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the refused ServicePort",
+	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the ServicePort",
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 

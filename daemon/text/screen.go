@@ -17,7 +17,7 @@ type Screen struct {
 	// Verbose reports whether the output includes details for developers.
 	Verbose bool
 
-	heading string // heading is the heading of the last Row
+	heading string // heading is the heading of the last row
 	err     error
 }
 

@@ -198,7 +198,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// copyOutput copies the output that the command has written since the previous call to pass. The argument passed counts
+// copyOutput copies the output that the command has written since the previous call. The argument passed counts
 // the copied bytes.
 func (m *machine) copyOutput(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))

@@ -155,8 +155,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// decode returns the entry for an element of a fixed set. decode interns chain names and comments in names, so equal
-// strings share memory.
+// intern returns the string in names that equals text, and adds the string if it is missing.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {

@@ -57,35 +57,35 @@ func NewMonitor(o MonitorOptions) *Monitor {
 
 // SignalPlan signals that the kernel has a plan, and never blocks. Only the first plan triggers a run of the checks,
 // because a cluster changes constantly.
-func (r *Monitor) SignalPlan() { r.once.Do(func() { close(r.planned) }) }
+func (m *Monitor) SignalPlan() { m.once.Do(func() { close(m.planned) }) }
 
 // Faults returns the problems and notices of the latest run.
-func (r *Monitor) Faults() []fault.Fault {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.found
+func (m *Monitor) Faults() []fault.Fault {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.found
 }
 
 // maxRunAge is the maximum age of a run that RunNow does not repeat.
 const maxRunAge = time.Second
 
 // RunNow runs the checks, unless another run started less than maxRunAge ago.
-func (r *Monitor) RunNow(ctx context.Context) {
-	r.runMu.Lock()
-	recent := time.Since(r.lastRun) < maxRunAge
-	r.runMu.Unlock()
-	if recent || !r.runOnce(ctx) {
+func (m *Monitor) RunNow(ctx context.Context) {
+	m.runMu.Lock()
+	recent := time.Since(m.lastRun) < maxRunAge
+	m.runMu.Unlock()
+	if recent || !m.runOnce(ctx) {
 		return
 	}
 	select {
-	case r.asked <- struct{}{}: // Run runs the checks again soon
+	case m.asked <- struct{}{}: // Run runs the checks again soon
 	default:
 	}
 }
 
 // Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to SignalPlan, or
 // after runPeriod.
-func (r *Monitor) Run(ctx context.Context) {
+func (m *Monitor) Run(ctx context.Context) {
 	var last time.Time
 	due := time.Now().Add(runPeriod)
 	soon := func() {
@@ -97,31 +97,31 @@ func (r *Monitor) Run(ctx context.Context) {
 			due = at
 		}
 	}
-	planned := r.planned
+	planned := m.planned
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.o.NetworkChanged:
+		case <-m.o.NetworkChanged:
 			soon()
 		case <-planned:
 			soon()
 			planned = nil
-		case <-r.asked:
+		case <-m.asked:
 			due = time.Now().Add(confirmDelay)
 		case <-time.After(time.Until(due)):
-			fresh := r.runOnce(ctx)
+			fresh := m.runOnce(ctx)
 			last = time.Now()
-			due = last.Add(r.pause(fresh))
+			due = last.Add(m.pause(fresh))
 		}
 	}
 }
 
-func (r *Monitor) pause(fresh bool) time.Duration {
+func (m *Monitor) pause(fresh bool) time.Duration {
 	switch {
 	case fresh:
 		return confirmDelay
-	case fault.WorstSeverity(r.Faults()) >= fault.Problem:
+	case fault.WorstSeverity(m.Faults()) >= fault.Problem:
 		return faultPeriod
 	}
 	return runPeriod
@@ -132,7 +132,7 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// baseline returns a drop count that is one to two filterPeriods old.
+// baseline returns a drop count that is between one and two times filterPeriod old.
 func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now
@@ -145,17 +145,17 @@ func (d *dropCount) baseline(now int) int {
 }
 
 // runOnce runs the checks and reports whether there are new faults.
-func (r *Monitor) runOnce(ctx context.Context) (fresh bool) {
-	r.runMu.Lock()
-	defer r.runMu.Unlock()
-	r.lastRun = time.Now()
-	h := r.o.Host()
-	h.previousDrops = r.filter.baseline(h.filtered())
+func (m *Monitor) runOnce(ctx context.Context) (fresh bool) {
+	m.runMu.Lock()
+	defer m.runMu.Unlock()
+	m.lastRun = time.Now()
+	h := m.o.Host()
+	h.previousDrops = m.filter.baseline(h.filtered())
 	before := map[string]fault.Fault{}
-	for _, f := range r.Faults() {
+	for _, f := range m.Faults() {
 		before[key(f)] = f
 	}
-	now := r.find(ctx, h)
+	now := m.find(ctx, h)
 	if ctx.Err() != nil {
 		return false // ctx interrupted the run
 	}
@@ -167,17 +167,17 @@ func (r *Monitor) runOnce(ctx context.Context) (fresh bool) {
 			f.Since, fresh = time.Now(), true
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.found = now
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.found = now
 	return fresh
 }
 
-func (r *Monitor) find(ctx context.Context, h *Host) (out []fault.Fault) {
-	for _, c := range r.checks {
+func (m *Monitor) find(ctx context.Context, h *Host) (out []fault.Fault) {
+	for _, c := range m.checks {
 		found, err := c.run(ctx, h)
 		if err != nil { // an earlier problem may still exist
-			found = slices.DeleteFunc(slices.Clone(r.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
+			found = slices.DeleteFunc(slices.Clone(m.Faults()), func(f fault.Fault) bool { return f.ID != c.Name })
 		}
 		for _, f := range found {
 			if f.Severity >= fault.Problem || f.Severity == fault.Notice {

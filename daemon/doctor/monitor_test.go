@@ -39,7 +39,7 @@ func names(found []fault.Fault) string {
 	return strings.Join(out, " ")
 }
 
-func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
+func TestMonitorReportBeginAndEndOfFault(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 		r.SignalPlan()
 		time.Sleep(time.Second)
@@ -79,7 +79,7 @@ func TestRoundsReportBeginAndEndOfFault(t *testing.T) {
 // Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. If a
 // fault disappears immediately, for example during a DHCP renewal, the Monitor removes the fault in its second run.
 // Edgeway does not log the fault.
-func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
+func TestMonitorCheckEachMinuteAndConfirm(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 		r.SignalPlan()
 		time.Sleep(time.Second)
@@ -110,7 +110,7 @@ func TestRoundsCheckEachMinuteAndConfirm(t *testing.T) {
 }
 
 // Frequent changes to routes or plans must not trigger constant runs of the checks.
-func TestRoundsArePaced(t *testing.T) {
+func TestMonitorArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		poke func(*Monitor, chan struct{})
 		most time.Duration
@@ -155,7 +155,7 @@ func (c *countingSystem) Read(path string) (string, error) {
 
 // A problem stays in the Monitor's list while the checks cannot inspect the host. The Monitor reports the problem
 // neither as fixed nor as new.
-func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
+func TestMonitorKeepProblemWhileChecksFail(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		r.SignalPlan()
@@ -183,7 +183,7 @@ func TestRoundsKeepProblemWhileChecksFail(t *testing.T) {
 	})
 }
 
-func TestRoundsReportNotices(t *testing.T) {
+func TestMonitorReportNotices(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		byDefault := f.hops["0.0.0.0/0"]
 		byDefault.Default = true
@@ -198,7 +198,7 @@ func TestRoundsReportNotices(t *testing.T) {
 }
 
 // The Monitor removes a problem soon after an operator has fixed it, even if no event announces the fix.
-func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
+func TestMonitorNoticeFixedProblemSoon(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
@@ -218,7 +218,7 @@ func TestRoundsNoticeFixedProblemSoon(t *testing.T) {
 }
 
 // A call to RunNow finds a fault that no event announced, and a second run soon confirms the fault.
-func TestRoundsNow(t *testing.T) {
+func TestMonitorNow(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		r.SignalPlan()
@@ -239,7 +239,7 @@ func TestRoundsNow(t *testing.T) {
 }
 
 // The Monitor reports packets that the reverse path filter dropped, but only for a few minutes.
-func TestRoundsForgetReversePathFilterDrops(t *testing.T) {
+func TestMonitorForgetReversePathFilterDrops(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")
 		f.set("ipv4/conf/eth0/rp_filter", "1")
