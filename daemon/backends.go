@@ -48,7 +48,10 @@ func followers(cfg *config.Config, backend proxiers.Component, s sharedComponent
 		},
 		{Component: conntrack.Component(), enabled: true},
 		// flowtable runs after conntrack, so the flowtable never holds a flow that conntrack has deleted.
-		{Component: flowtable.Component(sharedTables()), enabled: cfg.FastPath.Enabled && backend.Traits.NoFastPathReason == ""},
+		{
+			Component: flowtable.Component(sharedTables()),
+			enabled:   cfg.FastPath.Enabled && backend.Traits.NoFastPathReason == "",
+		},
 		{Component: proxiers.Component{Name: localnodeport.Name}, enabled: true, sharedProxier: s.loopback},
 		{Component: proxiers.Component{Name: healthcheck.Name}, enabled: true, sharedProxier: s.healthChecks},
 	}

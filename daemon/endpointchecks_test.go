@@ -85,7 +85,8 @@ func TestEndpointVerdictsSurviveReload(t *testing.T) {
 	}
 	off := newEndpointChecks(checking(), endpoints)
 	off.run(func(string, func(context.Context) error) { t.Error("what is off runs") })
-	if off.faults(nil) != nil || off.status() != nil || endpoints.DeadEndpoints().Len() != 0 || endpoints.CountEndpoints() != 0 {
+	if off.faults(nil) != nil || off.status() != nil ||
+		endpoints.DeadEndpoints().Len() != 0 || endpoints.CountEndpoints() != 0 {
 		t.Errorf("turned off: %+v", off)
 	}
 }
@@ -116,7 +117,8 @@ func TestDeadManifestEndpointLeavesPool(t *testing.T) {
 	sink.Synced()
 	snap, _ := tr.Snapshot()
 
-	c := newEndpointChecks(checking(config.CheckedFile), endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler))))
+	c := newEndpointChecks(checking(config.CheckedFile),
+		endpointcheck.New(journal.NewDamper(slog.New(slog.DiscardHandler))))
 	p := planner.New(planner.Options{Families: []plan.Family{plan.IPv4}, Checks: c.of})
 	host := &nodeinfo.Host{}
 	first, _ := p.Plan(snap, host, nil)

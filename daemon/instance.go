@@ -197,8 +197,8 @@ func (i *instance) newStages(ctx context.Context) error {
 			}
 		}
 	}
-	i.leftovers = newLeftoverCleaner(unusedComponents(Backends(), i.component.Name, followers), cleanupEnv(i.cfg, i.logger),
-		i.component.Name, before)
+	i.leftovers = newLeftoverCleaner(unusedComponents(Backends(), i.component.Name, followers),
+		cleanupEnv(i.cfg, i.logger), i.component.Name, before)
 	return nil
 }
 

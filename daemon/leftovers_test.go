@@ -165,10 +165,12 @@ func TestInterruptedLeftoverCleanupIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var log strings.Builder
-		l := newLeftoverCleaner([]proxiers.Component{{Name: "slow", Cleanup: func(ctx context.Context, _ proxiers.Env) error {
-			cancel()
-			return ctx.Err()
-		}}}, env(&log), "nftables", "slow")
+		l := newLeftoverCleaner([]proxiers.Component{{
+			Name: "slow", Cleanup: func(ctx context.Context, _ proxiers.Env) error {
+				cancel()
+				return ctx.Err()
+			},
+		}}, env(&log), "nftables", "slow")
 		l.notifyFullSync()
 		l.run(ctx)
 		if log.Len() > 0 || !l.pending() {

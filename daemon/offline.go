@@ -139,7 +139,8 @@ func (s *sources) unread() []fault.Fault {
 		return nil
 	}
 	return []fault.Fault{
-		fault.New(source.ObjectFaultID, fault.Warning, "", "%s", s.file.Status().Fault.Message).WithName("source.file.paths"),
+		fault.New(source.ObjectFaultID, fault.Warning, "", "%s", s.file.Status().Fault.Message).
+			WithName("source.file.paths"),
 	}
 }
 

@@ -129,7 +129,9 @@ func TestStatusText(t *testing.T) {
 			inSync + "; degraded: Packets are not forwarded":          {faults: []fault.Fault{forward, lost}},
 			inSync + "; serving, but: Stage conntrack failed once: x": {faults: []fault.Fault{warning}},
 		} {
-			s := pipeline.State{AppliedPlan: &plan.Plan{}, Backend: pipeline.StageState{LastSync: ago(13 * time.Second)}}
+			s := pipeline.State{
+				AppliedPlan: &plan.Plan{}, Backend: pipeline.StageState{LastSync: ago(13 * time.Second)},
+			}
 			report := health.Report{Healthy: true, Faults: c.faults}
 			got := statusText(&s, pipeline.Counts{Services: 412, Endpoints: 1203}, report, c.saved, c.sources)
 			if got != want {

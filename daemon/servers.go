@@ -28,7 +28,9 @@ func (i *instance) serve(always func(part string, run func(context.Context))) {
 	if addr := i.cfg.Health.Address; addr != "" {
 		start(httpserve.Server{
 			Name: "health", Addr: addr,
-			Handler: i.health.Handler(health.HandlerOptions{Families: i.families, OnAnswer: i.metrics.RecordHealthAnswer}),
+			Handler: i.health.Handler(health.HandlerOptions{
+				Families: i.families, OnAnswer: i.metrics.RecordHealthAnswer,
+			}),
 		})
 	}
 	if addr := i.cfg.Metrics.Address; addr != "" {

@@ -53,7 +53,9 @@ type idleService struct {
 const startPeriod = time.Minute
 
 func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan) *serviceLog {
-	return &serviceLog{logger: logger, lines: lines, previousPlan: before, idleServices: map[tracker.Name]*idleService{}}
+	return &serviceLog{
+		logger: logger, lines: lines, previousPlan: before, idleServices: map[tracker.Name]*idleService{},
+	}
 }
 
 // logSync logs the Services that a backend sync changed.
@@ -214,8 +216,8 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 					level = slog.LevelInfo
 				}
 				l.logger.Log(context.Background(), level, "ignoring the invalid part of an object",
-					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.Position, "field", p.Field,
-					"fault", p.Message, "fix", p.Fix)
+					"message_id", messageid.ObjectProblem, "object", p.Object.String(), "at", p.Position,
+					"field", p.Field, "fault", p.Message, "fix", p.Fix)
 			}
 		}
 	}

@@ -58,7 +58,8 @@ func cleanupCommand(g *globals) *cobra.Command {
 				case err := <-done:
 					return err
 				case <-time.After(progressInterval):
-					logger.Info("removing rules", "since", time.Since(start).Round(time.Second), "at_most", cleanupTimeout)
+					logger.Info("removing rules",
+						"since", time.Since(start).Round(time.Second), "at_most", cleanupTimeout)
 				}
 			}
 		},

@@ -91,7 +91,9 @@ func TestCommandsWithoutDaemonExitWith3(t *testing.T) {
 
 func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	for healthy, want := range map[bool]int{true: exitOK, false: exitUnhealthy} {
-		name := startFakeDaemon(t, control.Status{Version: "1.2.3", Report: health.Report{Healthy: healthy, Ready: healthy}})
+		name := startFakeDaemon(t, control.Status{
+			Version: "1.2.3", Report: health.Report{Healthy: healthy, Ready: healthy},
+		})
 		code, stdout, stderr := run(t, "status", "--config", name)
 		if code != want || stderr != "" || !strings.HasPrefix(stdout, "edgeway 1.2.3: ") {
 			t.Errorf("healthy %t: exit %d, err %q, out:\n%s", healthy, code, stderr, stdout)

@@ -16,7 +16,8 @@ type keyword struct {
 
 // nodePortAddresses accepts the same keywords as kube-proxy 1.37 (KEP-6032).
 func nodePortAddresses(p *NodePortAddresses) value {
-	return addresses(&p.Prefixes, keyword{"primary", &p.Primary}, keyword{"localhost", &p.Localhost}, keyword{"all", &p.All})
+	return addresses(&p.Prefixes,
+		keyword{"primary", &p.Primary}, keyword{"localhost", &p.Localhost}, keyword{"all", &p.All})
 }
 
 func hostRanges(p *HostRanges) value { return addresses(&p.Prefixes, keyword{"host", &p.Host}) }

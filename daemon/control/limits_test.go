@@ -252,7 +252,8 @@ func TestClientReportsClosedConnection(t *testing.T) {
 func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 	state := bigState()
 	s := newServer(Options{
-		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Position: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,
+		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(),
+		Position: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,
 		State: func() pipeline.State { return state },
 		Facts: func() doctor.Facts { return doctor.Facts{} },
 	}, nil)

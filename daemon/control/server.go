@@ -185,7 +185,8 @@ func (s *Server) plan(r *http.Request) (any, error) {
 
 func (s *Server) services(r *http.Request) (any, error) {
 	list, err := NewServiceList(ServiceInput{
-		State: s.opts.State(), Position: s.opts.Position, DeadEndpoints: s.opts.DeadEndpoints(), Connections: s.opts.Connections(),
+		State: s.opts.State(), Position: s.opts.Position,
+		DeadEndpoints: s.opts.DeadEndpoints(), Connections: s.opts.Connections(),
 	})
 	if only := r.URL.Query().Get("only"); err == nil && only != "" {
 		return list.Filter(only)

@@ -91,7 +91,8 @@ type ServiceInput struct {
 // plan.
 type lister struct {
 	ServiceInput
-	snapshot                                     *tracker.Snapshot // snapshot is empty until the sources have listed all objects
+	// snapshot is empty until the sources have listed all objects.
+	snapshot                                     *tracker.Snapshot
 	refusedFaults, noEndpointFaults, otherFaults map[fault.Object][]fault.Fault
 	// connections adds up ServiceInput.Connections by Service.
 	connections map[tracker.Name]uint64
@@ -228,7 +229,9 @@ func (l *lister) sourceOf(s *source.Service) string {
 // countEndpoints sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves
 // the Service, countEndpoints ignores EndpointSlices of address families that Edgeway does not serve. If no source
 // contains the Service, countEndpoints treats all of its endpoints in the kernel as ready.
-func (l *lister) countEndpoints(item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort) (dead []fault.Fault) {
+func (l *lister) countEndpoints(
+	item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort,
+) (dead []fault.Fault) {
 	families, used := map[plan.Family]bool{}, map[netip.Addr]bool{}
 	for _, sp := range served {
 		families[sp.Family] = true

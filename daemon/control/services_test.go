@@ -104,11 +104,14 @@ func broken() ServiceInput {
 	twin.Spec.UID = "younger"
 	in := planned(
 		serviceWithEndpoints("web", "10.96.0.1", "10.1.0.1", "10.1.0.2"),
-		serviceWithEndpoints("lost", "10.96.0.2"), serviceWithEndpoints("idle", "10.96.0.3", "-10.1.0.3", "-10.1.0.4"), sliced,
+		serviceWithEndpoints("lost", "10.96.0.2"),
+		serviceWithEndpoints("idle", "10.96.0.3", "-10.1.0.3", "-10.1.0.4"), sliced,
 		twin, serviceWithEndpoints("six", "fd00::1"), part, invalid, slice,
-		serviceWithEndpoints("dead", "10.96.0.4", "10.1.0.5", "10.1.0.6"), serviceWithEndpoints("new", "10.96.0.5", "10.1.0.15"),
+		serviceWithEndpoints("dead", "10.96.0.4", "10.1.0.5", "10.1.0.6"),
+		serviceWithEndpoints("new", "10.96.0.5", "10.1.0.15"),
 		serviceWithEndpoints("gone", "10.96.0.6", "10.1.0.6"),
-		serviceWithEndpoints("refused", "10.96.0.7", "10.1.0.7"), serviceWithEndpoints("previous", "10.96.0.8", "10.1.0.8"),
+		serviceWithEndpoints("refused", "10.96.0.7", "10.1.0.7"),
+		serviceWithEndpoints("previous", "10.96.0.8", "10.1.0.8"),
 	)
 	s := &in.State
 	s.AppliedPlan = without(without(s.Plan, "new"), "refused")
@@ -260,7 +263,8 @@ func TestServicesText(t *testing.T) {
 	// If the last column is too narrow, its text moves to separate lines.
 	long := serviceWithEndpoints("a-service-whose-name-is-quite-long", "2001:db8:1234:5678:9abc:def0:1234:5678")
 	other := serviceWithEndpoints("web", "fd00::1", "10.1.0.1")
-	golden(t, "services_ipv6.txt", formatText(ServiceTable{ServiceList: listed(t, planned(long, other))}, columns, false))
+	golden(t, "services_ipv6.txt",
+		formatText(ServiceTable{ServiceList: listed(t, planned(long, other))}, columns, false))
 	if got := formatText(ServiceTable{EmptyText: "no Service"}, columns, false); got != "no Service\n" {
 		t.Errorf("an empty list is %q", got)
 	}

@@ -133,7 +133,8 @@ func (s Status) printSources(p *text.Screen) {
 	}
 	switch saved := s.LastKnown.SavedAt; {
 	case s.LastKnown.Serving:
-		p.PrintRow("sources", "serving the last-known state, saved %s ago (%s)", s.age(saved), saved.Format(time.RFC3339))
+		p.PrintRow("sources", "serving the last-known state, saved %s ago (%s)",
+			s.age(saved), saved.Format(time.RFC3339))
 	case !saved.IsZero():
 		p.PrintRow("sources", "last-known state on disk, saved %s ago", s.age(saved))
 	}

@@ -26,7 +26,8 @@ func checkAPIServer(ctx context.Context, h *Host) []fault.Fault {
 	case why.Message != "" && h.Plan == nil:
 		out = append(out, problem(why.Fix, "the API server is unusable, and Edgeway knows no Services: %s", why.Message))
 	case why.Message != "":
-		out = append(out, warning(why.Fix, "the API server is unusable, so Edgeway receives no changes: %s", why.Message))
+		out = append(out, warning(why.Fix,
+			"the API server is unusable, so Edgeway receives no changes: %s", why.Message))
 	default:
 		out = append(out, ok("the API server %s answers in %s", c.Server, c.Latency.Round(time.Millisecond)))
 	}

@@ -95,14 +95,17 @@ func TestBackendCheck(t *testing.T) {
 func TestAPIServerCheck(t *testing.T) {
 	h, _ := testHost()
 	wantFindings(t, h, "api-server") // no API server is configured
-	contact, err := kube.Contact{Server: "https://192.0.2.9", Latency: 12 * time.Millisecond, SkewKnown: true}, error(nil)
+	contact, err := kube.Contact{
+		Server: "https://192.0.2.9", Latency: 12 * time.Millisecond, SkewKnown: true,
+	}, error(nil)
 	h.Contact = func(context.Context) (kube.Contact, error) { return contact, err }
 	wantFindings(t, h, "api-server", "ok: … https://192.0.2.9 … 12ms", "ok: … clock")
 	contact.ClockSkew = -30 * time.Second
 	wantFindings(t, h, "api-server", "ok: ", "warning: … 30s behind … clock … | timedatectl set-ntp true")
 	contact.ClockSkew = time.Hour
 	wantFindings(t, h, "api-server", "ok: ", "warning: … 1h0m0s ahead … clock")
-	contact.SkewKnown, contact.Fault = false, fault.New("", fault.Warning, "ip route get 192.0.2.9", "connection refused")
+	contact.SkewKnown, contact.Fault = false,
+		fault.New("", fault.Warning, "ip route get 192.0.2.9", "connection refused")
 	wantFindings(t, h, "api-server", "warning: … connection refused … | ip route get 192.0.2.9")
 	h.Plan = nil
 	err = &fs.PathError{Op: "open", Path: "/etc/edgeway/kubeconfig", Err: fs.ErrPermission}

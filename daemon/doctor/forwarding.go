@@ -130,7 +130,8 @@ func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 // are none. The second result reports whether these clients always connect through this host.
 func (h *Host) describeClients(svc *plan.ServicePort, f *plan.Frontend) (who string, must bool) {
 	n := h.node()
-	if h.isRemote(svc, f.Routes[plan.FromPod]) && len(plan.FilterByFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
+	if h.isRemote(svc, f.Routes[plan.FromPod]) &&
+		len(plan.FilterByFamily(n.PodSources, svc.Family))+len(n.PodInterfaces) > 0 {
 		return " from pods", true
 	}
 	if !h.isRemote(svc, f.Routes[plan.FromOutside]) {

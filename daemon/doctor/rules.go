@@ -13,14 +13,17 @@ func checkForeignRules(ctx context.Context, h *Host) []fault.Fault {
 	if h.Rules == nil || h.Plan == nil || h.Plan.Node == nil {
 		return nil
 	}
-	return h.Rules(ctx, firewall.Requirements{Plan: h.Plan, ForwardedFrontends: h.forwardedFrontends, Links: h.endpointLinks})
+	return h.Rules(ctx, firewall.Requirements{
+		Plan: h.Plan, ForwardedFrontends: h.forwardedFrontends, Links: h.endpointLinks,
+	})
 }
 
 // endpointLinks returns the interfaces that lead to endpoints on other hosts.
 func (h *Host) endpointLinks() []string {
 	links := []string{}
 	for _, n := range h.networks() {
-		if w, why := h.lookUpRoute(n.first.addr); why == "" && w.Interface != "" && !slices.Contains(links, w.Interface) {
+		if w, why := h.lookUpRoute(n.first.addr); why == "" && w.Interface != "" &&
+			!slices.Contains(links, w.Interface) {
 			links = append(links, w.Interface)
 		}
 	}

@@ -45,7 +45,8 @@ func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 				<-l.NetworkChanged()
 			}
 			l.ip("route " + what + " local 198.51.100.7/32 dev lo table " + c.table)
-			for until := time.Now().Add(30 * time.Second); len(l.NetworkChanged()) < c.told && time.Now().Before(until); {
+			for until := time.Now().Add(30 * time.Second); len(l.NetworkChanged()) < c.told &&
+				time.Now().Before(until); {
 				time.Sleep(time.Millisecond)
 			}
 			l.wantNoChange()

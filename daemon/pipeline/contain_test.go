@@ -47,7 +47,8 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 				if problems := s.Problems(); len(problems) != 1 || problems[0].Object.Name != "s00042" {
 					t.Errorf("problems %v", problems)
 				}
-				if len(s.AppliedPlan.Services) != 99 || !backend.holds(s.AppliedPlan) || !follower.holds(s.AppliedPlan) {
+				if len(s.AppliedPlan.Services) != 99 ||
+					!backend.holds(s.AppliedPlan) || !follower.holds(s.AppliedPlan) {
 					t.Errorf("%d ServicePorts are in force", len(s.AppliedPlan.Services))
 				}
 				if faults := b.opts.Parts.Faults(); len(faults) != 0 {

@@ -46,7 +46,10 @@ type kernel struct {
 var errTransport = errors.New("netlink socket gone")
 
 func newKernel(t *testing.T) *kernel {
-	return &kernel{t: t, state: map[string][32]byte{}, refusedVersions: map[string]bool{}, refusalCounts: map[string]int{}}
+	return &kernel{
+		t: t, state: map[string][32]byte{},
+		refusedVersions: map[string]bool{}, refusalCounts: map[string]int{},
+	}
 }
 
 func key(s *plan.ServicePort) string { return s.Name.String() + "/" + s.Family.String() }

@@ -112,7 +112,8 @@ func TestFailedSyncIsRetriedWithBackoff(t *testing.T) {
 			t.Errorf("%d tries in 10 minutes, want about 25 (30 s apart)", n)
 		}
 		s := b.p.State()
-		if s.Backend.Err != errTransport.Error() || s.Backend.Since.After(began) || s.OutOfSyncSince.IsZero() || s.Synced() {
+		if s.Backend.Err != errTransport.Error() || s.Backend.Since.After(began) ||
+			s.OutOfSyncSince.IsZero() || s.Synced() {
 			t.Errorf("State of a failing first sync: %+v", s.Backend)
 		}
 		w.set(1, 2) // a change does not end the back-off

@@ -77,7 +77,8 @@ func TestFollowerDriftSyncsOnlyThatFollower(t *testing.T) {
 			t.Error("drift of a follower: want one full sync of it, and nothing of others")
 		}
 		if s := b.p.State(); s.Followers[0].DriftRepairs != 1 || s.Backend.DriftRepairs != 0 {
-			t.Errorf("counted: %d of the follower, %d of the backend", s.Followers[0].DriftRepairs, s.Backend.DriftRepairs)
+			t.Errorf("counted: %d of the follower, %d of the backend",
+				s.Followers[0].DriftRepairs, s.Backend.DriftRepairs)
 		}
 		b.p.RequestFull("backend", "flushed")
 		settle(time.Second)

@@ -73,7 +73,9 @@ func (c *Checks) DescribeDead(svc *tracker.Service, sp *plan.ServicePort) (out [
 }
 
 // reason returns the fault of a dead endpoint and the time when the fault began, or "" if the endpoint responds.
-func reason(s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.DeadEndpoints) string {
+func reason(
+	s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.DeadEndpoints,
+) string {
 	if protocol == plan.TCP {
 		if !dead.Has(at) {
 			return ""
@@ -97,7 +99,9 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 }
 
 // allPortsDead reports whether a slice has checked TCP ports, and whether all of these ports are dead at the address.
-func allPortsDead(s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool) bool {
+func allPortsDead(
+	s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool,
+) bool {
 	found := false
 	for _, port := range s.Ports {
 		at := netip.AddrPortFrom(a, port.Port)

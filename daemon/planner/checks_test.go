@@ -36,7 +36,9 @@ type checkedFixture struct {
 
 func newCheckedFixture(t *testing.T, opts Options, objects ...source.Object) *checkedFixture {
 	w := &checkedFixture{}
-	opts.Checks = Checks{Manifests: true, API: true, DeadEndpoints: func() *endpointcheck.DeadEndpoints { return w.dead }}
+	opts.Checks = Checks{
+		Manifests: true, API: true, DeadEndpoints: func() *endpointcheck.DeadEndpoints { return w.dead },
+	}
 	w.world = newWorld(t, opts, objects...)
 	return w
 }
@@ -170,7 +172,9 @@ func TestChecksFollowSourceSettings(t *testing.T) {
 	dead := deadSet(ports("10.2.0.1:8080")...)
 	for _, c := range []struct{ manifests, api bool }{{false, false}, {true, false}, {false, true}, {true, true}} {
 		opts := testOptions()
-		opts.Checks = Checks{Manifests: c.manifests, API: c.api, DeadEndpoints: func() *endpointcheck.DeadEndpoints { return dead }}
+		opts.Checks = Checks{
+			Manifests: c.manifests, API: c.api, DeadEndpoints: func() *endpointcheck.DeadEndpoints { return dead },
+		}
 		w := newWorld(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.3")), other, manifest)
 		fromFile, fromAPI := []string{"10.2.0.1", "10.2.0.2"}, []string{"10.2.0.1", "10.2.0.3"}
 		if c.manifests {

@@ -90,7 +90,8 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 		}
 		podsOfFamily := plan.NormalizePrefixes(plan.FilterByFamily(pods, family))
 		out.PodSources = append(out.PodSources, podsOfFamily...)
-		out.ServiceCIDRs = append(out.ServiceCIDRs, plan.NormalizePrefixes(plan.FilterByFamily(services.dropRanges, family))...)
+		out.ServiceCIDRs = append(out.ServiceCIDRs,
+			plan.NormalizePrefixes(plan.FilterByFamily(services.dropRanges, family))...)
 		if len(podsOfFamily) > 0 || len(out.PodInterfaces) > 0 {
 			env.detectFamilies = append(env.detectFamilies, family)
 		}

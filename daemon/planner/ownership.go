@@ -67,7 +67,9 @@ type ownership struct {
 
 // newOwnership returns an ownership in which all ports are open.
 func newOwnership(limit int) ownership {
-	return ownership{owner: map[exclusivePort]request{}, rivals: map[exclusivePort]*rivals{}, allOpen: true, limit: limit}
+	return ownership{
+		owner: map[exclusivePort]request{}, rivals: map[exclusivePort]*rivals{}, allOpen: true, limit: limit,
+	}
 }
 
 func (o *ownership) add(c exclusivePort, b request) {
@@ -301,7 +303,8 @@ func (p *Planner) restore(prev *plan.Plan) {
 	saved, planned := ownedPorts{}, ownedPorts{}
 	if p.opts.SavedOwners != nil {
 		for _, h := range p.opts.SavedOwners() {
-			saved.note(&p.owners, exclusivePort{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
+			saved.note(&p.owners,
+				exclusivePort{h.Addr, h.Protocol, h.Port}, tracker.Name{Namespace: h.Namespace, Name: h.Name})
 		}
 	}
 	for _, sp := range prev.Services {

@@ -48,7 +48,8 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour })) // the owner keeps the address after a change
+	// The owner keeps the address after a change.
+	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour }))
 	w.wantOwner("5")
 
 	// The owner also keeps the address after a change that affects all Services, and after a reload with a new Planner.

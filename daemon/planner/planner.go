@@ -97,7 +97,8 @@ func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.P
 
 func (p *Planner) rebuild(prev, next *plan.Plan) {
 	p.owners, p.budget, p.checks = newOwnership(p.rivals), newBudget(p.opts.Budget), newCheckIndex()
-	p.health, p.outOfRangePorts, p.portlessCounts, p.problems = newHealthPorts(), map[uint16]int{}, map[plan.Family]int{}, nil
+	p.health, p.outOfRangePorts, p.portlessCounts, p.problems = newHealthPorts(),
+		map[uint16]int{}, map[plan.Family]int{}, nil
 	for _, svc := range p.snap.Services {
 		p.countPorts(svc.Spec, 1)
 		p.resize(svc.Name())

@@ -300,7 +300,8 @@ func verifyOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []f
 			}
 			for _, f := range sp.Frontends {
 				c := exclusivePort{f.Addr, sp.Name.Protocol, f.Port}
-				kind := plan.FrontendKind(max(0, slices.Index(addrFields[:], p.Field))) // a port of the host has no kind
+				// A port of the host has no kind.
+				kind := plan.FrontendKind(max(0, slices.Index(addrFields[:], p.Field)))
 				if strings.HasPrefix(p.Message, c.String()+" belongs to") && !betterKind(next, c, kind) {
 					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)
 				}

@@ -158,7 +158,9 @@ func (p *Planner) eachRequest(s *source.Service, f func(exclusivePort, request))
 		if p.opts.beforeRequests != nil {
 			p.opts.beforeRequests(s)
 		}
-		p.visitRequests(s, func(c exclusivePort, b request) { p.requestBuffer = append(p.requestBuffer, portRequest{c, b}) })
+		p.visitRequests(s, func(c exclusivePort, b request) {
+			p.requestBuffer = append(p.requestBuffer, portRequest{c, b})
+		})
 		return nil
 	})
 	for _, c := range p.requestBuffer {

@@ -35,8 +35,9 @@ func (p *Planner) planService(svc *tracker.Service) (out serviceResult) {
 		return nil
 	})
 	if err != nil {
-		return serviceResult{problems: []fault.Fault{source.FaultOf(svc.Spec.Key(), "", "planning the Service failed: %s",
-			err)}}
+		return serviceResult{problems: []fault.Fault{
+			source.FaultOf(svc.Spec.Key(), "", "planning the Service failed: %s", err),
+		}}
 	}
 	return out
 }

@@ -56,10 +56,10 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 		i := slices.IndexFunc(s.host.Routes, func(r nodeinfo.Route) bool { return r.Range == c })
 		if i >= 0 && why == "" {
 			fix := settingWithout(ranges, c) + "  # if a host has an address in " + c.String()
-			s.problems = append(s.problems, settingFault(serviceCIDRsKey, fault.New(ServiceRangeRouteID, fault.Notice, fix,
-				"%s overlaps the route to %s: Edgeway drops connections to unused addresses of the "+
-					"range", c,
-				s.host.Routes[i])))
+			s.problems = append(s.problems, settingFault(serviceCIDRsKey, fault.New(
+				ServiceRangeRouteID, fault.Notice, fix,
+				"%s overlaps the route to %s: Edgeway drops connections to unused addresses of the range",
+				c, s.host.Routes[i])))
 		}
 	}
 }

@@ -156,7 +156,9 @@ func TestStatusIsSentOnChange(t *testing.T) {
 			t.Errorf("%d texts in an hour in which nothing happened", len(texts))
 		}
 		h.set(withServices(2))
-		if texts := statuses(advance(m, statusPeriod+steadyPeriod)); len(texts) != 1 || texts[0] != "nftables: 2 Services" {
+		if texts := statuses(
+			advance(m, statusPeriod+steadyPeriod),
+		); len(texts) != 1 || texts[0] != "nftables: 2 Services" {
 			t.Errorf("texts after a change: %q", texts)
 		}
 		sent := 0

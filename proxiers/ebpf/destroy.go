@@ -101,7 +101,9 @@ type orphanDestroyer struct {
 
 // destroyOrphans destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
 // the map until destroyOrphans has destroyed the connection's socket, so the next call retries after a failure.
-func (o *orphanDestroyer) destroyOrphans(t *planMaps, connections typedMap[uint64, socketsConnection]) (n int, err error) {
+func (o *orphanDestroyer) destroyOrphans(
+	t *planMaps, connections typedMap[uint64, socketsConnection],
+) (n int, err error) {
 	defer func() {
 		if err != nil || len(o.unlistedCookies) > 0 {
 			o.schedule()
@@ -144,8 +146,8 @@ func (o *orphanDestroyer) destroyOrphans(t *planMaps, connections typedMap[uint6
 
 // forgetUnlisted removes the connections of sockets that were missing from the kernel's list in two consecutive
 // attempts.
-func (o *orphanDestroyer) forgetUnlisted(connections typedMap[uint64, socketsConnection], found map[uint64]socketsConnection,
-	unlisted map[uint64]bool,
+func (o *orphanDestroyer) forgetUnlisted(
+	connections typedMap[uint64, socketsConnection], found map[uint64]socketsConnection, unlisted map[uint64]bool,
 ) {
 	for cookie := range unlisted {
 		if o.unlistedCookies[cookie] {

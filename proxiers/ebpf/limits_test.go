@@ -202,7 +202,8 @@ func TestHalfFullTracking(t *testing.T) {
 	ask(1, "room again")
 }
 
-// TestTrackingLimit tests that the tc program's limit for the connection-tracking table is half of the kernel's maximum.
+// TestTrackingLimit tests that the tc program's limit for the connection-tracking table is half of the kernel's
+// maximum.
 func TestTrackingLimit(t *testing.T) {
 	full := newWorld(t).proxier.shortcuts.trackingFull
 	done := make(chan struct{})

@@ -259,5 +259,7 @@ func newDeviceAttacher(env proxiers.Env, changed func()) (*deviceAttacher, error
 	if err != nil {
 		return nil, err
 	}
-	return &deviceAttacher{logger: env.Logger, links: l, attachments: map[int]attachment{}, rejections: map[int]string{}}, nil
+	return &deviceAttacher{
+		logger: env.Logger, links: l, attachments: map[int]attachment{}, rejections: map[int]string{},
+	}, nil
 }

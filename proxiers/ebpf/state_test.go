@@ -147,7 +147,8 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	if n := len(w.read().slots); n != 4+selfTestElements {
 		t.Errorf("%d endpoints are in the maps", n)
 	}
-	if b := w.proxier.shortcuts.mapState; b.slots != 4+selfTestElements || b.frontends != 3*4+selfTestElements || b.members != 2+selfTestElements {
+	if b := w.proxier.shortcuts.mapState; b.slots != 4+selfTestElements ||
+		b.frontends != 3*4+selfTestElements || b.members != 2+selfTestElements {
 		t.Errorf("the books say %d endpoints, %d frontends, %d members", b.slots, b.frontends, b.members)
 	}
 }
@@ -256,7 +257,8 @@ func TestManyServices(t *testing.T) {
 	st := step(proxiers.NewChange(first, next))
 	t.Logf("one change: %v before nftables, %v after", begun, finished)
 	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.nextFrontends) != n || len(st.newSlots.keys) != 1 || len(st.staleSlots) != 5 {
-		t.Errorf("%d frontends, %d endpoints, %d old ones", len(st.nextFrontends), len(st.newSlots.keys), len(st.staleSlots))
+		t.Errorf("%d frontends, %d endpoints, %d old ones",
+			len(st.nextFrontends), len(st.newSlots.keys), len(st.staleSlots))
 	}
 }
 

@@ -24,9 +24,10 @@ type step struct {
 
 func newStep(n int) *step {
 	return &step{
-		oldFrontends: map[socketsFrontendKey]socketsFrontend{}, nextFrontends: make(map[socketsFrontendKey]socketsFrontend,
-			len(origins())*n),
-		oldMembers: map[socketsMemberKey]uint8{}, members: map[socketsMemberKey]uint8{},
+		oldFrontends:  map[socketsFrontendKey]socketsFrontend{},
+		nextFrontends: make(map[socketsFrontendKey]socketsFrontend, len(origins())*n),
+		oldMembers:    map[socketsMemberKey]uint8{},
+		members:       map[socketsMemberKey]uint8{},
 	}
 }
 
@@ -44,7 +45,10 @@ type mapState struct {
 
 // newMapState returns a mapState that already counts the self-test's elements.
 func newMapState(s size) *mapState {
-	return &mapState{size: s, records: map[portKey]record{}, frontends: selfTestElements, slots: selfTestElements, members: selfTestElements}
+	return &mapState{
+		size: s, records: map[portKey]record{},
+		frontends: selfTestElements, slots: selfTestElements, members: selfTestElements,
+	}
 }
 
 // partialStep returns the step for a change, at a cost that depends only on the size of the change.

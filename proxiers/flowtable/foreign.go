@@ -61,7 +61,9 @@ func (f *follower) touch(m netlink.Message) {
 	id := tableID{m.Family, text(m, netlink.AttrTable)}
 	t := f.foreignChanges[id]
 	if t == nil {
-		t = &tableChanges{chains: map[string]bool{}, sets: map[string]bool{}, wholeTable: len(f.foreignChanges) >= maxChanges}
+		t = &tableChanges{
+			chains: map[string]bool{}, sets: map[string]bool{}, wholeTable: len(f.foreignChanges) >= maxChanges,
+		}
 		f.foreignChanges[id] = t
 	}
 	switch m.Kind {

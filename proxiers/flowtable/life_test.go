@@ -206,7 +206,9 @@ func TestLifeCycle(t *testing.T) {
 		after(what, udp)
 		t.Logf("%s: in force after %s", what, took.Round(time.Millisecond))
 	}
-	step("opt-out", func() { w.apply(w.webService(2, func(s *plan.ServicePort) { s.LongLived = false })...) }, w.wantRules)
+	step("opt-out", func() {
+		w.apply(w.webService(2, func(s *plan.ServicePort) { s.LongLived = false })...)
+	}, w.wantRules)
 	w.apply(w.webService(2)...)
 	step("tightened source range", func() {
 		w.apply(w.webService(2, func(s *plan.ServicePort) { s.Frontends[1].AllowFrom = []netip.Prefix{} })...)

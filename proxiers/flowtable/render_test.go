@@ -107,7 +107,8 @@ func TestChanges(t *testing.T) {
 		change := proxiers.NewChange(base, c.next)
 		differs := !reflect.DeepEqual(contentsOf(c.next, both), contentsOf(base, both))
 		if affectsTable(change) != c.concerned || mayInvalidate(change) != c.cuts || differs != c.differs {
-			t.Errorf("%s: concerned %v, cuts %v, differs %v", c.name, affectsTable(change), mayInvalidate(change), differs)
+			t.Errorf("%s: concerned %v, cuts %v, differs %v",
+				c.name, affectsTable(change), mayInvalidate(change), differs)
 		}
 	}
 }

@@ -300,7 +300,8 @@ func (w *world) wantOffloaded(what string, s *netlab.Session) {
 func (w *world) wantRules(what string, s *netlab.Session) {
 	w.Helper()
 	if n := w.countRulePackets(s); n < 2*numRequests {
-		w.Errorf("%s: of %d questions and answers the rules saw %d packets only\n%s", what, numRequests, n, w.conntrack())
+		w.Errorf("%s: of %d questions and answers the rules saw %d packets only\n%s",
+			what, numRequests, n, w.conntrack())
 	}
 }
 

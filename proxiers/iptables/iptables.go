@@ -42,7 +42,9 @@ type family struct {
 
 func newProxier(ctx context.Context, v xtables.Variant, env proxiers.Env) (proxiers.Proxier, error) {
 	p := &proxier{env: env}
-	o := watch.Options{IsOwnChain: isOwnChain, IsBuiltin: builtin, Notify: env.Drift, Compare: p.compareTable, Entries: p.entries}
+	o := watch.Options{
+		IsOwnChain: isOwnChain, IsBuiltin: builtin, Notify: env.Drift, Compare: p.compareTable, Entries: p.entries,
+	}
 	for _, f := range env.Families {
 		t, err := xtables.Open(ctx, v, f)
 		if err != nil {
@@ -68,7 +70,8 @@ func (p *proxier) Close() error {
 }
 
 func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
-	if change.Prev != nil && p.dropInvalid == !acceptsOutOfWindow() && p.sameRules(change.Next.Node) && fitsOneRestore(change) {
+	if change.Prev != nil && p.dropInvalid == !acceptsOutOfWindow() &&
+		p.sameRules(change.Next.Node) && fitsOneRestore(change) {
 		return p.applyPartial(ctx, change)
 	}
 	return p.applyFull(ctx, change.Next)

@@ -67,7 +67,8 @@ func constants(masqueradeBit int, dropInvalid bool) []xtables.Chain {
 		chain(xtables.Filter, chainForward, forward...),
 	}
 	for _, proto := range plan.NotRelayedProtocols() {
-		chains = append(chains, chain(xtables.Filter, notRelayedChain(proto), verdictRules("", plan.NotRelayedVerdict)...))
+		chains = append(chains,
+			chain(xtables.Filter, notRelayedChain(proto), verdictRules("", plan.NotRelayedVerdict)...))
 	}
 	return chains
 }

@@ -158,7 +158,8 @@ func TestScheduler(t *testing.T) {
 			t.Errorf("%q: %s, %v", asked, got, validateScheduler(got))
 		}
 	}
-	if err := validateScheduler("ftp"); !errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "rr, wrr, lc, wlc") {
+	if err := validateScheduler("ftp"); !errors.Is(err, proxiers.ErrRefused) ||
+		!strings.Contains(err.Error(), "rr, wrr, lc, wlc") {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,8 @@ func openRoutes(families []plan.Family) (*routeManager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
-	return &routeManager{Handle: h, lo: 1, families: families}, nil // lo is the first interface of every network namespace
+	// lo is the first interface of every network namespace.
+	return &routeManager{Handle: h, lo: 1, families: families}, nil
 }
 
 // rule returns a routing rule that selects Edgeway's routing table for all packets except the host's own.

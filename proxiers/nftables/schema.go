@@ -78,7 +78,10 @@ func Schema(o Options) nfttable.Schema {
 		Chains: slices.Concat(o.chains(), o.LearnChains, o.Chains), Counters: counters, IdleTimeout: idleTimeout,
 		Ranges: []nfttable.Range{
 			{Name: podSources, Prefixes: func(n *plan.Node) []netip.Prefix { return n.PodSources }},
-			{Name: "service-cidrs", Prefixes: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs }, FillLast: true},
+			{
+				Name: "service-cidrs", Prefixes: func(n *plan.Node) []netip.Prefix { return n.ServiceCIDRs },
+				FillLast: true,
+			},
 		},
 		AddService: o.serviceNeeds, NodeEntries: nodeEntries,
 		SameRules: func(a, b *plan.Node) bool { return slices.Equal(a.PodInterfaces, b.PodInterfaces) },

@@ -74,7 +74,9 @@ func (o Options) addFrontend(n *nfttable.Needs, svc *plan.ServicePort, f *plan.F
 			continue
 		}
 		for i, ep := range list {
-			e := nfttable.Element{Family: key.Family, Addr: key.Addr, Port: key.Port, Slot: uint32(i + pool*firstLocalSlot)}
+			e := nfttable.Element{
+				Family: key.Family, Addr: key.Addr, Port: key.Port, Slot: uint32(i + pool*firstLocalSlot),
+			}
 			n.AddEntry(endpointSet(key.Proto, c.nodePort), e, nfttable.Value{Endpoint: ep.Addr})
 		}
 	}

@@ -163,7 +163,9 @@ func TestOfAndWithoutEndpoint(t *testing.T) {
 			t.Errorf("of %q: %v, want %v", name, got, want)
 		}
 	}
-	if got := ServicePortsWithoutEndpoint(p.Services); !slices.Equal(got, []*ServicePort{p.Services[1], p.Services[4]}) {
+	if got := ServicePortsWithoutEndpoint(p.Services); !slices.Equal(
+		got, []*ServicePort{p.Services[1], p.Services[4]},
+	) {
 		t.Errorf("without an endpoint: %v", got)
 	}
 }

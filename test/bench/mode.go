@@ -60,7 +60,9 @@ type step struct {
 // steps returns the steps in order. Each step keeps the rules and the running programs that the next step needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
-		return b.measureInTurns(b.opts.rounds, func(ctx context.Context, p *program) error { return b.measureStart(ctx, p, what) })
+		return b.measureInTurns(b.opts.rounds, func(ctx context.Context, p *program) error {
+			return b.measureStart(ctx, p, what)
+		})
 	}
 	all := []step{{"first sync", start(firstSync)}}
 	if b.opts.mode.name == ipvsName {

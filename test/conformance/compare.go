@@ -184,7 +184,8 @@ func (s *suite) describeDifference(r row, e expectation, outcome netlab.Outcome)
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
 	}
-	if e.deviation != nil && s.agrees(r, e.should, s.answer(r, expectation{Decision: e.should, toHost: e.toHost}), outcome) {
+	if e.deviation != nil &&
+		s.agrees(r, e.should, s.answer(r, expectation{Decision: e.should, toHost: e.toHost}), outcome) {
 		return fmt.Sprintf("%s, as specified: the declared deviation %q no longer exists", outcome, e.deviation.Name)
 	}
 	return outcome.String()

@@ -137,10 +137,12 @@ func Run(t *testing.T, b Backend) {
 }
 
 func (s *suite) shortcutUnused() []string {
-	if s.backend.Shortcut == nil || s.report.eligibleCount > 0 && s.report.shortcutCount*100 >= s.report.eligibleCount*minShortcutPercent {
+	if s.backend.Shortcut == nil ||
+		s.report.eligibleCount > 0 && s.report.shortcutCount*100 >= s.report.eligibleCount*minShortcutPercent {
 		return nil
 	}
-	return []string{fmt.Sprintf("%d of %d eligible connections took the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
+	return []string{fmt.Sprintf(
+		"%d of %d eligible connections took the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
 }
 
 func inMachine() bool {

@@ -174,7 +174,8 @@ func parseRoute(text string) (plan.Route, error) {
 		"drop":         {Verdict: plan.Drop},
 	}[text]
 	if !known {
-		return r, fmt.Errorf(`route %q is not "cluster", "local" (each with or without "+snat"), "reject" or "drop"`, text)
+		return r, fmt.Errorf(
+			`route %q is not "cluster", "local" (each with or without "+snat"), "reject" or "drop"`, text)
 	}
 	return r, nil
 }

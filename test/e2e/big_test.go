@@ -137,7 +137,8 @@ func (n *namespace) create(c bulk) error {
 			if _, err := sharedState.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{}); err != nil {
 				return err
 			}
-			_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
+			_, err := sharedState.admin.Discovery.EndpointSlices(n.name).
+				Create(n.t.Context(), slice, metav1.CreateOptions{})
 			return err
 		})
 	}

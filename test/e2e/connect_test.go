@@ -25,7 +25,9 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 
 // expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless the
 // predicate right accepts the connection's outcome.
-func expectOutcome(h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool) func() error {
+func expectOutcome(
+	h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool,
+) func() error {
 	f := flow(h, protocol, addr)
 	return func() error {
 		if got := h.Connect(f); !right(got) {
@@ -63,11 +65,13 @@ func isSilent(h *netlab.Host, addr string) func() error {
 
 // isRefused requires the connection to fail with an ICMP "port unreachable" error.
 func isRefused(h *netlab.Host, addr string) func() error {
-	return expectOutcome(h, plan.TCP, addr, "refusal", func(o netlab.Outcome) bool { return o.Result == netlab.Refused })
+	return expectOutcome(h, plan.TCP, addr, "refusal",
+		func(o netlab.Outcome) bool { return o.Result == netlab.Refused })
 }
 
 func isUnanswered(h *netlab.Host, addr string) func() error {
-	return expectOutcome(h, plan.TCP, addr, "no answer", func(o netlab.Outcome) bool { return o.Result != netlab.Served })
+	return expectOutcome(h, plan.TCP, addr, "no answer",
+		func(o netlab.Outcome) bool { return o.Result != netlab.Served })
 }
 
 // isReset requires the connection to fail with a TCP reset, as on a port that no program listens on.

@@ -193,7 +193,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		limit := l.extendLimit(3 * time.Second)
 		died := time.Now()
 		l.kill(l.ep1, how)
-		l.waitFor(longTimeout, d.commandPrints([]string{"status"}, "endpoint-checks", "2 endpoints checked, 1 ", ep1Addr+":8080 "))
+		l.waitFor(longTimeout, d.commandPrints(
+			[]string{"status"}, "endpoint-checks", "2 endpoints checked, 1 ", ep1Addr+":8080 "))
 		time.Sleep(time.Until(died.Add(limit)))
 		if got := stuck.Ask(dialTimeout); got.Server != "ep2" {
 			t.Errorf("a client of UDP, %s: %s, want served by ep2", how, got)
@@ -232,7 +233,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.kill(l.ep1, resetRules)
 	l.kill(l.ep2, resetRules)
 	l.waitFor(longTimeout, d.commandPrints([]string{"status"}, "problem   services-dead", "2 endpoints checked, 2 "))
-	l.must(d.commandPrints([]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
+	l.must(d.commandPrints(
+		[]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
 	l.mustStay(2*time.Second, isReset(l.client, web)) // Edgeway keeps all endpoints, and they reset the connections
 	l.must(d.commandPrints([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
 }

@@ -21,7 +21,8 @@ func TestReload(t *testing.T) {
 
 	d.configure("[proxy]\nnodeport_adresses = []\n")
 	d.signal(syscall.SIGHUP)
-	l.waitFor(longTimeout, d.logged("nodeport_adresses", "nodeport_addresses")) // the misspelled key and the suggested key
+	// The log contains the misspelled key and the suggested key.
+	l.waitFor(longTimeout, d.logged("nodeport_adresses", "nodeport_addresses"))
 	l.mustStay(time.Second, answers(l.client, nodePort, "ep1"))
 	l.must(d.healthy())
 

@@ -142,7 +142,8 @@ func TestNodePortInUseOnLoopback(t *testing.T) {
 	l.waitFor(longTimeout, l.answersLoopback(at("127.0.0.1", int(netip.MustParseAddrPort(nodePort).Port())), "ep1"))
 	l.waitFor(longTimeout, answers(l.client, at(nodeAddr, 31999), "ep1"))
 	l.must(l.answersLoopback(taken, "squatter")())
-	l.must(d.metricAtLeast(`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
+	l.must(d.metricAtLeast(
+		`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
 	l.must(d.commandPrints([]string{"status"}, "DEGRADED", "problem   ports: "+n.name+"/unlucky:web/TCP: Edgeway does not serve "+taken, syscall.EADDRINUSE.Error())())
 	l.must(free())
 	l.waitFor(longTimeout, l.answersLoopback(taken, "ep1"))

@@ -218,7 +218,9 @@ func apiServerRows() []*operatorRow {
 				r.link.cut()
 				r.link.restore()
 			},
-			applyFix: fixOnOtherHost("dev eth0", func(r *operatorRow) { r.on(r.net.Gateway, "nft", "delete table ip away") }),
+			applyFix: fixOnOtherHost("dev eth0", func(r *operatorRow) {
+				r.on(r.net.Gateway, "nft", "delete table ip away")
+			}),
 		},
 		{
 			name: "token expired", id: "credential-expiry", severity: warning,
@@ -286,7 +288,8 @@ func apiServerRows() []*operatorRow {
 			},
 		},
 		{
-			name: "clock an hour off", id: "clock", severity: warning, words: []string{"1h0m0s ahead"}, stillWorks: true,
+			name: "clock an hour off", id: "clock", severity: warning,
+			words: []string{"1h0m0s ahead"}, stillWorks: true,
 			prepare: func(r *operatorRow) {
 				r.proxy = newFaultProxy(r.lab)
 				r.proxy.kubeconfig(r.kubeconfigFile())
@@ -312,7 +315,9 @@ func apiServerRows() []*operatorRow {
 				r.n.createService("another", nil)
 				r.waitFor(longTimeout, r.logged("fault began", "fault=last-known"))
 			},
-			applyFix: fixOnOtherHost("100%", func(r *operatorRow) { r.must(os.Remove(filepath.Join(r.stateDir(), "big"))) }),
+			applyFix: fixOnOtherHost("100%", func(r *operatorRow) {
+				r.must(os.Remove(filepath.Join(r.stateDir(), "big")))
+			}),
 		},
 	}
 }

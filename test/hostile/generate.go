@@ -98,7 +98,8 @@ func protocol(c *Choices) corev1.Protocol {
 func (c *Choices) slice() *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pick(c, "x", "y", "z")}}
 	s.Labels = map[string]string{discoveryv1.LabelServiceName: pick(c, "a", "b", "c", "s23456789012345678901234567890123456789012345678901234567890123", hostileText(c))}
-	s.AddressType = pick(c, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressType(hostileText(c)))
+	s.AddressType = pick(c,
+		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressType(hostileText(c)))
 	s.Ports = randomValues(c, 4, func(c *Choices) discoveryv1.EndpointPort {
 		p := discoveryv1.EndpointPort{Protocol: new(protocol(c)), Port: new(pick(c, 8080, 80, 65535, number(c)))}
 		p.Name = new(pick(c, "p80", "p81", "", "a", hostileText(c)))

@@ -21,10 +21,19 @@ type platform struct {
 }
 
 var platforms = map[Arch]platform{
-	AMD64: {program: "qemu-system-x86_64", machine: "pc", cpu: DefaultCPU, console: "ttyS0", kernel: "linux-image-cloud-amd64"},
-	ARM64: {program: "qemu-system-aarch64", machine: "virt", cpu: "cortex-a72", console: "ttyAMA0", kernel: "linux-image-cloud-arm64"},
+	AMD64: {
+		program: "qemu-system-x86_64", machine: "pc", cpu: DefaultCPU,
+		console: "ttyS0", kernel: "linux-image-cloud-amd64",
+	},
+	ARM64: {
+		program: "qemu-system-aarch64", machine: "virt", cpu: "cortex-a72",
+		console: "ttyAMA0", kernel: "linux-image-cloud-arm64",
+	},
 	// The kernel for armhf has no LPAE, so it cannot reach the PCI configuration space above 4 GB (highmem=on).
-	ARMHF: {program: "qemu-system-arm", machine: "virt,highmem=off", cpu: "cortex-a15", console: "ttyAMA0", kernel: "linux-image-armmp"},
+	ARMHF: {
+		program: "qemu-system-arm", machine: "virt,highmem=off", cpu: "cortex-a15",
+		console: "ttyAMA0", kernel: "linux-image-armmp",
+	},
 }
 
 // Program returns the QEMU program that emulates the architecture.

@@ -83,7 +83,8 @@ var jobUnit string
 // maskedUnits lists units that slow down the boot and are unnecessary for the tests.
 var maskedUnits = []string{
 	"serial-getty@ttyS0.service", "serial-getty@ttyAMA0.service", "getty@tty1.service", "systemd-udev-settle.service",
-	"systemd-hwdb-update.service", "systemd-binfmt.service", "apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
+	"systemd-hwdb-update.service", "systemd-binfmt.service",
+	"apt-daily.timer", "apt-daily-upgrade.timer", "dpkg-db-backup.timer",
 	"fstrim.timer", "e2scrub_all.timer", "e2scrub_reap.service", "iperf3.service", "ipvsadm.service",
 }
 

@@ -155,7 +155,8 @@ func (s *service) dropFault(v trace.Verdict, to netip.AddrPort, what string) fau
 	}
 	d := firewall.Drop{
 		Family: v.Family, Table: v.Table, Chain: v.Chain, Handle: v.Handle, Rule: v.Rule, Reply: v.Reply,
-		Protocol: s.Name.Protocol, Destination: to, Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.Destination == to,
+		Protocol: s.Name.Protocol, Destination: to,
+		Direct: slices.Contains(s.endpoints, to) || !v.Reply && v.Destination == to,
 	}
 	return fault.New("trace", fault.Problem, d.Fix(), "%s drops %s", d, what)
 }

@@ -97,7 +97,9 @@ func TestLocalEndpointsNeedInputHook(t *testing.T) {
 	} {
 		h := newRulesHost(t, localEndpoint)
 		h.sh(plant)
-		if fix := h.wantFinding(fault.Problem, "connections to endpoints on this host"); strings.Contains(fix, "dport") {
+		if fix := h.wantFinding(
+			fault.Problem, "connections to endpoints on this host",
+		); strings.Contains(fix, "dport") {
 			t.Errorf("the fix is %q", fix)
 		}
 		h.obey()
@@ -115,7 +117,9 @@ func TestLocalEndpointsNeedInputHook(t *testing.T) {
 func TestRulesThatDropOtherConnections(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
-	h.question.ForwardedFrontends = func(plan.Family) (string, string) { return "", "ClusterIP 10.96.0.10:80 of default/web" }
+	h.question.ForwardedFrontends = func(plan.Family) (string, string) {
+		return "", "ClusterIP 10.96.0.10:80 of default/web"
+	}
 	if fix := h.wantFinding(fault.Warning, "drops forwarded connections"); isTrace(fix) {
 		t.Errorf("the fix is %q", fix)
 	}

@@ -236,7 +236,8 @@ func (d Drop) Fix() string {
 		if d.Reply {
 			end = "s"
 		}
-		match = fmt.Sprintf("%s %saddr %s %s %sport %d", ip, end, d.Destination.Addr(), proto, end, d.Destination.Port())
+		match = fmt.Sprintf("%s %saddr %s %s %sport %d",
+			ip, end, d.Destination.Addr(), proto, end, d.Destination.Port())
 		iptables = fmt.Sprintf("-%s %s -p %s --%sport %d", end, d.Destination.Addr(), proto, end, d.Destination.Port())
 	}
 	switch {

@@ -21,7 +21,9 @@ func TestDocker(t *testing.T) {
 	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
 		h.load("docker.save", asInstalled, restore)
-		if fix := h.wantFinding(fault.Problem, "Docker's policy drop of chain FORWARD"); !strings.Contains(fix, dockerUser) {
+		if fix := h.wantFinding(
+			fault.Problem, "Docker's policy drop of chain FORWARD",
+		); !strings.Contains(fix, dockerUser) {
 			t.Errorf("the fix is %q", fix)
 		}
 		h.question.Links = func() []string { return []string{"docker0", "eth1"} } // Docker accepts published ports
@@ -37,7 +39,9 @@ func TestUFW(t *testing.T) {
 	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
 		h.load("ufw.save", asInstalled, restore)
-		if fix := h.wantFinding(fault.Problem, "ufw's policy drop of chain FORWARD"); fix != "ufw route allow out on eth1" {
+		if fix := h.wantFinding(
+			fault.Problem, "ufw's policy drop of chain FORWARD",
+		); fix != "ufw route allow out on eth1" {
 			t.Errorf("the fix is %q", fix)
 		}
 		for _, rule := range []string{"-o eth1", "-d 10.244.0.0/16"} {

@@ -65,14 +65,15 @@ const (
 )
 
 var verdicts = map[string]verdict{
-	"accept": accept, "queue": accept, "drop": drop, "reject": drop, "return": returnToCaller, "jump": jump, "goto": gotoChain,
+	"accept": accept, "queue": accept, "drop": drop, "reject": drop, "return": returnToCaller,
+	"jump": jump, "goto": gotoChain,
 	"ACCEPT": accept, "NFQUEUE": accept, "QUEUE": accept, "DROP": drop, "REJECT": drop, "RETURN": returnToCaller,
 }
 
 var (
 	// nonCondition matches the text of a rule that is not a condition: comments, counters and log statements.
-	nonCondition = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|-m \w+|` +
-		`log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
+	nonCondition = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|` +
+		`-m \w+|log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
 	// nftVerdict and saveVerdict split a rule into conditions, verdict and target.
 	nftVerdict  = regexp.MustCompile(`^(?:(.*?) )?(accept|queue|drop|reject|return|jump|goto)(?:$| (\S*))`)
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)

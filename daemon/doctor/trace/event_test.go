@@ -88,7 +88,9 @@ func TestJudgeUsesFirstDrop(t *testing.T) {
 }
 
 func TestRulesMatchOneConnection(t *testing.T) {
-	got := Flow{Protocol: plan.TCP, Destination: netip.MustParseAddrPort("[2001:db8::10]:80"), SourcePort: 40000}.rules()
+	got := Flow{
+		Protocol: plan.TCP, Destination: netip.MustParseAddrPort("[2001:db8::10]:80"), SourcePort: 40000,
+	}.rules()
 	for _, want := range []string{
 		"ip6 daddr 2001:db8::10 tcp sport 40000 tcp dport 80 meta nftrace set 1",
 		"ct direction reply ct original ip6 daddr 2001:db8::10 meta l4proto tcp ct original proto-src 40000 meta nftrace set 1",

@@ -43,7 +43,9 @@ func TestTraceConnectionToThisHost(t *testing.T) {
 		from++ // the previous port may remain in use for a minute
 		var got Verdict
 		err := node.Do(func() (err error) {
-			got, err = Run(t.Context(), Flow{Protocol: plan.TCP, Destination: to, SourcePort: from}, func(ctx context.Context) {
+			got, err = Run(t.Context(), Flow{
+				Protocol: plan.TCP, Destination: to, SourcePort: from,
+			}, func(ctx context.Context) {
 				d := net.Dialer{LocalAddr: &net.TCPAddr{Port: int(from)}, Timeout: 3 * time.Second}
 				if conn, err := d.DialContext(ctx, "tcp", to.String()); err == nil {
 					_ = conn.Close()

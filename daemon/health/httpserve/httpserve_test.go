@@ -25,8 +25,11 @@ func TestServerListensOncePortIsFree(t *testing.T) {
 	go func() {
 		defer close(done)
 		Server{
-			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler), OnStateChange: func(err error) { told <- err },
-			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }),
+			Name: "test", Addr: addr, Logger: slog.New(slog.DiscardHandler),
+			OnStateChange: func(err error) { told <- err },
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = io.WriteString(w, "here")
+			}),
 		}.Run(ctx)
 	}()
 	if err := <-told; !errors.Is(err, syscall.EADDRINUSE) {

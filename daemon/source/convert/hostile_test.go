@@ -91,7 +91,8 @@ func TestForbiddenFrontendsInLastKnownState(t *testing.T) {
 	for _, addr := range []string{"240.0.0.1", "::2", "168.63.129.16", "192.0.0.170", "64:ff9b::168.63.129.16"} {
 		list := []netip.Addr{netip.MustParseAddr(addr)}
 		for kind, saved := range map[string]source.Service{
-			"ClusterIP": {ClusterIPs: list}, "external IP": {ExternalIPs: list}, "load-balancer address": {LoadBalancerIPs: list},
+			"ClusterIP": {ClusterIPs: list}, "external IP": {ExternalIPs: list},
+			"load-balancer address": {LoadBalancerIPs: list},
 		} {
 			saved.Namespace, saved.Name = "ns", "svc"
 			if Validate(&saved) == nil {

@@ -188,7 +188,8 @@ func (s *Source) detectTruncation(path string, data []byte, m *manifest) {
 	cut.Position = formatPosition(path, bytes.Count(data, []byte("\n"))+1)
 	switch {
 	case len(data) > 0 && data[len(data)-1] != '\n':
-		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be truncated", "add a newline"
+		cut.Message, cut.Fix = "the last line does not end with a newline, so the file may be truncated",
+			"add a newline"
 	case hadMarker && !hasEndMarker(data):
 		cut.Message = "the document end marker at the end of the file is gone, so the file may be truncated"
 		cut.Fix = "add a line of three dots"

@@ -46,8 +46,9 @@ func (f *manifestDir) restart() {
 	}
 	f.sink = newMemory()
 	f.src = New(Options{
-		Paths: f.src.options.Paths, NodeName: "edge", KnownObjects: func() ([]source.Object, bool) { return before, true },
-		Logger: slog.New(slog.NewTextHandler(&f.log, nil)),
+		Paths: f.src.options.Paths, NodeName: "edge",
+		KnownObjects: func() ([]source.Object, bool) { return before, true },
+		Logger:       slog.New(slog.NewTextHandler(&f.log, nil)),
 	})
 	f.src.passKnownObjects(f.sink)
 }

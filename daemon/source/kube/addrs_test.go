@@ -244,7 +244,8 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")
 
 	names.Set(proxyName, addrs("127.66.0.1")...)
-	startFalseServer(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {}) // the server accepts but sends nothing
+	// The server accepts but sends nothing.
+	startFalseServer(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {})
 	proxy.CloseClientConnections()
 	r.redial(t, api, 10*time.Second)
 	wantAddrs(t, "by a proxy whose name is a lie", r.apiServer(url), "127.0.0.1")

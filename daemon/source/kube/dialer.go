@@ -45,7 +45,8 @@ func newDialer(o Options) *dialer {
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
 			Control:         ownmark.Control(o.Mark),
 		},
-		log: o.Logger, knownAddrs: o.KnownAddrs, addrs: newAddresses(), lookUp: o.Lookup, resolvers: newResolvers(o.Mark),
+		log: o.Logger, knownAddrs: o.KnownAddrs, addrs: newAddresses(),
+		lookUp: o.Lookup, resolvers: newResolvers(o.Mark),
 	}
 	if d.dial = o.Dial; d.dial == nil {
 		d.dial = d.Dialer.DialContext

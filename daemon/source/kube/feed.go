@@ -239,7 +239,9 @@ func (f *feed) validateList(got runtime.Object) error {
 func (s *session) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	p, w := &s.watches, s.nextWatch()
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
-		p, w = &s.lists, &watcher{timeout: streamTimeout, call: &call{verb: "list", list: true, maxSilence: maxListSilence}}
+		p, w = &s.lists, &watcher{
+			timeout: streamTimeout, call: &call{verb: "list", list: true, maxSilence: maxListSilence},
+		}
 	}
 	c := w.call
 	if err := errors.Join(p.wait(ctx), s.awaitPause(ctx, c.verb)); err != nil {

@@ -228,7 +228,8 @@ func allOptional(waiting map[*feed]bool) bool {
 // sendAddrs passes the configured and proven addresses of the API server or of its proxy to the sink.
 func (s *Source) sendAddrs(sink source.Sink) {
 	now, before := s.dialer.addrs.server(s.APIServer()), s.sentServer
-	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) && slices.Equal(now.ProvenAddrs, before.ProvenAddrs) {
+	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) &&
+		slices.Equal(now.ProvenAddrs, before.ProvenAddrs) {
 		return
 	}
 	s.sentServer = now

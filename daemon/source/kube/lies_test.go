@@ -109,9 +109,12 @@ func TestSilentNameServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	_, r, _ := prepareByName(t, &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		return net.Dial("udp", silent.LocalAddr().String())
-	}}, func(o *Options) {
+	_, r, _ := prepareByName(t, &net.Resolver{
+		PreferGo: true,
+		Dial: func(context.Context, string, string) (net.Conn, error) {
+			return net.Dial("udp", silent.LocalAddr().String())
+		},
+	}, func(o *Options) {
 		o.KnownAddrs = func() []source.ServerAddr { return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}} }
 	})
 	r.run(t)

@@ -316,7 +316,9 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
-			inBubble(t, func(api *fakeAPI) { api.noStream = noStream }, func(t *testing.T, api *fakeAPI, r *runningSource) {
+			inBubble(t, func(api *fakeAPI) {
+				api.noStream = noStream
+			}, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				api.put("services", "a", clusterIP(1))
 				synctest.Wait()
 				api.noStream = noStream

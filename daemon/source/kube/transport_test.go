@@ -34,7 +34,8 @@ func TestSilenceEndsRequest(t *testing.T) {
 				client := server.Client()
 				client.Transport = &transport{base: client.Transport}
 				c := &call{maxSilence: 10 * time.Second}
-				req, err := http.NewRequestWithContext(c.withContext(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
+				req, err := http.NewRequestWithContext(
+					c.withContext(t.Context()), http.MethodGet, server.URL+path, http.NoBody)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,7 +45,8 @@ func TestSilenceEndsRequest(t *testing.T) {
 					defer resp.Body.Close()
 					_, err = io.ReadAll(resp.Body)
 				}
-				if took := time.Since(began); !errors.Is(err, want) || !errors.Is(c.incompleteError(), want) || took < c.maxSilence {
+				if took := time.Since(began); !errors.Is(err, want) ||
+					!errors.Is(c.incompleteError(), want) || took < c.maxSilence {
 					t.Errorf("after %s: %v, %v; want %v", took, err, c.incompleteError(), want)
 				}
 			})

@@ -73,8 +73,8 @@ func (d *decoder) result() *state {
 
 var (
 	errFooter = errors.New("the last line does not contain the number of objects and the SHA-256 of the content")
-	errNewer  = errors.New("the state is from a newer version of Edgeway, and remains on disk until this version saves " +
-		"its own state")
+	errNewer  = errors.New("the state is from a newer version of Edgeway, and remains on disk until this version " +
+		"saves its own state")
 )
 
 // Only the footer starts with footerStart.

@@ -125,7 +125,8 @@ func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt) { // at precedes s.savedAt if the clock was wrong
+	// at precedes s.savedAt if the clock was wrong.
+	if s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt) {
 		return
 	}
 	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, keep the old age

@@ -160,7 +160,10 @@ func TestOwnWithoutEffect(t *testing.T) {
 		}
 		m.Forget()
 	}
-	if err := m.RunCommit(1, false, func() error { nft(t, "add table ip other"); return nil }); !errors.Is(err, ErrNoEffect) {
+	if err := m.RunCommit(1, false, func() error {
+		nft(t, "add table ip other")
+		return nil
+	}); !errors.Is(err, ErrNoEffect) {
 		t.Errorf("something elsewhere: error %v, want %v", err, ErrNoEffect)
 	}
 }

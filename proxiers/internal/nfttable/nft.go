@@ -43,7 +43,9 @@ func FindProgram() (*Program, error) {
 // requireVersion returns an error if nft fails, or if Edgeway does not support nft's version.
 func (p *Program) requireVersion(ctx context.Context) error {
 	var version bytes.Buffer
-	_, err := program.Call{Path: p.path, Args: []string{"--version"}, Stdout: &version, Timeout: versionTimeout}.Run(ctx)
+	_, err := program.Call{
+		Path: p.path, Args: []string{"--version"}, Stdout: &version, Timeout: versionTimeout,
+	}.Run(ctx)
 	switch text := strings.TrimSpace(version.String()); {
 	case program.Transient(err):
 		return fmt.Errorf("nft does not respond: %w", err)
@@ -168,5 +170,6 @@ func isDeliveryError(err error) bool {
 // number as text.
 func HasErrno(err error, errno unix.Errno) bool {
 	var r *netlink.RejectionError
-	return errors.As(err, &r) && r.Errno == errno || strings.Contains(strings.ToLower(rejectionMessage(err)), errno.Error())
+	return errors.As(err, &r) && r.Errno == errno ||
+		strings.Contains(strings.ToLower(rejectionMessage(err)), errno.Error())
 }

@@ -78,7 +78,9 @@ func (b *batch) fillTables(next *plan.Plan, o baseOptions, done func(int)) error
 		return err
 	}
 	// The Table reports a transaction that changes nothing as failed.
-	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return set.FillLast && len(set.Prefixes(next.Node)) > 0 }) {
+	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool {
+		return set.FillLast && len(set.Prefixes(next.Node)) > 0
+	}) {
 		b.r.addRanges(b.tx, next.Node, false)
 	}
 	return b.flush()
@@ -101,7 +103,9 @@ func (b *batch) addDifference(change proxiers.Change) error {
 	}
 	if prev, next := change.Prev.Node, change.Next.Node; prev != next {
 		b.diff(b.r.NodeEntries(prev), b.r.NodeEntries(next))
-		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool { return !slices.Equal(set.Prefixes(prev), set.Prefixes(next)) }) {
+		if slices.ContainsFunc(b.r.Ranges, func(set Range) bool {
+			return !slices.Equal(set.Prefixes(prev), set.Prefixes(next))
+		}) {
 			b.r.addRanges(b.tx, next, false)
 		}
 	}

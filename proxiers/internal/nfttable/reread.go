@@ -22,7 +22,9 @@ const attrSetCount = 20
 // transaction, the kernel (6.18) may move a set to a hash table of another size. During the move, a list that spans
 // several datagrams repeats some elements and silently omits as many others. (A list that equals the plan is always
 // complete.)
-func (r *renderer) reread(c *reader, s *checksummer, f plan.Family, id SetID, before checksum) (map[Element]Value, error) {
+func (r *renderer) reread(
+	c *reader, s *checksummer, f plan.Family, id SetID, before checksum,
+) (map[Element]Value, error) {
 	set := &r.Sets[id]
 	for range maxReads {
 		found, sum := map[Element]Value{}, checksum{}

@@ -26,7 +26,11 @@ func TestReadWhileSetsResize(t *testing.T) {
 		for _, step := range []struct {
 			setChange
 			left int
-		}{{setChange{set, all, false}, 300}, {setChange{set, all[30:], true}, 30}, {setChange{set, all[:30], true}, 0}} {
+		}{
+			{setChange{set, all, false}, 300},
+			{setChange{set, all[30:], true}, 30},
+			{setChange{set, all[:30], true}, 0},
+		} {
 			w := &netlink.Batch{}
 			writeElements(w, table.Table, step.setChange)
 			c, err := dial()

@@ -113,7 +113,8 @@ func (b *batch) takeObsolete() (gone [2][][]Entry) {
 		gone[f] = make([][]Entry, len(b.r.Sets))
 		for set, list := range b.deleted[f] {
 			switch {
-			case len(list) == 0 || b.r.Sets[set].LeadsToLookup || b.r.Sets[set].has(PeerPrefix): // ranges must not overlap
+			case len(list) == 0 || b.r.Sets[set].LeadsToLookup || b.r.Sets[set].has(PeerPrefix):
+				// Ranges must not overlap.
 			case len(b.added[f][set]) == 0:
 				gone[f][set], b.deleted[f][set] = list, nil
 			default:

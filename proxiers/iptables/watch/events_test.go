@@ -73,7 +73,9 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")
 	iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-A", "PREROUTING", "-j", "ACCEPT")
 	rules := 0
-	for _, m := range recordNotifications(t, func() { iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING") }) {
+	for _, m := range recordNotifications(t, func() {
+		iptablestest.Run(t, "", "iptables-nft", "-t", "nat", "-F", "PREROUTING")
+	}) {
 		if m.Kind != unix.NFT_MSG_DELRULE {
 			continue
 		}

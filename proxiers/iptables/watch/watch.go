@@ -100,7 +100,8 @@ func (o Options) affectedObject(m netlink.Message) (what string) {
 			chain = name
 		}
 	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE, msgDestroyRule:
-		if name := text(m.Attrs, unix.NFTA_RULE_CHAIN); o.IsOwnChain(name) || o.IsBuiltin(name) && o.jumpsToOwnChain(m.Attrs) {
+		if name := text(m.Attrs, unix.NFTA_RULE_CHAIN); o.IsOwnChain(name) ||
+			o.IsBuiltin(name) && o.jumpsToOwnChain(m.Attrs) {
 			chain = name
 		}
 	}

@@ -159,7 +159,9 @@ func (w *watchedHost) fullSync(t *testing.T) {
 	w.mu.Unlock()
 	w.watcher.Forget()
 	for _, f := range families {
-		w.own(t, 2, false, func() { iptablestest.Run(t, watchedRules, iptablestest.ProgramName(w.variant, f)+"-restore") })
+		w.own(t, 2, false, func() {
+			iptablestest.Run(t, watchedRules, iptablestest.ProgramName(w.variant, f)+"-restore")
+		})
 	}
 }
 

@@ -104,7 +104,9 @@ func lookPrograms(name string) (main string, p programs, err error) {
 // option --version.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
-	if err := (call{Path: program, Args: []string{"--version"}, Stdout: &out, Timeout: queryBound}).run(ctx); err != nil {
+	if err := (call{
+		Path: program, Args: []string{"--version"}, Stdout: &out, Timeout: queryBound,
+	}).run(ctx); err != nil {
 		return "", version{}, err
 	}
 	return parseVersion(out.String())

@@ -58,7 +58,8 @@ func (c *conn) dial() bool {
 			r.retries.Add(1)
 		}
 		conn, err := dialer.DialContext(r.dialCtx, "tcp", to.String())
-		for err != nil && r.lacksResources(err) && !c.isOver() { // the host lacks resources: the endpoint has not failed
+		// If the host lacks resources, the endpoint has not failed.
+		for err != nil && r.lacksResources(err) && !c.isOver() {
 			time.Sleep(shortagePause)
 			conn, err = dialer.DialContext(r.dialCtx, "tcp", to.String())
 		}

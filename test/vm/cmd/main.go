@@ -33,7 +33,8 @@ func run() int {
 	flag.BoolVar(&j.Counted, "counted", false, "use a clock that counts instructions, for measurements")
 	flag.IntVar(&j.MIPS, "mips", 250, "the `millions` of instructions per second of the -counted clock: 1000, 500, 250 ...")
 	flag.IntVar(&j.MemoryMB, "memory", 2048, "the machine's memory in `MB`")
-	flag.StringVar(&j.CPU, "cpu", "", "the machine's CPU, as `model`[,feature=on|off]... (default for amd64: "+vm.DefaultCPU+")")
+	flag.StringVar(&j.CPU, "cpu", "",
+		"the machine's CPU, as `model`[,feature=on|off]... (default for amd64: "+vm.DefaultCPU+")")
 	flag.IntVar(&j.SMP, "smp", 1, "the `number` of CPUs")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
 	flag.StringVar(&j.Out, "out", "", "copy the command's files in /vm/out to this `directory`")

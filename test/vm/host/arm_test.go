@@ -8,8 +8,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyARM installs, runs, upgrades and removes the package on an emulated arm64 board. On an armhf board, the test
-// installs the package and serves two Services.
+// TestNightlyARM installs, runs, upgrades and removes the package on an emulated arm64 board. On an armhf board, the
+// test installs the package and serves two Services.
 func TestNightlyARM(t *testing.T) {
 	for _, board := range []struct {
 		arch vm.Arch

@@ -19,8 +19,10 @@ var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods:
 // verifyShop returns an error unless all clients get a response from the shop.
 func (s *site) verifyShop() error {
 	return errors.Join(
-		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)(), expectResponse(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
-		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP)(), expectResponse(s.client, at(shop.clusterIP, 53), plan.UDP)(),
+		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)(),
+		expectResponse(s.client, at(nodeAddr, shop.nodePort), plan.TCP)(),
+		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP)(),
+		expectResponse(s.client, at(shop.clusterIP, 53), plan.UDP)(),
 	)
 }
 
@@ -150,8 +152,12 @@ func TestDangerousAddress(t *testing.T) {
 // kube-proxy, for example, leaves an interface with Service addresses behind.
 func TestInterfaceWithServiceAddresses(t *testing.T) {
 	s := running(t, service{name: "lb", clusterIP: "10.96.0.11", nodePort: 30081, pods: []int{1}})
-	clients := startLoad(expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP),
-		expectResponse(s.client, at(nodeAddr, 30081), plan.TCP), expectResponse(s.client, at("10.96.0.11", 53), plan.UDP))
+	clients := startLoad(
+		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.client, at(nodeAddr, 30081), plan.TCP),
+		expectResponse(s.client, at("10.96.0.11", 53), plan.UDP),
+	)
 	for _, step := range [][]string{
 		{"link", "add", "kube-ipvs0", "type", "dummy"},
 		{"address", "add", shop.clusterIP + "/32", "dev", "kube-ipvs0"},

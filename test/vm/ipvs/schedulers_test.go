@@ -28,7 +28,9 @@ type schedulerCase struct {
 
 // requireProportional requires the connection counts to be proportional to the weights. The parameter few is the
 // tolerance in connections.
-func requireProportional(what string, parts func(distribution) [3]int, weights [3]int, few int) func(distribution) string {
+func requireProportional(
+	what string, parts func(distribution) [3]int, weights [3]int, few int,
+) func(distribution) string {
 	return func(s distribution) string {
 		have := parts(s)
 		total, sum := have[0]+have[1]+have[2], weights[0]+weights[1]+weights[2]

@@ -35,24 +35,28 @@ func serveLists(h *host) *http.Server {
 	if err != nil {
 		h.Fatal(err)
 	}
-	server := &http.Server{ReadHeaderTimeout: eventTimeout, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		list, ok := lists[r.URL.Path]
-		w.Header().Set("Content-Type", "application/json")
-		switch watch := r.URL.Query().Get("watch"); {
-		case !ok:
-			http.NotFound(w, r)
-		case r.URL.Query().Has("sendInitialEvents"):
-			w.WriteHeader(http.StatusUnprocessableEntity)
-			_ = json.NewEncoder(w).Encode(map[string]any{
-				"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": http.StatusUnprocessableEntity,
-			})
-		case watch == "true" || watch == "1":
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-		default:
-			_, _ = w.Write([]byte(list))
-		}
-	})}
+	server := &http.Server{
+		ReadHeaderTimeout: eventTimeout,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			list, ok := lists[r.URL.Path]
+			w.Header().Set("Content-Type", "application/json")
+			switch watch := r.URL.Query().Get("watch"); {
+			case !ok:
+				http.NotFound(w, r)
+			case r.URL.Query().Has("sendInitialEvents"):
+				w.WriteHeader(http.StatusUnprocessableEntity)
+				_ = json.NewEncoder(w).Encode(map[string]any{
+					"kind": "Status", "apiVersion": "v1", "status": "Failure",
+					"reason": "Invalid", "code": http.StatusUnprocessableEntity,
+				})
+			case watch == "true" || watch == "1":
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			default:
+				_, _ = w.Write([]byte(list))
+			}
+		}),
+	}
 	h.Cleanup(func() { _ = server.Close() })
 	go func() { _ = server.Serve(l) }()
 	return server

@@ -21,7 +21,9 @@ func besideKeepalived(h *host) {
 	owned := func(want bool) {
 		h.Helper()
 		h.waitFor(eventTimeout, func() error {
-			if out := h.run("ip", "-4", "-brief", "address", "show", "dev", "eth0"); strings.Contains(out, addr+"/32") != want {
+			if out := h.run(
+				"ip", "-4", "-brief", "address", "show", "dev", "eth0",
+			); strings.Contains(out, addr+"/32") != want {
 				return fmt.Errorf("the host owns %s: want %v:\n%s", addr, want, out)
 			}
 			return nil

@@ -95,7 +95,9 @@ func routesByBIRD(h *host) {
 // routed starts an endpoint at an address that only a route via the host on leads to.
 func (h *host) routed(on *netlab.Host, name, addr string) {
 	h.Helper()
-	if out, err := on.Command(h.Context(), "ip", "address", "add", addr+"/32", "dev", "lo").CombinedOutput(); err != nil {
+	if out, err := on.Command(
+		h.Context(), "ip", "address", "add", addr+"/32", "dev", "lo",
+	).CombinedOutput(); err != nil {
 		h.Fatalf("ip address add: %v\n%s", err, out)
 	}
 	if err := on.Serve(name, netip.AddrPortFrom(netip.MustParseAddr(addr), 8080), plan.TCP); err != nil {

@@ -82,7 +82,9 @@ func (h *host) switchBackend(backend string, by func()) {
 	h.Cleanup(func() { h.remove(backendFile) })
 	h.write(backendFile, fmt.Sprintf("[proxy]\nbackend = %q\n", backend))
 	open := h.hold(clusterIP, clusterIP6)
-	clients := []*trafficClient{h.startTraffic(clusterIP, 5*time.Millisecond), h.startTraffic(clusterIP6, 5*time.Millisecond)}
+	clients := []*trafficClient{
+		h.startTraffic(clusterIP, 5*time.Millisecond), h.startTraffic(clusterIP6, 5*time.Millisecond),
+	}
 	by()
 	h.onlyRulesOf(backend)
 	for _, c := range clients {
