@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"os"
 	"time"
 )
 
@@ -172,6 +173,28 @@ func (s *simulation) fileFault() episode {
 		func() { s.damaged = true; s.notef("it %s", s.files.damage(i, way, s.rand)) },
 		end(func() { s.files.save(i, true) }),
 	}
+}
+
+// diskFault returns a fault in which the daemon cannot write its last-known state, until the fault ends or the daemon
+// restarts.
+func (s *simulation) diskFault() episode {
+	return episode{"disk is away", 10 * time.Minute, func() { s.setDiskAway(true) }, func() { s.setDiskAway(false) }}
+}
+
+// setDiskAway replaces the directory of the last-known state with a file, or restores the directory.
+func (s *simulation) setDiskAway(away bool) {
+	if away == s.diskAway {
+		return
+	}
+	s.diskAway = away
+	state := s.config.Source.LastKnown.Directory
+	if away {
+		must(os.Rename(state, state+".away"))
+		must(os.WriteFile(state, nil, 0o600))
+		return
+	}
+	must(os.Remove(state))
+	must(os.Rename(state+".away", state))
 }
 
 // processFault returns either a reload or a restart of the daemon.

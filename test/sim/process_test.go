@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,7 @@ type process struct {
 
 // start starts the daemon as systemd does. During a reload, inForce is the old core's plan.
 func (s *simulation) start(inForce *plan.Plan) {
+	s.setDiskAway(false)
 	s.generations++
 	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
 	logger := slog.New(&s.logs)
@@ -92,6 +94,7 @@ func (s *simulation) reload() {
 // before it exits.
 func (s *simulation) kill(crash bool) {
 	state, saved := s.config.Source.LastKnown.Directory, filepath.Join(s.dir, "crash")
+	crash = crash && !s.diskAway // while the disk is away, the process cannot save its state
 	if crash {
 		must(os.RemoveAll(saved))
 		must(os.CopyFS(saved, os.DirFS(state)))
@@ -104,6 +107,41 @@ func (s *simulation) kill(crash bool) {
 		must(os.RemoveAll(state))
 		must(os.Rename(saved, state))
 	}
+}
+
+// saveLimit limits the time until the last-known state holds all committed changes. After a failed write, the daemon
+// tries again within 30 s.
+const saveLimit = time.Minute
+
+// rebootWithoutAPIServer cuts the power of the host, and starts the host while the API server is down. The daemon must
+// serve everything that it served before.
+func (s *simulation) rebootWithoutAPIServer() {
+	s.advance(saveLimit)
+	if s.failed {
+		return
+	}
+	s.notef("reboot without API server")
+	s.api.stop()
+	s.kill(true)
+	for _, k := range s.stages() {
+		k.removeServicePorts(1)
+	}
+	s.start(nil)
+	var why string
+	for began := time.Now(); time.Since(began) < recoveryLimit && !s.failed; s.advance(time.Second) {
+		why = ""
+		for _, k := range s.stages() {
+			why = cmp.Or(why, k.difference(s.expected(), s.isExcusedOrBlamed))
+		}
+		if why == "" {
+			break
+		}
+	}
+	if why != "" {
+		s.failf("after a reboot without the API server: %s", why)
+	}
+	s.api.start(s.addr)
+	s.awaitRecovery()
 }
 
 // startUnlessDown starts the daemon, unless it must stay down or the kubeconfig is unreadable. Only an operator can

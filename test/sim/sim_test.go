@@ -134,6 +134,7 @@ type simulation struct {
 	moved             bool // the API server has moved in this round
 	damaged           bool // the manifests are damaged
 	unusable          bool // the kubeconfig is unusable
+	diskAway          bool // the directory of the last-known state is away
 	down              bool // the daemon must stay down
 	replacementServer *apiServer
 	refused           map[string]time.Time  // the times until which the kernel may omit Services
@@ -187,6 +188,9 @@ func run(t *testing.T, seed uint64, dir string, creds *credentials) {
 		s.runFaults()
 		s.awaitRecovery()
 		s.advance(time.Duration(s.rand.IntN(180)) * time.Second)
+		if s.rand.IntN(2) == 0 {
+			s.rebootWithoutAPIServer()
+		}
 	}
 	s.checkBounds()
 	s.finish()
