@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,9 +215,19 @@ func TestCompletionFromDaemon(t *testing.T) {
 	verifyCompletion(t, startFakeDaemon(t, control.Status{}))
 }
 
+// If the command ignored the daemon's lock, it would remove the rules of its network namespace. The command therefore
+// runs in a new one, or without privileges.
 func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
-	code, _, stderr := run(t, "cleanup", "--config", startFakeDaemon(t, control.Status{}))
-	if code != exitFailure || !strings.Contains(stderr, "systemctl stop edgeway") {
-		t.Errorf("exit %d, err %q", code, stderr)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), self, "cleanup", "--config", startFakeDaemon(t, control.Status{}))
+	if os.Geteuid() == 0 {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	}
+	out, _ := cmd.CombinedOutput()
+	if code := cmd.ProcessState.ExitCode(); code != exitFailure || !strings.Contains(string(out), "systemctl stop edgeway") {
+		t.Errorf("exit %d, output %q", code, out)
 	}
 }

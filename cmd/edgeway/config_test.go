@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain acts as the edgeway command when config check starts this test binary again.
+// TestMain acts as the edgeway command when config check or a test starts this test binary again.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "config" {
+	if len(os.Args) > 1 && slices.Contains([]string{"config", "cleanup"}, os.Args[1]) {
 		main()
 	}
 	// The test host's network may have servers at the addresses that the tests use.
