@@ -10,19 +10,23 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// publishScript is a shell script that creates two releases from this tree in the directory $1. The first release
-// announces the key that signs the second release.
+// publishScript is a shell script that creates two releases from tags of this tree in the directory $1. The first
+// release announces the key that signs the second release.
 const publishScript = `
 mkdir -p "$1/tree" && cd ../../..
 git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"
 cd "$1/tree"
-sed -i 's/^## \[Unreleased\]$/## [1.0.0]\n&\n## [1.1.0]/' CHANGELOG.md
+sed -i 's/^## \[Unreleased\]$/&\n\n## [1.1.0]\n\nThe second release.\n\n## [1.0.0]\n/' CHANGELOG.md
+git init --quiet && git add --all
+tag() { git -c user.name=test -c user.email=test@edgeway.test commit --quiet --allow-empty -m "$1" && git tag "v$1"; }
 export GNUPGHOME=$1/keys PROJECT_URL=https://packages.edgeway.test/edgeway PROJECT_CONTACT=maintainers@edgeway.test
 mkdir -m 700 "$GNUPGHOME"
 for key in old new; do gpg --batch --quiet --passphrase '' --quick-generate-key $key@edgeway.test ed25519 sign 1d; done
-EDGEWAY_VERSION=1.0.0 scripts/release 1.0.0 --output "$1/repository" --key old@edgeway.test --next-key new@edgeway.test amd64
+tag 1.0.0
+scripts/release 1.0.0 --output "$1/repository" --key old@edgeway.test --next-key new@edgeway.test amd64
 cp "$1/repository/edgeway.asc" "$1/edgeway.asc"
-EDGEWAY_VERSION=1.1.0 scripts/release 1.1.0 --output "$1/repository" --key new@edgeway.test amd64
+tag 1.1.0
+scripts/release 1.1.0 --output "$1/repository" --key new@edgeway.test amd64
 gpgconf --kill all`
 
 func TestNightlyRelease(t *testing.T) {
