@@ -74,8 +74,9 @@ type Overrides struct {
 	Dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
-	// A source calls Convert with each object's key before it converts or loads the object. The planner calls Plan with
-	// each object's key before it plans the object. Tests set Convert and Plan to functions that panic.
+	// Tests set Convert and Plan to functions that panic. Convert receives an object's key before a source
+	// converts the object, or after a source has decoded the object from a last-known state. Plan receives an object's
+	// key before the planner plans the object.
 	Convert, Plan func(source.Key)
 }
 

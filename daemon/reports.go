@@ -125,7 +125,7 @@ func filterState(s pipeline.State, ignored []string) pipeline.State {
 	return s
 }
 
-// connections returns the numbers of new connections, or nil if Edgeway does not count connections.
+// connections is the function Connections in control.Options and metrics.Options.
 func (i *instance) connections() map[proxiers.Frontends]uint64 {
 	p := i.pipeline.State().AppliedPlan
 	if _, ok := i.stages[0].Applier.(proxiers.Counter); !ok || !i.cfg.Metrics.Services || p == nil {

@@ -138,8 +138,8 @@ func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err
 
 // Path holds details of a connection's path that only the backend can report.
 type Path struct {
-	// Shortcut names the shortcut that the connection uses, or explains why the connection traverses the rules.
-	// Shortcut is "" if the backend has no shortcuts.
+	// Shortcut explains whether a shortcut or the nftables rules translates the connection, and why. Shortcut is "" if
+	// the backend has no shortcuts.
 	Shortcut string
 	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose it.
 	Scheduler string

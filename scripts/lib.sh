@@ -54,8 +54,8 @@ need_vm() {
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
-# need_arm installs the programs that build and run the arm64 and armhf machines of test/vm. To build such a machine, the
-# kernel must run ARM programs in qemu-user.
+# need_arm installs the programs that build and run the arm64 and armhf virtual machines of test/vm. To build such a
+# virtual machine, the kernel must run ARM programs in qemu-user.
 need_arm() {
 	local handler
 	install_commands qemu-system-aarch64=qemu-system-arm qemu-aarch64-static=qemu-user-static arch-test=arch-test

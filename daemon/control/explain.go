@@ -52,7 +52,8 @@ type Explanation struct {
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut names the mechanism that replaces the rules for a connection, or is "" if the rules apply.
+	// Shortcut explains whether a shortcut or the nftables rules translates the connection, and why. Shortcut is "" if
+	// the backend has no shortcuts.
 	Shortcut string `json:"shortcut,omitempty"`
 }
 

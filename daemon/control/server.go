@@ -44,7 +44,8 @@ type Options struct {
 	// ServiceInput documents the next two functions.
 	Position      func(source.Key) string
 	DeadEndpoints func() *endpointcheck.DeadEndpoints
-	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
+	// Connections returns the number of new connections for each Service port and kind of frontend. Connections returns
+	// nil if Edgeway does not count connections or cannot read the counts.
 	Connections func() map[proxiers.Frontends]uint64
 	// Reload returns nil if the new configuration is valid, or else the reason for rejecting the configuration.
 	Reload func(context.Context) error

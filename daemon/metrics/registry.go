@@ -42,7 +42,8 @@ type Options struct {
 	Faults func() map[string]bool
 	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector
-	// Connections returns the numbers of new connections, or nil if Edgeway does not count connections.
+	// Connections returns the number of new connections for each Service port and kind of frontend. Connections returns
+	// nil if Edgeway does not count connections or cannot read the counts.
 	Connections func() map[proxiers.Frontends]uint64
 	// OnPanic receives the error for a collector's panic. After the panic, the scrape lacks the collector's other
 	// metrics.

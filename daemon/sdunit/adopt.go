@@ -63,7 +63,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	listener, ok := l.(*net.TCPListener)
 	if !ok {
 		l.Close()
-		return nil, none, fmt.Errorf("a %s socket at %s, not TCP", l.Addr().Network(), l.Addr())
+		return nil, none, fmt.Errorf("the socket at %s is a %s socket, not a TCP socket", l.Addr(), l.Addr().Network())
 	}
 	accepts := 0
 	optErr := errors.ErrUnsupported
@@ -76,7 +76,7 @@ func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	addr := listener.Addr().(*net.TCPAddr).AddrPort()
 	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	if err = errors.Join(err, optErr); err == nil && accepts == 0 {
-		err = fmt.Errorf("a socket at %s that does not listen", addr)
+		err = fmt.Errorf("the socket at %s is not listening", addr)
 	}
 	if err != nil {
 		listener.Close()

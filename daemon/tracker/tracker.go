@@ -184,7 +184,7 @@ func (t *Tracker) servedObjectAbove(below *layer, key source.Key) source.Object 
 	return nil
 }
 
-// canSnapshot reports whether the conditions that Snapshot documents hold.
+// canSnapshot reports whether the two conditions in Snapshot's doc comment are met.
 func (t *Tracker) canSnapshot() bool {
 	known := false
 	for _, l := range t.layers {

@@ -40,7 +40,7 @@ func (p *proxier) Summary() (lines []string) {
 			taken += n
 		} else if n > 0 {
 			left += n
-			lines = append(lines, fmt.Sprintf("%d left to the rules: %s", n, counter(c)))
+			lines = append(lines, fmt.Sprintf("%d used the nftables rules: %s", n, counter(c)))
 		}
 	}
 	slices.Sort(lines)
@@ -48,7 +48,7 @@ func (p *proxier) Summary() (lines []string) {
 	if taken+left > 0 {
 		share = fmt.Sprintf("%d %% (%d)", taken*100/(taken+left), taken)
 	}
-	lines = slices.Insert(lines, 0, fmt.Sprintf("taken by %s of the connections to Services", share))
+	lines = slices.Insert(lines, 0, fmt.Sprintf("%s of the connections to Services used the shortcut", share))
 	p.shortcuts.mu.Lock()
 	defer p.shortcuts.mu.Unlock()
 	if b := p.shortcuts.mapState; b != nil && b.overflow > 0 {

@@ -298,8 +298,8 @@ func TestPathExplanation(t *testing.T) {
 		}
 	}
 	want := []string{
-		"taken by 33 % (1) of the connections to Services",
-		"1 left to the rules: session affinity", "1 left to the rules: source ranges",
+		"33 % (1) of the connections to Services used the shortcut",
+		"1 used the nftables rules: session affinity", "1 used the nftables rules: source ranges",
 	}
 	if got := w.proxier.Summary(); !slices.Equal(got, want) || w.proxier.Faults() != nil {
 		t.Errorf("summary %q, faults %v", got, w.proxier.Faults())

@@ -16,7 +16,8 @@ type destination struct {
 	at       netip.AddrPort
 }
 
-// Offloading implements proxiers.Offloader. Offloading asks the kernel only for offloaded connections.
+// Offloading implements proxiers.Offloader. Offloading dumps only offloaded connections: the kernel (since Linux 5.15)
+// omits all other connections from the dump.
 func (f *follower) Offloading(ctx context.Context) (proxiers.Offloading, error) {
 	f.mu.Lock()
 	p, out := f.plan, proxiers.Offloading{Devices: f.deviceNames}

@@ -25,7 +25,8 @@ func try(ctx context.Context, nft *nfttable.Program) error {
 	commands := strings.ReplaceAll(tableCommands(sample, []string{"lo"}), tableName, tableName+"-probe")
 	err := nft.Validate(ctx, commands)
 	if errors.Is(err, proxiers.ErrUnsupported) {
-		err = fmt.Errorf("this kernel has no flowtable (modules nf_flow_table_inet and nft_flow_offload): %w", err)
+		err = fmt.Errorf("this kernel does not support flowtables "+
+			"(modules nf_flow_table_inet and nft_flow_offload): %w", err)
 	}
 	return err
 }

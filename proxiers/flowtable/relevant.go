@@ -47,11 +47,12 @@ type reachableObjects struct {
 	tableID
 	conn *netlink.Conn
 	owns func(chain string) bool
-	// reached holds the chains that forwarded packets of established connections may reach.
+	// reached has an entry for each chain in the table. The value is true if forwarded packets of established
+	// connections can traverse the chain, and no backend owns the chain.
 	reached map[string]bool
 	sets    map[string]bool
-	// queue holds the chains that forwarded packets may reach but whose rules are still unknown. jumpsByMap is set if a
-	// rule looks up its target in a map. If jumpsByMap is set, any chain may be a target.
+	// queue holds the reachable chains whose rules visitChains has not read yet. jumpsByMap is set if a rule looks up
+	// its target in a map. If jumpsByMap is set, any chain may be a target.
 	queue      []string
 	jumpsByMap bool
 }

@@ -24,12 +24,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// needFlowtable skips a test on a kernel without flowtables. The kernels of the test VMs support flowtables.
+// needFlowtable skips a test if the kernel does not support flowtables. The kernels of the test VMs support flowtables.
 func needFlowtable(t *testing.T) {
 	t.Helper()
 	err := Component(nil).Probe(t.Context())
 	if errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("FASTPATH_MUST_RUN") == "" {
-		t.Skipf("the kernel has no flowtable (test/vm/jobs runs this test): %v", err)
+		t.Skipf("the kernel does not support flowtables (test/vm/jobs runs this test): %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)

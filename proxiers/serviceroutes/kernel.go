@@ -191,7 +191,8 @@ func (r route) netlink() *netlink.Route {
 	return out
 }
 
-// parse is the inverse of route.netlink. parse returns false for a route that route.netlink never returns.
+// parse is the inverse of route.netlink. parse returns false if the table, type, metric, next hop or TOS differs from
+// the values that route.netlink sets. parse ignores the other fields, such as the scope.
 func parse(raw netlink.Route) (route, bool) {
 	from, _ := netip.AddrFromSlice(raw.Src)
 	r := route{rtnl.Prefix(raw.Dst), from.Unmap(), raw.LinkIndex}

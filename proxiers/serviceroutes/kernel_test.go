@@ -52,7 +52,8 @@ func TestCovered(t *testing.T) {
 	}
 }
 
-// parse is the inverse of route.netlink, and rejects a route that differs in any field.
+// parse must return the route that route.netlink encoded, and must reject a route with another type, metric, table,
+// gateway or TOS.
 func TestParseRoundTrip(t *testing.T) {
 	for _, r := range []route{
 		{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParseAddr("192.0.2.10"), 3},

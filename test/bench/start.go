@@ -46,8 +46,8 @@ func (b *bench) measureStart(ctx context.Context, p *program, what measure) erro
 	})
 }
 
-// measureColdStarts measures how Edgeway and an earlier version of Edgeway start without the API server. kube-proxy
-// saves no state, so measureColdStarts does not measure it.
+// measureColdStarts measures the time that Edgeway and an earlier version of Edgeway need to start without the API
+// server. The benchmark omits kube-proxy, because kube-proxy saves no state.
 func (b *bench) measureColdStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {

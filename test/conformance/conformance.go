@@ -63,7 +63,7 @@ type Shortcut struct {
 	Count func() (int, error)
 }
 
-// minShortcutPercent is the percentage of eligible connections that must take the shortcut.
+// minShortcutPercent is the percentage of eligible connections that must use the shortcut.
 const minShortcutPercent = 95
 
 // AffinityDeviation is a declared difference from the specified session affinity.
@@ -142,7 +142,7 @@ func (s *suite) shortcutUnused() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf(
-		"%d of %d eligible connections took the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
+		"%d of %d eligible connections used the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
 }
 
 func inMachine() bool {

@@ -13,7 +13,7 @@ import (
 // The fast path rewrites its whole nft table when a Service changes, so test/vm skips the subtest "writes".
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()
-	b.VMOnlyReason = "not every kernel has a flowtable"
+	b.VMOnlyReason = "not every kernel supports flowtables"
 	c := flowtable.Component(b.Traits.SharedTables)
 	start := c.New
 	c.New = func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {

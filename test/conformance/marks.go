@@ -153,7 +153,7 @@ service dropping
 	}
 }
 
-// resetServiceConnections lets the gateway reset connections to Service addresses during this test, because no server
+// resetServiceConnections makes the gateway reset connections to Service addresses during this test, because no server
 // listens on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over
 // IPv4.
 func (s *suite) resetServiceConnections(t *testing.T) {

@@ -97,7 +97,8 @@ func (r *report) summary(backend string) string {
 		fmt.Fprintf(&b, "  declared deviation %q occurred in %s connections\n", name, thousands(r.deviated[name]))
 	}
 	if r.eligibleCount > 0 {
-		fmt.Fprintf(&b, "  shortcut   taken by %s of %s eligible connections\n", thousands(r.shortcutCount), thousands(r.eligibleCount))
+		fmt.Fprintf(&b, "  shortcut   used by %s of %s eligible connections\n",
+			thousands(r.shortcutCount), thousands(r.eligibleCount))
 	}
 	return b.String()
 }

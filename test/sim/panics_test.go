@@ -72,7 +72,8 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// objectPanicFault returns a fault that lets a component panic for some objects until each object has a new version.
+// objectPanicFault returns a fault that makes a component panic on the victims and their EndpointSlices. The simulation
+// updates the victims at the start and at the end of the fault, so that the component processes them.
 func (s *simulation) objectPanicFault(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()

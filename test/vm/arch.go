@@ -1,9 +1,9 @@
 package vm
 
-// Arch is the Debian architecture of a machine.
+// Arch is the Debian architecture of a VM.
 type Arch string
 
-// An AMD64 machine emulates a PC. The ARM machines emulate boards with a Cortex-A72 (ARM64) and a Cortex-A15 (ARMHF).
+// An AMD64 VM emulates a PC. The ARM VMs emulate boards with a Cortex-A72 (ARM64) and a Cortex-A15 (ARMHF).
 const (
 	AMD64 Arch = "amd64"
 	ARM64 Arch = "arm64"

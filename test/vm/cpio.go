@@ -112,7 +112,7 @@ func (a *archive) parents(name string) error {
 	return a.addDir(strings.TrimSuffix(path.Dir(name), "."))
 }
 
-// addTree adds a file or directory of this host. In the archive, root owns all files.
+// addTree copies a file or a directory tree from the host into the archive. In the archive, root owns all files.
 func (a *archive) addTree(name, source string) error {
 	return filepath.WalkDir(source, func(file string, d fs.DirEntry, err error) error {
 		if err != nil {

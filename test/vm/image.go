@@ -23,8 +23,8 @@ var packages = []string{
 	"iperf3", "socat", "curl", "ca-certificates",
 }
 
-// omittedFiles lists files that would only take up memory in the machine. The first pattern omits the kernel's scripts
-// that build an initrd.
+// omittedFiles lists files that would only take up memory in the VM. The first pattern omits the kernel's scripts that
+// build an initrd.
 var omittedFiles = []string{
 	"/etc/kernel/postinst.d/*", "/usr/share/doc/*", "/usr/share/man/*", "/usr/share/locale/*",
 	"/usr/share/info/*", "/usr/lib/udev/hwdb.d/*", "/lib/udev/hwdb.d/*",
@@ -196,7 +196,7 @@ func convert(r io.Reader, dir string) error {
 		case strings.HasPrefix(h.Name, "./boot/vmlinuz-"):
 			kernels++
 			err = save(t, filepath.Join(dir, kernelFile))
-		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the machine needs only the kernel
+		case strings.HasPrefix(h.Name, "./boot/") && h.Typeflag != tar.TypeDir: // the VM needs only the kernel
 		default:
 			err = a.addTarEntry(h, t)
 		}

@@ -24,11 +24,10 @@ type Job struct {
 	// If Systemd is true, systemd is the init process. If Systemd is false, the init process is a script that starts
 	// only the job.
 	Systemd bool
-	// Files maps paths in the machine to files or directories on the host. The runner copies the files before the
-	// machine boots. A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode
-	// 0755.
+	// Files maps paths in the VM to files or directories on the host. The runner copies the files before the VM boots.
+	// A path is absolute or relative to /vm/job. Root owns the files, and missing directories get mode 0755.
 	Files map[string]string
-	// Links maps the paths of symbolic links to their targets. The symbolic links exist before the machine boots.
+	// Links maps the paths of symbolic links to their targets. The symbolic links exist before the VM boots.
 	Links map[string]string
 	// Command runs in /vm/job with Env ("NAME=value") in its environment.
 	Command []string
@@ -36,24 +35,24 @@ type Job struct {
 	// Timeout limits the command's run time. The default is DefaultTimeout. A busy host is slow, so use Timeout only
 	// against jobs that hang.
 	Timeout time.Duration
-	// MemoryMB is the machine's memory in MB. The default is 2048.
+	// MemoryMB is the VM's memory in MB. The default is 2048.
 	MemoryMB int
 	// CPU is QEMU's CPU model with flags. The default depends on Arch.
 	CPU string
-	// SMP is the machine's number of CPUs. The default is one, because emulation is a quarter slower with a second CPU,
-	// and other machines can use the host's CPUs.
+	// SMP is the VM's number of CPUs. The default is one, because emulation is a quarter slower with a second CPU, and
+	// other VMs can use the host's CPUs.
 	SMP int
-	// If Counted is true, the machine's clock advances by one second for every MIPS million instructions. Other work on
-	// the host then has no effect on measured times. Counted supports only one amd64 CPU, and does not suit programs
-	// that wait for another clock.
+	// If Counted is true, the VM's clock advances by one second for every MIPS million instructions. Other work on the
+	// host then has no effect on measured times. Counted supports only one amd64 CPU, and does not suit programs that
+	// wait for another clock.
 	Counted bool
 	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs with timeouts that
 	// assume a faster CPU.
 	MIPS int
 	// Output receives the command's standard output and standard error while the command is running.
 	Output io.Writer
-	// Notes receives the runner's messages about repeated boots and the CPU time of each machine. The default is
-	// standard error.
+	// Notes receives the runner's messages about repeated boots and the CPU time of each VM. The default is standard
+	// error.
 	Notes io.Writer
 	// Out is the directory that receives copies of the files in /vm/out. If Out is "", the runner copies nothing.
 	Out string
@@ -62,9 +61,9 @@ type Job struct {
 // DefaultTimeout is the default timeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU is the default CPU model of an AMD64 machine. QEMU 7.2 crashes in one of eight boots unless the first two
-// flags are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow
-// to emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
+// DefaultCPU is the default CPU model of an AMD64 VM. QEMU 7.2 crashes in one of eight boots unless the first two flags
+// are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow to
+// emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
 // QEMU 10 adds fsrm. With fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 
@@ -119,7 +118,7 @@ func (j *Job) writeFiles(w io.Writer, now time.Time) error {
 	return a.close()
 }
 
-// archiveName converts a path in the machine to a file name in the archive.
+// archiveName converts a path in the VM to a file name in the archive.
 func archiveName(there string) string {
 	if !path.IsAbs(there) {
 		there = path.Join("/vm/job", there)

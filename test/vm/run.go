@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// bootTime is the time limit from the start of a machine to the start of its job. A boot takes 10 s on an idle
-	// host, and much longer on a busy host.
+	// bootTime is the time limit from the start of a VM to the start of its job. A boot takes 10 s on an idle host, and
+	// much longer on a busy host.
 	bootTime = 10 * time.Minute
-	// maxBoots is the maximum number of attempts to boot a machine. Under QEMU 7.2, the kernel sometimes crashes before
-	// its init process starts, and Linux 7.2 sometimes crashes even with the flags in DefaultCPU. The runner never
-	// repeats a job that has started.
+	// maxBoots is the maximum number of attempts to boot a VM. Under QEMU 7.2, the kernel sometimes crashes before its
+	// init process starts, and Linux 7.2 sometimes crashes even with the flags in DefaultCPU. The runner never repeats
+	// a job that has started.
 	maxBoots = 3
 	poll     = 50 * time.Millisecond
 )
 
-// errBoot means that a machine powered off before its job started, or that the job did not start within bootTime.
-var errBoot = errors.New("the machine did not boot")
+// errBoot means that a VM powered off before its job started, or that the job did not start within bootTime.
+var errBoot = errors.New("the VM did not boot")
 
 // Run runs a job and returns the exit code of its command. Run returns an error if the job exceeds its timeout, or if
-// the machine powers off without an exit code.
+// the VM powers off without an exit code.
 func Run(ctx context.Context, j Job) (exit int, err error) {
 	j.setDefaults()
 	img, err := j.prepare(ctx)
@@ -68,7 +68,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 	}
 }
 
-// machine is a running virtual machine. The directory dir contains a file for each of the machine's serial ports.
+// machine is a running virtual machine. The directory dir contains a file for each of the VM's serial ports.
 type machine struct {
 	job   *Job
 	dir   string
@@ -127,7 +127,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		clock = clockParameter()
 	}
 	if m.job.Counted {
-		accelerator, clock = "tcg,thread=single", " tsc_early_khz=1000000" // one tick is 1 ns of the machine's time
+		accelerator, clock = "tcg,thread=single", " tsc_early_khz=1000000" // one tick is 1 ns of the VM's time
 	}
 	hardware := platforms[m.job.Arch]
 	args := []string{
@@ -167,7 +167,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 
 var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)\n`)
 
-// watch copies the output until the machine powers off, and then returns the command's exit code.
+// watch copies the output until the VM powers off, and then returns the command's exit code.
 func (m *machine) watch(ctx context.Context) (int, error) {
 	start, passed := time.Now(), int64(0)
 	for ended, started := false, false; ; {
@@ -191,7 +191,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 		case started && after >= m.job.Timeout:
 			return 0, fmt.Errorf("the runner killed the job, because it did not finish within %s", m.job.Timeout)
 		case ended && started:
-			return 0, fmt.Errorf("the machine ended in the midst of the job, %s after the job's start", after)
+			return 0, fmt.Errorf("the VM powered off in the midst of the job, %s after the job's start", after)
 		case ended, !started && after >= bootTime:
 			return 0, fmt.Errorf("%w within %s", errBoot, after)
 		}

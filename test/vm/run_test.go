@@ -10,7 +10,7 @@ import (
 )
 
 // fakeQEMU is a script that replaces QEMU and adds a line to the file $BOOTS each time it starts. Tests append commands
-// that write to the machine's files $EVENTS and $OUTPUT.
+// that write to the VM's files $EVENTS and $OUTPUT.
 const fakeQEMU = `#!/bin/bash
 echo >>"$BOOTS"
 n=$(wc -l <"$BOOTS")

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Suite is the Debian suite that a machine's kernel and user space come from.
+// Suite is the Debian suite that a VM's kernel and user space come from.
 type Suite string
 
 // The versions in the comments on these constants were current at the time of writing.

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// tsc reads the CPU's time stamp counter, which QEMU passes to its machines unchanged.
+// tsc reads the CPU's time stamp counter, which QEMU passes to its VMs unchanged.
 func tsc() uint64
 
 // clockParameter returns the kernel parameter that sets the time stamp counter's frequency. The kernel's own
-// measurement at boot can be wrong by any factor if the host does not run the machine during the measurement. On one
-// machine, the clock ran eight times too fast.
+// measurement at boot can be wrong by any factor if the host does not run the VM during the measurement. In one VM, the
+// clock ran eight times too fast.
 var clockParameter = sync.OnceValue(func() string {
 	const span = 100 * time.Millisecond
 	ticks, began := stamp()

@@ -5,9 +5,9 @@
 // its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
 // strict. A misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes renders a document unusable.
 // Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores the objects of other API groups.
-// Edgeway reports an ignored object as a fault if the object has the kind and name of a served object that no document
-// contains any more. A YAML file must end with a newline. A file that once ended with the document end marker must keep
-// the marker.
+// If no document contains a served object any more, Edgeway reports each ignored object with the same kind, namespace
+// and name as a fault, because the ignored object's apiVersion is probably misspelt. A YAML file must end with a
+// newline. A file that once ended with the document end marker must keep the marker.
 //
 // Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
 // document, a file or a path is unusable, Edgeway removes no object. For example, Edgeway removes no Service after an

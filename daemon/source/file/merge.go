@@ -119,8 +119,9 @@ func (s *Source) merge(r *reading) {
 	}
 }
 
-// findMisspelt adds a fault for each ignored object if Edgeway serves an object of the same kind and name that no
-// document contains any more. The apiVersion of the ignored object is probably misspelt.
+// findMisspelt adds a fault for each ignored object that appears to replace a served object: both have the same kind,
+// namespace and name, and no document contains the served object any more. The apiVersion of the ignored object is
+// probably misspelt.
 func (s *Source) findMisspelt(r *reading, at position, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {

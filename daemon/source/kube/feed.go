@@ -77,9 +77,9 @@ const (
 	// watch every 59 to 62 s, so Edgeway detects silence early even on a long watch.
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
-	// bookmarkLimit is the silence after which a long watch ends. Silence on a long watch is not a fault. After a
-	// restart, an API server sends no bookmark for a resource until an object changes. Some proxies close a connection
-	// after a minute of silence.
+	// bookmarkLimit is the longest time that Edgeway waits for data on a long watch. Silence on a long watch is not a
+	// fault. After a restart, an API server sends no bookmark for a resource until an object changes. Some proxies
+	// close a connection after a minute of silence.
 	bookmarkLimit = 70 * time.Second
 	// A short watch lasts for shortWatch plus a random time up to shortJitter. After a long watch without a bookmark,
 	// Edgeway uses short watches for shortTime, because the API server also sends a bookmark two seconds before the end

@@ -11,10 +11,10 @@
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
 // bookmarks. The API server sends a bookmark each minute and another one before the end of a watch.
 //
-// A session requests a list or a watch (feed.go). The transport limits the silence of each request (transport.go), and
-// client-go adds the credentials. The dialer connects to an address that presents the API server's certificate
-// (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig changes, Edgeway
-// creates a new client and new sessions (credentials.go).
+// A session requests a list or a watch (feed.go). The transport cancels a request that is silent for too long
+// (transport.go), and client-go adds the credentials. The dialer connects to an address that presents the API server's
+// certificate (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig
+// changes, Edgeway creates a new client and new sessions (credentials.go).
 package kube
 
 import (

@@ -103,7 +103,7 @@ func (c *call) limitSilence(why error) {
 	c.timer = time.AfterFunc(c.maxSilence, func() { c.cancelIfSilent(why) })
 }
 
-// endList records the end of the list, and limits the silence of the watch that follows the list.
+// endList records the end of the list, and sets the limit on silence to quiet for the watch that follows the list.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -133,9 +133,9 @@ const (
 	maxContactAge = 4 * time.Minute
 )
 
-// maxQuietWatch is the silence after which the end of a long watch proves nothing about the API server. When a long
-// watch ends after a longer silence, Edgeway starts a short watch, which ends with a bookmark. The value is less than
-// the time (50 s or a minute) after which proxies close silent connections.
+// maxQuietWatch is the longest silence after which Edgeway still reports a broken connection of a long watch as a
+// fault. After a longer silence, the cause may be a proxy, because proxies close silent connections after 50 s or a
+// minute. Edgeway then uses short watches for shortTime, because a short watch ends with a bookmark.
 const maxQuietWatch = 40 * time.Second
 
 // judgeEnd decides whether a watch that the reflector did not stop has ended with a fault.

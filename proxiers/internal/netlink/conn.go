@@ -1,5 +1,5 @@
-// Package netlink communicates with netfilter. The package reads, changes and watches nftables rules, which
-// iptables-nft also uses, and reads and deletes connection-tracking entries.
+// Package netlink communicates with netfilter. The package reads, changes and watches nftables rules, including the
+// rules that iptables-nft stores in nftables. The package also reads and deletes connection-tracking entries.
 //
 // The package opens sockets with mdlayher/netlink, but parses messages and attributes itself. A dump of 10,000 Services
 // contains 70,000 elements in 3 MB. The package reads a dump through one buffer and allocates no memory for a message.

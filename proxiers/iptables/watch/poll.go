@@ -54,9 +54,10 @@ type pollWatcher struct {
 	mu sync.Mutex
 	// socket belongs to the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
-	// lastStates holds the last state of each table that matched the rules that Edgeway wrote. At the start of a full
-	// sync, lastStates holds the current states. lastStates omits a table that did not exist at the start of the full
-	// sync until Edgeway writes the table. A query for a missing table causes the kernel to load the table's module.
+	// lastStates maps each iptables table to the last state in which the table matched Edgeway's rules. At the start of
+	// a full sync, Forget stores the current states instead. lastStates omits a table that did not exist at the start
+	// of the full sync until Edgeway writes the table. A query for a missing table causes the kernel to load the
+	// table's module.
 	lastStates map[Table]observation
 	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
 	reported bool

@@ -159,7 +159,8 @@ func (l *lab) changeEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// measureRestart measures how the hosts reconnect after a restart of the API server.
+// measureRestart restarts the API server, and measures the time until all hosts have reconnected. measureRestart also
+// measures the resource usage until opts.countTime after the restart.
 func (m *measurement) measureRestart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {

@@ -15,12 +15,12 @@ import (
 const usage = `Usage: scripts/vm [OPTION]... DIR COMMAND [ARGUMENT]...
 
 Runs COMMAND in a virtual machine, in a copy of the directory DIR, as root. The command's output goes to
-standard output. This program exits with the command's exit code, or with 125 if there was no machine
+standard output. This program exits with the command's exit code, or with 125 if no VM could run the job
 or the job was killed.
 
 `
 
-// exitFailure is the exit code of cmd if no machine could run the job, or if cmd killed the job.
+// exitFailure is the exit code of cmd if no VM could run the job, or if cmd killed the job.
 const exitFailure = 125
 
 func main() { os.Exit(run()) }
@@ -32,9 +32,9 @@ func run() int {
 	flag.BoolVar(&j.Systemd, "systemd", false, "run systemd as the init process, for packages and units")
 	flag.BoolVar(&j.Counted, "counted", false, "use a clock that counts instructions, for measurements")
 	flag.IntVar(&j.MIPS, "mips", 250, "the `millions` of instructions per second of the -counted clock: 1000, 500, 250 ...")
-	flag.IntVar(&j.MemoryMB, "memory", 2048, "the machine's memory in `MB`")
+	flag.IntVar(&j.MemoryMB, "memory", 2048, "the VM's memory in `MB`")
 	flag.StringVar(&j.CPU, "cpu", "",
-		"the machine's CPU, as `model`[,feature=on|off]... (default for amd64: "+vm.DefaultCPU+")")
+		"the VM's CPU, as `model`[,feature=on|off]... (default for amd64: "+vm.DefaultCPU+")")
 	flag.IntVar(&j.SMP, "smp", 1, "the `number` of CPUs")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill a job that takes longer")
 	flag.StringVar(&j.Out, "out", "", "copy the command's files in /vm/out to this `directory`")

@@ -12,9 +12,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestHost installs, runs, upgrades and removes the package on a machine with systemd 257. Two machines have systemd
-// 252: one boots with an earlier daemon's state while the API server is unreachable, and the other starts with an
-// earlier version's state.
+// TestHost installs, runs, upgrades and removes the package in a virtual machine with systemd 257. Two other virtual
+// machines have systemd 252: one boots with an earlier daemon's state while the API server is unreachable, and the
+// other starts with an earlier version's state.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -109,8 +109,8 @@ func buildPackageFor(t *testing.T, arch vm.Arch, version string) string {
 	return filepath.Join(dir, "edgeway_"+version+"-1_"+string(arch)+".deb")
 }
 
-// runInside runs one test of package inside in a machine with systemd, in parallel with other machines. runInside
-// reports each case as a subtest of t.
+// runInside runs one test of package inside in a virtual machine with systemd, in parallel with other virtual machines.
+// runInside reports each case as a subtest of t.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()
@@ -121,7 +121,7 @@ func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	var out bytes.Buffer
 	start := time.Now()
 	j.Systemd, j.Output = true, &out
-	j.Env = []string{"NETLAB_ISOLATED=1"} // package netlab requires isolation, which the machine provides
+	j.Env = []string{"NETLAB_ISOLATED=1"} // package netlab requires isolation, which the virtual machine provides
 	j.Command = []string{"./inside", "-test.v", "-test.run=^" + name + "$", "-test.timeout=55m"}
 	exit, err := vm.Run(t.Context(), j)
 	t.Logf("%s: exit code %d after %.0f s", suite, exit, time.Since(start).Seconds())

@@ -29,7 +29,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}}
 	beside := job
 	beside.Packages = recipePackages
-	// The test inside the machine starts firewalld.
+	// The test inside the virtual machine starts firewalld.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	guides := beside
 	guides.Files = maps.Clone(job.Files)

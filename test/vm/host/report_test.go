@@ -13,8 +13,8 @@ type result struct {
 }
 
 func (r *result) report(t *testing.T) {
-	t.Logf("%s: %s, %s s in the machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
-	// A skipped test case counts as a failure, because the machine has all necessary programs.
+	t.Logf("%s: %s, %s s in the virtual machine\n%s", r.name, r.verdict, r.seconds, strings.Join(r.lines, "\n"))
+	// A skipped test case counts as a failure, because the virtual machine has all necessary programs.
 	if r.verdict != "PASS" {
 		t.Error(r.verdict)
 	}

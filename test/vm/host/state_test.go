@@ -37,7 +37,7 @@ func saveLastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer plane.Stop() // a running control plane would slow down the machines
+	defer plane.Stop() // a running control plane would slow down the virtual machines
 	load(t, plane, inside.Manifest("web", "10.96.0.10", "fd00:96::10", 30080))
 
 	tmp := t.TempDir()
@@ -46,7 +46,7 @@ func saveLastKnown(t *testing.T) state {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// In the machine, the user edgeway must also be able to read the kubeconfig.
+	// In the virtual machine, the user edgeway must also be able to read the kubeconfig.
 	if err := os.WriteFile(s.kubeconfig, raw, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // changeTimeout is the time limit for changes in tests that do not measure speed. The limit is long, because the
-// machine is emulated and the host may be busy.
+// virtual machine is emulated and the host may be busy.
 const changeTimeout = 5 * time.Minute
 
 // site is a node with the daemon, a client outside the node, and pods that respond with their names.

@@ -13,8 +13,9 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyIPVSBench compares the ipvs backend with kube-proxy's ipvs mode in one machine, which also runs the API
-// server. The machine's clock counts instructions, so other work on the host does not affect the measured times.
+// TestNightlyIPVSBench compares the ipvs backend with kube-proxy's ipvs mode in a virtual machine. The API server runs
+// in the same virtual machine. The virtual machine's clock counts instructions, so other work on the host does not
+// affect the measured times.
 func TestNightlyIPVSBench(t *testing.T) {
 	vmtest.Need(t)
 	programs := controlPlaneDir(t)

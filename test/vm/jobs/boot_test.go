@@ -64,7 +64,7 @@ func TestRunner(t *testing.T) {
 	}
 	there, err := time.ParseDuration(strings.TrimSpace(string(seconds)) + "s")
 	if now := time.Unix(int64(there.Seconds()), 0); err != nil || now.Before(before) || now.After(time.Now()) {
-		t.Errorf("time in the machine: %s, %v", now, err)
+		t.Errorf("time in the virtual machine: %s, %v", now, err)
 	}
 }
 

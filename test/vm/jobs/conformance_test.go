@@ -25,8 +25,8 @@ var suites = []suiteRun{
 }
 
 // requiredRuns lists the tests that every run executes on the oldest kernel: the tests of the default backend, and the
-// tests of the backend that the host's kernel may not support. In the machine, the other backends would use the same
-// distribution programs as on the host. The longest test starts first, because it would otherwise finish last.
+// tests of the backend that the host's kernel may not support. In the virtual machine, the other backends would use the
+// same distribution programs as on the host. The longest test starts first, because it would otherwise finish last.
 var requiredRuns = []suiteRun{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: tableTests},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: writeTests},
@@ -73,7 +73,7 @@ type suiteRun struct {
 	leftOut       string
 	// module is a kernel module that the backend needs, or "" if it needs none.
 	module string
-	// cpu is QEMU's CPU model for the machine, or "" for the default.
+	// cpu is QEMU's CPU model for the virtual machine, or "" for the default.
 	cpu string
 }
 

@@ -7,7 +7,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestFastPath tests the fast path in a machine, because the host's kernel may not support flowtables.
+// TestFastPath tests the fast path in a virtual machine, because the host's kernel may not support flowtables.
 func TestFastPath(t *testing.T) { fastPath(t, fastPathTests, vm.Bookworm) }
 
 func TestNightlyFastPath(t *testing.T) {
@@ -24,7 +24,7 @@ func TestNightlyFastPathSpeed(t *testing.T) {
 	})
 }
 
-// fastPathTests matches the tests that need a flowtable.
+// fastPathTests matches the tests that need a kernel with support for flowtables.
 const fastPathTests = "^Test(Takes|Beside|Backends|Foreign|LifeCycle|Pace|DeviceRace|DevicesThatCome)"
 
 func fastPath(t *testing.T, tests string, suites ...vm.Suite) {

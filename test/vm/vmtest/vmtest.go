@@ -18,14 +18,14 @@ import (
 
 var tools = []string{"mmdebstrap", "apt-get", "tar"}
 
-// Need skips the test if the host cannot run amd64 machines, or if -short is set. In continuous integration (CI=true),
-// Need fails the test instead.
+// Need skips the test if the host cannot run AMD64 VMs, or if -short is set. In continuous integration (CI=true), Need
+// fails the test instead.
 func Need(t testing.TB) {
 	t.Helper()
 	NeedArch(t, vm.AMD64)
 }
 
-// NeedArch is like Need for machines of any architecture.
+// NeedArch is like Need, but for VMs of any architecture.
 func NeedArch(t testing.TB, arch vm.Arch) {
 	t.Helper()
 	skip := t.Skipf

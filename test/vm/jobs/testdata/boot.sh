@@ -1,4 +1,4 @@
-# Prints the versions of this machine, and fails if systemd reports a problem with the boot.
+# Prints the versions in this virtual machine, and fails if systemd reports a problem with the boot.
 uname -r
 nft --version
 systemctl --version | head -n 1
