@@ -73,6 +73,7 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 			img, boots := installFakeQEMU(t, c.does)
 			var out, notes strings.Builder
 			j := Job{Command: []string{"true"}, Timeout: 2 * time.Second, Output: &out, Notes: &notes}
+			j.setDefaults()
 			exit, err := j.run(t.Context(), img)
 			if exit != c.exit || (err == nil) != (c.problem == "") || !strings.Contains(fmt.Sprint(err), c.problem) {
 				t.Errorf("exit code %d, error %v; want %d, %q", exit, err, c.exit, c.problem)
