@@ -16,7 +16,7 @@ var foreignTextFiles = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
 	"edgeway/daemon/doctor/firewall/read.go":    "nft",
 	"edgeway/daemon/source/file/document.go":    "the libraries for YAML and JSON",
-	"edgeway/daemon/source/kube/health.go":      "net/http",
+	"edgeway/daemon/source/kube/failure.go":     "net/http",
 	"edgeway/proxiers/internal/nfttable/nft.go": "nft",
 	"edgeway/proxiers/iptables/probe.go":        "iptables",
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,6 +34,37 @@ func (h *host) verifyStateAge() {
 	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))
 	h.eventually("healthy", "edgeway", "status") // the network has only just come up
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
+}
+
+// startWithReadOnlyVar starts the daemon as after a boot on a damaged disk, which the kernel mounts read-only. The
+// Services must work.
+func startWithReadOnlyVar(h *host) {
+	h.run("systemctl", "stop", "edgeway")
+	h.run("edgeway", "cleanup")
+	h.run("mount", "--bind", "/var", "/var")
+	h.Cleanup(func() { h.run("umount", "/var") })
+	h.run("mount", "-o", "remount,bind,ro", "/var")
+	h.run("systemctl", "start", "edgeway")
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.Logf("status:\n%s", h.run("edgeway", "status"))
+	h.run("systemctl", "stop", "edgeway")
+}
+
+// startWithWrongClock starts the daemon on a board without a battery, whose clock is years behind until the board
+// reaches a time server. The Services must work, and the daemon must keep working when the clock jumps.
+func startWithWrongClock(h *host) {
+	h.run("systemctl", "stop", "edgeway")
+	h.run("edgeway", "cleanup")
+	began := time.Now() // with a reading of the monotonic clock
+	h.run("date", "-s", "2024-01-02 03:04:05")
+	right := func() { h.run("date", "-s", "@"+strconv.FormatInt(began.Add(time.Since(began)).Unix(), 10)) }
+	h.Cleanup(right)
+	h.run("systemctl", "start", "edgeway")
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.Logf("status:\n%s", h.run("edgeway", "status"))
+	right()
+	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
+	h.verifyStateAge()
 }
 
 // useKubeconfigCredential restricts the kubeconfig to root and passes the file to the unit as a credential, as

@@ -78,6 +78,8 @@ func TestServices(t *testing.T) {
 func TestBoot(t *testing.T) {
 	play(t, []scenario{
 		{name: "Services from the last-known state", run: servicesFromLastKnown},
+		{name: "read-only /var", run: startWithReadOnlyVar},
+		{name: "wrong clock", run: startWithWrongClock},
 		{name: "kubeconfig as a credential", run: useKubeconfigCredential},
 		{name: "replaced kubeconfig that is a credential", run: testLoadCredential},
 		{name: "replaced kubeconfig that only root can read", run: testKubeconfigUnits},
