@@ -30,7 +30,6 @@ var shownRuns = []publishedRun{
 	{file: "iptables-legacy", mode: "iptables-legacy", table: "mode iptables-legacy"},
 	{file: "iptables-nft", mode: "iptables-nft", table: "mode iptables-nft"},
 	{file: "ipvs", mode: "ipvs", table: "mode ipvs"},
-	{file: "floor", mode: "nftables", table: "beside the floor"},
 	{file: "large", mode: "nftables", table: "from an API server", noPlot: true},
 }
 
