@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -224,11 +223,6 @@ func runOutOfDescriptors() error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go func() { // Go's splice (1.26) keeps unused pipes until a garbage collection
-		for range time.Tick(500 * time.Millisecond) {
-			runtime.GC()
-		}
-	}()
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	var usage unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &usage)

@@ -1,14 +1,14 @@
 // Package relay relays TCP connections between clients on this host and endpoints. The relay forwards data, half-closes
 // and resets. A Target chooses the endpoints.
 //
-// Each connection has two goroutines that call io.Copy, one for each direction. io.Copy uses splice(2) in Go 1.26, so
-// the data does not enter user space. The relay reads from one side only when the other side accepts data. A connection
-// uses about 16 kB of memory and six descriptors, four of them for splice's two pipes.
+// Each connection has two goroutines, one for each direction. The relay reads from one side only when the other side
+// accepts data. A connection uses about 16 kB of memory and two descriptors. While a direction carries data, it uses a
+// chunk of memory.
 //
 // After a failed dial, the relay tries the next endpoint without closing the client's connection. When no endpoint is
 // left, the relay resets the client's connection. The relay has no idle timeout, because TCP keep-alive detects dead
 // peers. The relay closes a half-closed connection after ten minutes without data. The relay does not forward urgent
-// data (MSG_OOB), because splice(2) stops at urgent data.
+// data (MSG_OOB).
 package relay
 
 import (
