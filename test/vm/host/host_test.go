@@ -22,8 +22,8 @@ func TestHost(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
 }
 
-// TestNightlyHost runs the tests of TestHost with the systemd versions exchanged. Another machine is a host that is too
-// old for the nftables backend.
+// TestNightlyHost runs the tests of TestHost with the systemd versions exchanged. In the subtest bullseye,
+// nft is too old for the nftables backend.
 func TestNightlyHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
