@@ -107,7 +107,8 @@ func (h *Host) removeGroup() error {
 	err := h.group.dir.Close()
 	h.group.Close()
 	if _, stat := os.Stat(h.Cgroup()); !errors.Is(stat, os.ErrNotExist) {
-		err = errors.Join(err, fmt.Errorf("control group %s still exists", h.Cgroup()))
+		procs, _ := os.ReadFile(filepath.Join(h.Cgroup(), "cgroup.procs"))
+		err = errors.Join(err, fmt.Errorf("control group %s still exists, with the processes %q", h.Cgroup(), procs))
 	}
 	return err
 }

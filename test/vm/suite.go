@@ -10,6 +10,9 @@ type Suite string
 
 // The versions in the comments on these constants were current at the time of writing.
 const (
+	// Bullseye has Linux 5.10, nft 0.9.8, iptables 1.8.7 and systemd 247. It stands for hosts whose nft is too old for
+	// the default backend, such as Ubuntu 22.04.
+	Bullseye Suite = "bullseye"
 	// Bookworm has Linux 6.1, nft 1.0.6 and systemd 252.
 	Bookworm Suite = "bookworm"
 	// Trixie has Linux 6.12, nft 1.1.3 and systemd 257.
@@ -19,7 +22,7 @@ const (
 	Newest Suite = "testing"
 )
 
-// Suites returns all suites, from the oldest to the newest.
+// Suites returns the suites that run all backends, from the oldest to the newest. Bullseye runs only iptables.
 func Suites() []Suite { return []Suite{Bookworm, Trixie, Newest} }
 
 // ParseSuite parses a suite's name, or "newest".
@@ -28,7 +31,7 @@ func ParseSuite(name string) (Suite, error) {
 		return Newest, nil
 	}
 	var names []string
-	for _, s := range Suites() {
+	for _, s := range append([]Suite{Bullseye}, Suites()...) {
 		if string(s) == name {
 			return s, nil
 		}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +41,10 @@ func FindProgram() (*Program, error) {
 	return &Program{path}, nil
 }
 
+// tooOld matches the versions of nft that reject Edgeway's rules. No test has run the versions 1.0.3 to 1.0.5. If such a
+// version rejects a rule, Probe returns its message.
+var tooOld = regexp.MustCompile(`^nftables v(0\.|1\.0\.[0-2] )`)
+
 // requireVersion returns an error if nft fails, or if Edgeway does not support nft's version.
 func (p *Program) requireVersion(ctx context.Context) error {
 	var version bytes.Buffer
@@ -51,9 +56,9 @@ func (p *Program) requireVersion(ctx context.Context) error {
 		return fmt.Errorf("nft does not respond: %w", err)
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
-	case strings.HasPrefix(text, "nftables v0.") || strings.HasPrefix(text, "nftables v1.0.0 "):
-		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer", proxiers.ErrUnsupported,
-			text)
+	case tooOld.MatchString(text):
+		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer, or set proxy.backend = "+
+			"%q", proxiers.ErrUnsupported, text, "iptables")
 	}
 	return nil
 }

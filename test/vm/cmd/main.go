@@ -27,7 +27,8 @@ func main() { os.Exit(run()) }
 
 func run() int {
 	var j vm.Job
-	kernel := flag.String("kernel", "bookworm", "the Debian `suite` that provides the kernel and user space: bookworm, trixie or newest")
+	kernel := flag.String("kernel", "bookworm",
+		"the Debian `suite` that provides the kernel and user space: bullseye, bookworm, trixie or newest")
 	flag.StringVar((*string)(&j.Arch), "arch", "amd64", "the Debian `architecture`: amd64, arm64 or armhf")
 	flag.BoolVar(&j.Systemd, "systemd", false, "run systemd as the init process, for packages and units")
 	flag.BoolVar(&j.Counted, "counted", false, "use a clock that counts instructions, for measurements")
