@@ -57,8 +57,8 @@ func (p *Program) requireVersion(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case tooOld.MatchString(text):
-		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer, or set proxy.backend = "+
-			"%q", proxiers.ErrUnsupported, text, "iptables")
+		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer, or set another "+
+			"proxy.backend", proxiers.ErrUnsupported, text)
 	}
 	return nil
 }

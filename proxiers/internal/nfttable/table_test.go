@@ -251,7 +251,7 @@ func TestHungNFT(t *testing.T) {
 // If nft is unusable, the probe's error suggests a fix.
 func TestProbeSuggestsFix(t *testing.T) {
 	for script, want := range map[string]string{
-		"echo 'nftables v1.0.2 (Lester Gooch)'": `or set proxy.backend = "iptables"`,
+		"echo 'nftables v1.0.2 (Lester Gooch)'": "or set another proxy.backend",
 		"case $1 in --version) echo nftables v1.0.6;; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac": "CAP_NET_ADMIN",
 		"case $1 in --version) echo nftables v1.0.6;; *) echo 'Error: syntax error' >&2; exit 1;; esac":                                                  "refuses a rule",
 		"exit 127": "exit status 127",
