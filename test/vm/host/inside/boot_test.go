@@ -55,6 +55,7 @@ func startWithReadOnlyVar(h *host) {
 func startWithWrongClock(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
+	h.run("touch", "/var/lib/edgeway/lastknown.jsonl") // the image has no modification times
 	began := time.Now() // with a reading of the monotonic clock
 	h.run("date", "-s", "2024-01-02 03:04:05")
 	right := func() { h.run("date", "-s", "@"+strconv.FormatInt(began.Add(time.Since(began)).Unix(), 10)) }
@@ -65,6 +66,9 @@ func startWithWrongClock(h *host) {
 	right()
 	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
 	h.verifyStateAge()
+	if status := h.show("edgeway", "StatusText"); strings.Contains(status, "days") {
+		h.Errorf("STATUS: %s", status)
+	}
 }
 
 // useKubeconfigCredential restricts the kubeconfig to root and passes the file to the unit as a credential, as
