@@ -106,10 +106,14 @@ func (h *Host) removeGroup() error {
 	}
 	err := h.group.dir.Close()
 	h.group.Close()
-	if _, stat := os.Stat(h.Cgroup()); !errors.Is(stat, os.ErrNotExist) {
-		procs, _ := os.ReadFile(filepath.Join(h.Cgroup(), "cgroup.procs"))
-		err = errors.Join(err, fmt.Errorf("control group %s still exists, with the processes %q", h.Cgroup(), procs))
+	if _, stat := os.Stat(h.Cgroup()); errors.Is(stat, os.ErrNotExist) {
+		return err
 	}
+	if procs, _ := os.ReadFile(filepath.Join(h.Cgroup(), "cgroup.procs")); len(procs) > 0 {
+		return errors.Join(err, fmt.Errorf("control group %s still has the processes %q", h.Cgroup(), procs))
+	}
+	// Linux 5.10 sometimes refuses to remove a group that has neither processes nor groups. A later lab tries again.
+	h.lab.t.Logf("lab: the kernel does not remove the empty control group %s", h.Cgroup())
 	return err
 }
 

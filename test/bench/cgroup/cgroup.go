@@ -99,9 +99,8 @@ func (c *Group) Kill() error {
 // Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// For a short time after the last process has left the group, the kernel still refuses to remove the group: in an
-	// emulated machine with Linux 5.10, for longer than a second.
-	for range 1000 {
+	// For a short time after the last process has left the group, the kernel still refuses to remove the group.
+	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
 		}
