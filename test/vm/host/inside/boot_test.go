@@ -56,7 +56,7 @@ func startWithWrongClock(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
 	h.run("touch", "/var/lib/edgeway/lastknown.jsonl") // the image has no modification times
-	began := time.Now() // with a reading of the monotonic clock
+	began := time.Now()                                // with a reading of the monotonic clock
 	h.run("date", "-s", "2024-01-02 03:04:05")
 	right := func() { h.run("date", "-s", "@"+strconv.FormatInt(began.Add(time.Since(began)).Unix(), 10)) }
 	h.Cleanup(right)
