@@ -141,8 +141,8 @@ func (s *sources) commit(held []source.Holding) {
 	}
 }
 
-// lastKnownState returns the time when a source last confirmed the saved state. serving reports whether Edgeway serves the
-// last-known state because it has not read a source since the start.
+// lastKnownState returns the time when a source last confirmed the saved state. serving reports whether Edgeway serves
+// the last-known state because it has not read a source since the start.
 func (s *sources) lastKnownState() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.SavedAt()

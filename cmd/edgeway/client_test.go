@@ -227,7 +227,8 @@ func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	}
 	out, _ := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); code != exitFailure || !strings.Contains(string(out), "systemctl stop edgeway") {
+	code := cmd.ProcessState.ExitCode()
+	if code != exitFailure || !strings.Contains(string(out), "systemctl stop edgeway") {
 		t.Errorf("exit %d, output %q", code, out)
 	}
 }

@@ -32,7 +32,10 @@ var collectorMetrics = [...]struct {
 	{"kubeproxy_sync_proxy_rules_service_changes_total", "Changes to Services.", nil},
 	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes to Services that Edgeway has not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes to EndpointSlices.", nil},
-	{"kubeproxy_sync_proxy_rules_endpoint_changes_pending", "Changes to EndpointSlices that Edgeway has not synced yet.", nil},
+	{
+		"kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+		"Changes to EndpointSlices that Edgeway has not synced yet.", nil,
+	},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no " +
 		"endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},

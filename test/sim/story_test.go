@@ -24,7 +24,10 @@ func (s *simulation) runFaults() {
 	s.notef("chaos for %s", length)
 	s.moved = false
 	steps := s.changes(length)
-	for _, kind := range []func() episode{s.apiFault, s.linkFault, s.kernelFault, s.fileFault, s.diskFault, s.processFault, s.panicFault} {
+	kinds := []func() episode{
+		s.apiFault, s.linkFault, s.kernelFault, s.fileFault, s.diskFault, s.processFault, s.panicFault,
+	}
+	for _, kind := range kinds {
 		if s.rand.IntN(3) > 0 {
 			steps = append(steps, s.episodes(length, kind)...)
 		}

@@ -35,9 +35,10 @@ const (
 	// defaultHalfClosedTimeout limits the time that a half-closed connection may be idle. An endpoint that does not
 	// read may not notice that the client has closed the connection.
 	defaultHalfClosedTimeout = 10 * time.Minute
-	// Each connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
+	// An idle connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors. Two
+	// stalled directions need as much memory again, for their chunks.
 	connectionMemory      = 16 << 10
-	connectionDescriptors = 6
+	connectionDescriptors = 2
 	tick                  = 50 * time.Millisecond
 	// shortagePause is the pause after an accept or a dial fails for lack of descriptors or memory.
 	shortagePause = 250 * time.Millisecond
@@ -59,9 +60,9 @@ var (
 
 // Options configures a Relay. Only OnPanic is required.
 type Options struct {
-	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
-	// may use a quarter of the memory limit (debug.SetMemoryLimit). Connections may then also use RLIMIT_NOFILE minus a
-	// reserve for other descriptors.
+	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, idle
+	// connections may use a quarter of the memory limit (debug.SetMemoryLimit), and connections may use RLIMIT_NOFILE
+	// minus a reserve for other descriptors.
 	MaxConnections int
 	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration

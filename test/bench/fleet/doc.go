@@ -8,8 +8,8 @@
 // Kubernetes API, and has its own connections, user agent, node name and service account. In three runs, the hosts
 // watch all Services, a tenth of the Services (with a label selector), and all Services with a separate priority level
 // for the hosts (fleet-access.yaml). During each run, a user and a controller outside the fleet each list a Service ten
-// times a second. The column "no hosts" contains the results from a run without hosts. The API server is real and has its
-// default limits.
+// times a second. The column "no hosts" contains the results from a run without hosts. The API server is real and has
+// its default limits.
 //
 // The command counts requests in the API server's audit log, and bytes on the link between the two network namespaces.
 // A control group measures the hosts' CPU time.

@@ -52,8 +52,8 @@ func testOldNFT(h *host) {
 // verifyUnknownSettings fails the test unless systemd knows all settings of the units, except for three settings that
 // systemd 248 introduced.
 func verifyUnknownSettings(h *host) {
-	out := h.run("systemd-analyze", "verify", "--man=no", "edgeway.service", "edgeway-bpf.service", "edgeway-ready.target",
-		"edgeway-nodeport@30080.socket", "edgeway-nodeport-ipv6@30080.socket")
+	out := h.run("systemd-analyze", "verify", "--man=no", "edgeway.service", "edgeway-bpf.service",
+		"edgeway-ready.target", "edgeway-nodeport@30080.socket", "edgeway-nodeport-ipv6@30080.socket")
 	for line := range strings.Lines(out) {
 		_, rest, _ := strings.Cut(line, "Unknown key name '")
 		switch key, _, _ := strings.Cut(rest, "'"); key {
