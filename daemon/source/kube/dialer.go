@@ -169,10 +169,11 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 				abandon(named)
 				return d.logNameChange(host, r.value, cmp.Or(fault, errSlow))
 			}
-			proven = nil
+			proven, late = nil, time.After(provenDelay) // the last-known state may load during the search
 			continue
 		}
 		late = nil
+		d.recall()
 		proven = begin(func() (net.Conn, error) { return d.dialByProof(ctx, port, try, tried.Load()) })
 	}
 	d.tunnels.forgive()

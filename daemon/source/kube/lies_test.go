@@ -89,6 +89,27 @@ func TestFalseDNSAnswers(t *testing.T) {
 	}
 }
 
+// The source starts together with the last-known state, whose load may take longer than the first attempts. The host
+// still connects within 10 s.
+func TestFalseDNSAnswersBeforeLastKnownState(t *testing.T) {
+	t.Parallel()
+	_, resolver := startNameServer(t, "127.66.0.3")
+	for _, load := range []time.Duration{time.Second, provenDelay + time.Second} {
+		loaded := time.Now().Add(load)
+		api, r, _ := prepareByName(t, resolver, func(o *Options) {
+			o.KnownAddrs = func() []source.ServerAddr {
+				if time.Now().Before(loaded) {
+					return nil
+				}
+				return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}}
+			}
+		})
+		startFalseServer(t, "127.66.0.3", api.URL, func(net.Conn) {})
+		r.run(t)
+		r.waitSynced(t, 10*time.Second)
+	}
+}
+
 func selfSigned(t *testing.T) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
