@@ -14,46 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The relay copies at most largeChunk bytes at a time, or smallChunk bytes while maxLarge large chunks are in use. A
-// stalled stream keeps its chunk, and thousands of large chunks would exceed the daemon's memory. An idle stream has no
-// chunk.
-//
-// The relay does not use splice(2) through io.Copy: Go (1.26) requests a pipe of 1 MB for each direction, and the
-// kernel allows a user without CAP_SYS_RESOURCE only 64 MB of pipes (fs.pipe-user-pages-soft). Each further pipe has 8
-// kB, which costs half of the throughput, and Go keeps such pipes for later connections.
-const (
-	largeChunk = 64 << 10
-	smallChunk = 8 << 10
-	maxLarge   = 256
-)
+// chunks holds buffers of chunkSize bytes. A stream has a buffer only during system calls, so stalled streams need no
+// memory.
+const chunkSize = 64 << 10
 
-var (
-	largeChunks = sync.Pool{New: func() any { return newChunk(largeChunk) }}
-	smallChunks = sync.Pool{New: func() any { return newChunk(smallChunk) }}
-	largeInUse  atomic.Int32
-)
+var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-func newChunk(size int) *[]byte {
-	chunk := make([]byte, size)
-	return &chunk
-}
-
-func takeChunk() *[]byte {
-	if largeInUse.Add(1) <= maxLarge {
-		return largeChunks.Get().(*[]byte)
-	}
-	largeInUse.Add(-1)
-	return smallChunks.Get().(*[]byte)
-}
-
-func returnChunk(chunk *[]byte) {
-	if len(*chunk) < largeChunk {
-		smallChunks.Put(chunk)
-		return
-	}
-	largeChunks.Put(chunk)
-	largeInUse.Add(-1)
-}
+// bulkSize is the number of bytes at once from which the relay tries to move the following data through a pipe.
+const bulkSize = 16 << 10
 
 type conn struct {
 	port   *Port
@@ -159,12 +127,23 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 		}
 	}()
 	half := c.port.relay.opts.HalfClosedTimeout
-	raw, err := from.SyscallConn()
+	source, err := from.SyscallConn()
 	if err != nil {
 		return
 	}
-	for {
-		n, err := copyChunk(to, raw)
+	sink, err := to.SyscallConn()
+	if err != nil {
+		return
+	}
+	for bulk := false; ; {
+		n, err := 0, error(nil)
+		if bulk {
+			n, err = c.port.relay.pipes.move(sink, source)
+		}
+		if n == 0 && err == nil {
+			n, err = copyChunk(sink, source)
+		}
+		bulk = n >= bulkSize
 		count.Add(uint64(n))
 		switch {
 		case err == nil && !c.ended(from).Load():
@@ -186,32 +165,69 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 }
 
 // copyChunk waits for data, copies a chunk, and returns the number of copied bytes. At the end of the stream, copyChunk
-// returns io.EOF.
-func copyChunk(to *net.TCPConn, from syscall.RawConn) (int, error) {
-	var chunk *[]byte
-	var n int
+// returns io.EOF. Until the receiver accepts data, the data stays in the kernel's receive buffer.
+func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 	var failure error
-	err := from.Read(func(fd uintptr) (done bool) {
-		chunk, failure = takeChunk(), unix.EINTR
-		for failure == unix.EINTR {
-			n, failure = unix.Read(int(fd), *chunk)
-		}
-		if failure == unix.EAGAIN {
-			returnChunk(chunk)
-			chunk, failure = nil, nil
-		}
-		return chunk != nil
+	ended := false
+	wait := from.Read(func(fd uintptr) bool {
+		var first [1]byte
+		var n int
+		n, failure = receive(fd, first[:], unix.MSG_PEEK)
+		ended = n == 0 && failure == nil
+		return !errors.Is(failure, unix.EAGAIN)
 	})
-	if chunk != nil {
-		defer returnChunk(chunk)
-	}
-	if err = errors.Join(err, failure); err != nil {
+	if err := errors.Join(wait, failure); err != nil {
 		return 0, err
 	}
-	if n == 0 {
+	if ended {
 		return 0, io.EOF
 	}
-	return to.Write((*chunk)[:n])
+	err = to.Write(func(fd uintptr) bool {
+		sent, failure = copyOnce(fd, from)
+		return !errors.Is(failure, unix.EAGAIN)
+	})
+	return sent, errors.Join(err, failure)
+}
+
+// copyOnce sends a chunk of the received data, and then removes the sent bytes from the receive buffer. copyOnce returns
+// EAGAIN only if the receiver accepts no data.
+func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
+	chunk := chunks.Get().(*[chunkSize]byte)
+	defer chunks.Put(chunk)
+	closed := from.Control(func(fd uintptr) {
+		var n int
+		if n, err = receive(fd, chunk[:], unix.MSG_PEEK); err != nil || n == 0 {
+			if errors.Is(err, unix.EAGAIN) {
+				err = nil
+			}
+			return
+		}
+		if n, err = send(to, chunk[:n]); err != nil {
+			return
+		}
+		for sent < n && err == nil {
+			var removed int
+			removed, err = receive(fd, chunk[:n-sent], unix.MSG_TRUNC) // does not copy the bytes again
+			if sent += removed; removed == 0 && err == nil {
+				err = io.ErrUnexpectedEOF
+			}
+		}
+	})
+	return sent, errors.Join(closed, err)
+}
+
+func receive(fd uintptr, b []byte, flags int) (n int, err error) {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		n, _, err = unix.Recvfrom(int(fd), b, flags|unix.MSG_DONTWAIT)
+	}
+	return n, err
+}
+
+func send(fd uintptr, b []byte) (n int, err error) {
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		n, err = unix.SendmsgN(int(fd), b, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
+	return n, err
 }
 
 func (c *conn) isOver() bool {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // randomReader is a reader that returns pseudo-random bytes and hashes them.
@@ -150,4 +152,37 @@ func TestStuckStreamsDoNotBlockOthers(t *testing.T) {
 	time.Sleep(300 * time.Millisecond)
 	close(release)
 	all.Wait()
+}
+
+// The relay forwards the data before and after an urgent byte. An urgent byte that the relay has not read becomes normal
+// data when the next urgent byte arrives.
+func TestUrgentBytesDuringTransfer(t *testing.T) {
+	const block, blocks = 1 << 20, 8
+	got := make(chan int64, 1)
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		n, _ := io.Copy(io.Discard, c)
+		got <- n
+	})}})
+	c := dialTCP(t, addr)
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range blocks {
+		if _, err := c.Write(make([]byte, block)); err != nil {
+			t.Fatal(err)
+		}
+		sent := raw.Write(func(fd uintptr) bool {
+			err = unix.Sendto(int(fd), []byte{'!'}, unix.MSG_OOB, nil)
+			return !errors.Is(err, unix.EAGAIN)
+		})
+		if err = errors.Join(sent, err); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = c.CloseWrite()
+	if n := <-got; n < block*blocks || n > (block+1)*blocks {
+		t.Errorf("the endpoint received %d bytes", n)
+	}
 }

@@ -2,8 +2,7 @@
 // and resets. A Target chooses the endpoints.
 //
 // Each connection has two goroutines, one for each direction. The relay reads from one side only when the other side
-// accepts data. A connection uses about 16 kB of memory and two descriptors. While a direction carries data, it uses a
-// chunk of memory.
+// accepts data. A connection uses about 16 kB of memory and two descriptors.
 //
 // After a failed dial, the relay tries the next endpoint without closing the client's connection. When no endpoint is
 // left, the relay resets the client's connection. The relay has no idle timeout, because TCP keep-alive detects dead
@@ -35,8 +34,7 @@ const (
 	// defaultHalfClosedTimeout limits the time that a half-closed connection may be idle. An endpoint that does not
 	// read may not notice that the client has closed the connection.
 	defaultHalfClosedTimeout = 10 * time.Minute
-	// An idle connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors. Two
-	// stalled directions need as much memory again, for their chunks.
+	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
 	connectionDescriptors = 2
 	tick                  = 50 * time.Millisecond
@@ -96,6 +94,7 @@ type Target interface {
 type Relay struct {
 	opts    Options
 	pauses  [pauseKinds]pauseCounter
+	pipes   pipePool
 	running sync.WaitGroup // counts the goroutines of connections
 	// Shutdown cancels dialCtx when it resets the connections.
 	dialCtx  context.Context //nolint:containedctx // shared by the dials of all connections
@@ -178,6 +177,7 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	r.mu.Unlock()
 	r.endDials()
 	r.running.Wait()
+	r.pipes.closeAll()
 	return err
 }
 
@@ -205,7 +205,7 @@ func (r *Relay) limit() int {
 	most := debug.SetMemoryLimit(-1) / 4 / connectionMemory
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		most = min(most, int64(min(files.Cur-min(files.Cur/4, 512), 1<<30)/connectionDescriptors))
+		most = min(most, int64(min(files.Cur-min(files.Cur/4, 512+2*maxPipes), 1<<30)/connectionDescriptors))
 	}
 	return int(max(most, 1))
 }

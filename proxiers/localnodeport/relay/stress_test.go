@@ -197,23 +197,3 @@ func TestManyConnections(t *testing.T) {
 	}
 	eventually(t, "all are gone", func() bool { return r.Stats().Active == 0 })
 }
-
-func TestManyStalledStreamsHaveSmallChunks(t *testing.T) {
-	var taken []*[]byte
-	size := 0
-	for range 2 * maxLarge {
-		chunk := takeChunk()
-		taken, size = append(taken, chunk), size+len(*chunk)
-	}
-	if want := maxLarge * (largeChunk + smallChunk); size != want {
-		t.Errorf("%d streams hold %d bytes, want %d", len(taken), size, want)
-	}
-	for _, chunk := range taken {
-		returnChunk(chunk)
-	}
-	if chunk := takeChunk(); len(*chunk) != largeChunk {
-		t.Errorf("a later stream gets a chunk of %d bytes", len(*chunk))
-	} else {
-		returnChunk(chunk)
-	}
-}

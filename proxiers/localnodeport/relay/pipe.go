@@ -1,0 +1,105 @@
+package relay
+
+import (
+	"errors"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stream uses a pipe only while it moves data, so the relay needs fewer pipes than streams. The kernel limits the pipes
+// of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and gives further pipes only 8 kB. For this
+// reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each connection.
+const (
+	pipeSize = 256 << 10
+	maxPipes = 128
+)
+
+type pipe struct{ in, out int }
+
+// pipePool holds the empty pipes. A pipePool is safe for concurrent use.
+type pipePool struct {
+	mu    sync.Mutex
+	empty []pipe
+	made  int
+}
+
+func (p *pipePool) take() (pipe, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := len(p.empty); n > 0 {
+		taken := p.empty[n-1]
+		p.empty = p.empty[:n-1]
+		return taken, true
+	}
+	var fds [2]int
+	if p.made == maxPipes || unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
+		return pipe{}, false
+	}
+	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
+	p.made++
+	return pipe{in: fds[1], out: fds[0]}, true
+}
+
+func (p *pipePool) put(used pipe, empty bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if empty {
+		p.empty = append(p.empty, used)
+	} else {
+		p.close(used)
+	}
+}
+
+// close closes the descriptors of a pipe. The caller must hold p.mu.
+func (p *pipePool) close(closing pipe) {
+	_, _ = unix.Close(closing.in), unix.Close(closing.out)
+	p.made--
+}
+
+func (p *pipePool) closeAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.empty {
+		p.close(e)
+	}
+	p.empty = nil
+}
+
+// move moves the data that a socket has received to another socket, and returns the number of bytes. move returns 0
+// without an error if there is no data, if the next byte is urgent, if the stream has ended, or if no pipe is free.
+func (p *pipePool) move(to, from syscall.RawConn) (moved int, err error) {
+	pipe, ok := p.take()
+	if !ok {
+		return 0, nil
+	}
+	left := 0
+	defer func() { p.put(pipe, left == 0) }()
+	var failure error
+	err = from.Read(func(fd uintptr) bool {
+		left, failure = splice(int(fd), pipe.in, pipeSize)
+		return true
+	})
+	if errors.Is(failure, unix.EAGAIN) {
+		failure = nil
+	}
+	for err = errors.Join(err, failure); err == nil && left > 0; err = errors.Join(err, failure) {
+		err = to.Write(func(fd uintptr) bool {
+			var n int
+			n, failure = splice(pipe.out, int(fd), left)
+			left, moved = left-n, moved+n
+			return !errors.Is(failure, unix.EAGAIN)
+		})
+	}
+	return moved, err
+}
+
+func splice(from, to, most int) (int, error) {
+	for {
+		n, err := unix.Splice(from, nil, to, nil, most, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if !errors.Is(err, unix.EINTR) {
+			return int(max(n, 0)), err
+		}
+	}
+}
