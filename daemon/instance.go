@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,18 @@ type appliedPlan struct {
 // every two minutes. With 10,000 Services, returning the memory reduces the daemon's memory use from 104 MB to 40 MB.
 const freeDelay = 3 * time.Second
 
+// gcPercent is the value of GOGC after the first sync. With 10,000 Services, changes then need 73 MiB instead of 88.
+// Before the first sync, Go's default of 100 shortens a start by 0.15 s.
+const gcPercent = 50
+
+// freeMemory returns memory to the system, and keeps the memory use low from then on.
+func freeMemory() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	debug.FreeOSMemory()
+}
+
 // instance holds the daemon's components for one configuration. newInstance creates all components before run starts
 // the first one.
 type instance struct {
@@ -97,7 +110,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
 	}
-	i.freeTimer = time.AfterFunc(freeDelay, debug.FreeOSMemory)
+	i.freeTimer = time.AfterFunc(freeDelay, freeMemory)
 	if err := i.assemble(ctx); err != nil {
 		i.close()
 		return nil, errors.Join(err, i.control.Close())

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"edgeway/daemon/config"
@@ -37,6 +38,9 @@ type sources struct {
 	fileStore *lastknown.Store
 	// ignoreStores reports whether Edgeway neither serves nor writes the last-known state.
 	ignoreStores bool
+	// firstCommit is closed by the first commit.
+	commitOnce  sync.Once
+	firstCommit chan struct{}
 }
 
 func (s *sources) status() (out []control.StatusSource) {
@@ -49,7 +53,7 @@ func (s *sources) status() (out []control.StatusSource) {
 // newSources creates the configured sources. newSources reads the kubeconfig, but opens no connections and writes
 // nothing.
 func newSources(cfg *config.Config, logger *slog.Logger, outside Overrides) (*sources, error) {
-	s := &sources{}
+	s := &sources{firstCommit: make(chan struct{})}
 	var layers []tracker.Layer
 	if len(cfg.Source.File.Paths) > 0 {
 		s.addFiles(cfg, logger, outside)
@@ -139,6 +143,7 @@ func (s *sources) commit(held []source.Holding) {
 	for _, store := range s.stores() {
 		store.Commit(held)
 	}
+	s.commitOnce.Do(func() { close(s.firstCommit) })
 }
 
 // lastKnownState returns the time when a source last confirmed the saved state. serving reports whether Edgeway serves
@@ -202,12 +207,39 @@ func (s *sources) primarySources() (out []source.Source) {
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {
-			if src.Name() == lastKnownFiles {
+			switch src.Name() {
+			case lastKnownFiles:
 				s.fileStore.Record(ctx)
 				return nil
+			case kubeLayer:
+				s.waitForState(ctx)
 			}
 			return src.Run(ctx, s.tracker.Sink(src.Name()))
 		})
+	}
+}
+
+// maxStateTime is the maximum time that the API server's lists wait for the last-known state.
+const maxStateTime = 2 * time.Second
+
+// waitForState waits until the host serves the last-known state, or until there is no usable state. The last-known
+// state also holds the API server's proven addresses. With 10,000 Services on 2 CPUs, decoding the API server's lists
+// at the same time would delay the first sync by 0.5 s.
+func (s *sources) waitForState(ctx context.Context) {
+	if s.ignoreStores {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, maxStateTime)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-s.kubeStore.Loaded():
+	}
+	if _, saved := s.kubeStore.SavedAt(); saved {
+		select {
+		case <-ctx.Done():
+		case <-s.firstCommit:
+		}
 	}
 }
 

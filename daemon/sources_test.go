@@ -10,10 +10,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/lastknown"
 	"edgeway/proxiers/plan"
 )
 
@@ -137,4 +139,50 @@ func TestValidationLeavesFilesUnchanged(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "new")); err == nil {
 		t.Error("a folder was made")
 	}
+}
+
+// After a restart, the source waits with the API server's lists until the host serves the last-known state, but not for
+// long. Without a last-known state, the source does not wait.
+func TestListsWaitForLastKnownState(t *testing.T) {
+	dir := t.TempDir()
+	prepare := func() *sources {
+		return &sources{
+			firstCommit: make(chan struct{}),
+			kubeStore: lastknown.New(dir, lastknown.Options{
+				Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },
+				Changes: func() (uint64, bool) { return 1, true },
+				Objects: func() []source.Object { return nil },
+				Logger:  slog.New(slog.DiscardHandler),
+			}),
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		waits := func(s *sources) time.Duration {
+			start := time.Now()
+			s.waitForState(t.Context())
+			return time.Since(start)
+		}
+		first := prepare()
+		if d := waits(first); d != maxStateTime {
+			t.Errorf("while the state loads, the lists wait %s", d)
+		}
+		first.kubeStore.Load()
+		if d := waits(first); d != 0 {
+			t.Errorf("without a state, the lists wait %s", d)
+		}
+		first.commit(nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		first.kubeStore.Record(ctx)
+
+		second := prepare()
+		second.kubeStore.Load()
+		if d := waits(second); d != maxStateTime {
+			t.Errorf("before the first sync, the lists wait %s", d)
+		}
+		time.AfterFunc(time.Second, func() { second.commit(nil) })
+		if d := waits(second); d != time.Second {
+			t.Errorf("until the first sync, the lists wait %s", d)
+		}
+	})
 }

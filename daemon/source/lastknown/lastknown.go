@@ -54,6 +54,9 @@ type Store struct {
 	log *slog.Logger
 
 	wake chan struct{}
+	// loaded is closed after the first Load.
+	loadOnce sync.Once
+	loaded   chan struct{}
 
 	mu        sync.Mutex
 	synced    bool                // Run has loaded or saved the state
@@ -80,7 +83,7 @@ func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
 	}
-	return &Store{dir: dir, o: o, log: o.Logger, wake: make(chan struct{}, 1)}
+	return &Store{dir: dir, o: o, log: o.Logger, wake: make(chan struct{}, 1), loaded: make(chan struct{})}
 }
 
 // Name implements source.Source.
@@ -132,7 +135,7 @@ func (s *Store) ServerAddrs() []source.ServerAddr {
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.BeforeLoad)
 	if err == nil && st.cluster.matches(s.o.Cluster()) {
-		s.loaded(st)
+		s.keep(st)
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -154,9 +157,13 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	return nil
 }
 
+// Loaded returns a channel that is closed when the first Load has returned.
+func (s *Store) Loaded() <-chan struct{} { return s.loaded }
+
 // Load returns the saved objects, or none if there is no saved state. The result ok is false if the saved state is
 // unusable. Call Load only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
+	defer s.loadOnce.Do(func() { close(s.loaded) })
 	s.removeTemporary()
 	start := time.Now()
 	st, err := readState(s.dir, s.o.BeforeLoad)
@@ -165,7 +172,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 	}
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		s.loaded(&state{})
+		s.keep(&state{})
 		return nil, true
 	case errors.Is(err, errNewer), errors.Is(err, errOther): // keep the file until the next write
 		s.setFault(err.Error())
@@ -184,12 +191,12 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 	if st.invalid > 0 {
 		s.log.Warn("skipping invalid objects in the last-known state", "objects", st.invalid)
 	}
-	s.loaded(st)
+	s.keep(st)
 	s.log.Info("last-known state loaded", "objects", len(st.objects), "saved", st.at, "duration", time.Since(start))
 	return st.objects, true
 }
 
-func (s *Store) loaded(st *state) {
+func (s *Store) keep(st *state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.synced, s.savedAt, s.holdings = true, st.at, st.holdings
