@@ -136,13 +136,7 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 		return
 	}
 	for bulk := false; ; {
-		n, err := 0, error(nil)
-		if bulk {
-			n, err = c.port.relay.pipes.move(sink, source)
-		}
-		if n == 0 && err == nil {
-			n, err = copyChunk(sink, source)
-		}
+		n, err := c.transfer(sink, source, bulk)
 		bulk = n >= bulkSize
 		count.Add(uint64(n))
 		switch {
@@ -162,6 +156,17 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 			return
 		}
 	}
+}
+
+// transfer waits for data, transfers some of it, and returns the number of bytes. If bulk is true, transfer first tries a
+// pipe. At the end of the stream, transfer returns io.EOF.
+func (c *conn) transfer(to, from syscall.RawConn, bulk bool) (int, error) {
+	if bulk {
+		if n, err := c.port.relay.pipes.move(to, from); n > 0 || err != nil {
+			return n, err
+		}
+	}
+	return copyChunk(to, from)
 }
 
 // copyChunk waits for data, copies a chunk, and returns the number of copied bytes. At the end of the stream, copyChunk
