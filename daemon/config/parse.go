@@ -119,7 +119,7 @@ func bridgeName(s string) error {
 	case s == "":
 		return nil
 	case strings.HasSuffix(s, "*"):
-		return fmt.Errorf("%q stands for several interfaces: use proxy.interface_name_prefix", s)
+		return fmt.Errorf("%q matches more than one interface: use proxy.interface_name_prefix", s)
 	}
 	return plan.ValidateInterface(s)
 }

@@ -15,7 +15,7 @@ type Plan struct {
 	// InForce reports whether the plan is in the kernel.
 	InForce bool `json:"inForce"`
 	*plan.Plan
-	// Problems holds the faults of the plan's input objects.
+	// Problems holds the faults found in the plan's input objects.
 	Problems []fault.Fault `json:"problems,omitempty"`
 }
 

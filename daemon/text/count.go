@@ -2,7 +2,8 @@ package text
 
 import "fmt"
 
-// Count returns "1,203 things" for 1203 and "thing", and "1 thing" for 1.
+// Count formats a number with its noun, and adds "s" to the noun unless n is 1. For example, Count(1203, "thing")
+// returns "1,203 things".
 func Count(n int, thing string) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0; i -= 3 {

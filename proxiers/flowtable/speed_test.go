@@ -116,18 +116,18 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test. better is the number of pairs, out of all, in which one
-// alternative was better.
-func signTest(better, all int) (p float64) {
-	most := max(better, all-better)
-	ways := 1.0 // the binomial coefficient "all choose k"
-	for k := range all + 1 {
+// signTest returns the p-value of a two-sided sign test. One alternative won wins of numPairs
+// comparisons.
+func signTest(wins, numPairs int) (p float64) {
+	most := max(wins, numPairs-wins)
+	ways := 1.0 // the binomial coefficient "numPairs choose k"
+	for k := range numPairs + 1 {
 		if k >= most {
 			p += 2 * ways
 		}
-		ways = ways * float64(all-k) / float64(k+1)
+		ways = ways * float64(numPairs-k) / float64(k+1)
 	}
-	return min(p/math.Pow(2, float64(all)), 1)
+	return min(p/math.Pow(2, float64(numPairs)), 1)
 }
 
 func median(list []float64) float64 {

@@ -26,7 +26,7 @@ type Decision struct {
 	// Endpoints holds the endpoints in Pool. Pool and Endpoints are meaningful only if the verdict is Forward.
 	Pool      Pool
 	Endpoints []Endpoint
-	// SNAT reports whether the backend must masquerade the source for every endpoint. SNATFor also covers hairpins.
+	// SNAT reports whether the backend must masquerade the connections to all endpoints. SNATFor also covers hairpins.
 	SNAT bool
 	// Reason explains the verdict in one sentence.
 	Reason string

@@ -24,8 +24,9 @@ import (
 // sends several notifications when an interface comes up.
 const BatchTime = 50 * time.Millisecond
 
-// After a socket fails, the Watcher waits before it reopens the socket. The pause doubles from minPause to maxPause. A
-// loss of notifications may cause a full sync. A socket that fails repeatedly must not cause a full sync every second.
+// After a socket fails, the Watcher waits before it reopens the socket. The pause starts at minPause and doubles with
+// each failure, up to maxPause. A loss of notifications may cause a full sync. A socket that fails repeatedly must not
+// cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second

@@ -10,8 +10,8 @@ import (
 )
 
 // batch collects changes to the nft tables and sends them in transactions. For packets, a transaction takes effect
-// atomically, regardless of the order of its commands. However, nft accepts a transaction only if it deletes a key
-// before adding the key again, and if the elements of a set are consecutive.
+// atomically, regardless of the order of its commands. However, nft accepts a transaction only if the transaction
+// deletes a key before adding it again. The elements of a set must also follow each other directly.
 type batch struct {
 	r    *renderer
 	refs *references

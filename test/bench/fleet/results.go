@@ -47,7 +47,7 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// recoveryTime is the time that all hosts need to sync without errors after the API server is ready.
+	// recoveryTime is the time from the API server becoming ready until all hosts have synced without errors.
 	recoveryTime measure = "restart: until all hosts are in order"
 	// kubectlLatency and controllerLatency are 99th percentiles of the response times of clients outside the fleet.
 	kubectlLatency    measure = "p99 of kubectl"
