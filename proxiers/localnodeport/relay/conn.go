@@ -23,6 +23,9 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // bulkSize is the number of bytes at once from which the relay tries to move the following data through a pipe.
 const bulkSize = 16 << 10
 
+// maxDiscards is the maximum number of system calls that remove a chunk from the receive buffer.
+const maxDiscards = 1000
+
 type conn struct {
 	port   *Port
 	client *net.TCPConn
@@ -178,7 +181,10 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 		var first [1]byte
 		var n int
 		n, failure = receive(fd, first[:], unix.MSG_PEEK)
-		ended = n == 0 && failure == nil
+		if ended = n == 0 && failure == nil; ended {
+			// MSG_PEEK skips an urgent byte but does not remove it. An unread byte would turn the final FIN into a reset.
+			_, failure = receive(fd, first[:], 0)
+		}
 		return !errors.Is(failure, unix.EAGAIN)
 	})
 	if err := errors.Join(wait, failure); err != nil {
@@ -207,18 +213,24 @@ func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 			}
 			return
 		}
-		if n, err = send(to, chunk[:n]); err != nil {
-			return
-		}
-		for sent < n && err == nil {
-			var removed int
-			removed, err = receive(fd, chunk[:n-sent], unix.MSG_TRUNC) // does not copy the bytes again
-			if sent += removed; removed == 0 && err == nil {
-				err = io.ErrUnexpectedEOF
-			}
+		if sent, err = send(to, chunk[:n]); err == nil {
+			err = discard(fd, chunk[:sent])
 		}
 	})
 	return sent, errors.Join(closed, err)
+}
+
+// discard removes len(b) bytes from the receive buffer without copying them again. At an urgent byte, a signal makes the
+// kernel return EAGAIN.
+func discard(fd uintptr, b []byte) error {
+	for tries := 0; len(b) > 0; tries++ {
+		n, err := receive(fd, b, unix.MSG_TRUNC)
+		if n <= 0 && !errors.Is(err, unix.EAGAIN) || tries == maxDiscards {
+			return io.ErrNoProgress
+		}
+		b = b[max(n, 0):]
+	}
+	return nil
 }
 
 func receive(fd uintptr, b []byte, flags int) (n int, err error) {

@@ -165,24 +165,49 @@ func TestUrgentBytesDuringTransfer(t *testing.T) {
 		got <- n
 	})}})
 	c := dialTCP(t, addr)
-	raw, err := c.SyscallConn()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for range blocks {
 		if _, err := c.Write(make([]byte, block)); err != nil {
 			t.Fatal(err)
 		}
-		sent := raw.Write(func(fd uintptr) bool {
-			err = unix.Sendto(int(fd), []byte{'!'}, unix.MSG_OOB, nil)
-			return !errors.Is(err, unix.EAGAIN)
-		})
-		if err = errors.Join(sent, err); err != nil {
-			t.Fatal(err)
-		}
+		sendUrgent(t, c)
 	}
 	_ = c.CloseWrite()
 	if n := <-got; n < block*blocks || n > (block+1)*blocks {
 		t.Errorf("the endpoint received %d bytes", n)
+	}
+}
+
+// An urgent byte at the end of a stream does not reset the connection, so the other stream arrives completely.
+func TestUrgentByteBeforeFIN(t *testing.T) {
+	const size = 8 << 20
+	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+		defer c.Close()
+		_, _ = io.Copy(io.Discard, c)
+		_, _ = c.Write(make([]byte, size))
+	})}})
+	c := dialTCP(t, addr)
+	if _, err := c.Write([]byte("question")); err != nil {
+		t.Fatal(err)
+	}
+	sendUrgent(t, c)
+	_ = c.CloseWrite()
+	time.Sleep(300 * time.Millisecond) // the relay closes the connection while this client has read little
+	if n, err := io.Copy(io.Discard, c); n != size || err != nil {
+		t.Errorf("received %d of %d bytes: %v", n, size, err)
+	}
+}
+
+func sendUrgent(t *testing.T, c *net.TCPConn) {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := raw.Write(func(fd uintptr) bool {
+		err = unix.Sendto(int(fd), []byte{'!'}, unix.MSG_OOB, nil)
+		return !errors.Is(err, unix.EAGAIN)
+	})
+	if err = errors.Join(sent, err); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -34,12 +34,16 @@ func (p *pipePool) take() (pipe, bool) {
 		return taken, true
 	}
 	var fds [2]int
-	if p.made == maxPipes || unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
+	if p.made >= pipeLimit() || unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
 		return pipe{}, false
 	}
-	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, pipeSize)
+	made := pipe{in: fds[1], out: fds[0]}
 	p.made++
-	return pipe{in: fds[1], out: fds[0]}, true
+	if _, err := unix.FcntlInt(uintptr(made.in), unix.F_SETPIPE_SZ, pipeSize); err != nil {
+		p.close(made) // the user has too many pipes, and a pipe of 8 kB is slower than a copy
+		return pipe{}, false
+	}
+	return made, true
 }
 
 func (p *pipePool) put(used pipe, empty bool) {
@@ -67,8 +71,19 @@ func (p *pipePool) closeAll() {
 	p.empty = nil
 }
 
+// pipeLimit returns the maximum number of pipes. With a small RLIMIT_NOFILE, pipes use at most an eighth of the
+// descriptors.
+func pipeLimit() int {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return maxPipes
+	}
+	return int(min(maxPipes, files.Cur/16))
+}
+
 // move moves the data that a socket has received to another socket, and returns the number of bytes. move returns 0
-// without an error if there is no data, if the next byte is urgent, if the stream has ended, or if no pipe is free.
+// without an error if there is no data, if the next byte is urgent, if the stream has ended, if no pipe is free, or if
+// the kernel or a seccomp filter refuses splice.
 func (p *pipePool) move(to, from syscall.RawConn) (moved int, err error) {
 	pipe, ok := p.take()
 	if !ok {
@@ -81,7 +96,9 @@ func (p *pipePool) move(to, from syscall.RawConn) (moved int, err error) {
 		left, failure = splice(int(fd), pipe.in, pipeSize)
 		return true
 	})
-	if errors.Is(failure, unix.EAGAIN) {
+	switch {
+	case errors.Is(failure, unix.EAGAIN), errors.Is(failure, unix.ENOMEM), errors.Is(failure, unix.EPERM),
+		errors.Is(failure, unix.ENOSYS), errors.Is(failure, unix.EINVAL):
 		failure = nil
 	}
 	for err = errors.Join(err, failure); err == nil && left > 0; err = errors.Join(err, failure) {

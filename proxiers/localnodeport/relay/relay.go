@@ -205,7 +205,7 @@ func (r *Relay) limit() int {
 	most := debug.SetMemoryLimit(-1) / 4 / connectionMemory
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
-		most = min(most, int64(min(files.Cur-min(files.Cur/4, 512+2*maxPipes), 1<<30)/connectionDescriptors))
+		most = min(most, int64(min(files.Cur-min(files.Cur/4, 512)-uint64(2*pipeLimit()), 1<<30)/connectionDescriptors))
 	}
 	return int(max(most, 1))
 }
