@@ -99,6 +99,7 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	if c.sources, err = newSources(cfg, o.Logger, o.Overrides); err != nil {
 		return nil, err
 	}
+	c.sources.isReload = o.AppliedPlan != nil
 	c.checks = newEndpointChecks(cfg, o.Checker)
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.sources.primarySources()...)

@@ -58,9 +58,9 @@ const freeDelay = 3 * time.Second
 // Before the first sync, Go's default of 100 shortens a start by 0.15 s.
 const gcPercent = 50
 
-// freeMemory returns memory to the system, and keeps the memory use low from then on.
-func freeMemory() {
-	if os.Getenv("GOGC") == "" {
+// freeMemory returns memory to the system, and keeps the memory use low after the first sync.
+func (i *instance) freeMemory() {
+	if i.backendSynced.Load() && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	debug.FreeOSMemory()
@@ -110,7 +110,7 @@ func newInstance(ctx context.Context, set settings, opts instanceOptions) (*inst
 	if i.control, err = control.Listen(i.controlOptions()); err != nil {
 		return nil, err
 	}
-	i.freeTimer = time.AfterFunc(freeDelay, freeMemory)
+	i.freeTimer = time.AfterFunc(freeDelay, i.freeMemory)
 	if err := i.assemble(ctx); err != nil {
 		i.close()
 		return nil, errors.Join(err, i.control.Close())

@@ -38,6 +38,8 @@ type sources struct {
 	fileStore *lastknown.Store
 	// ignoreStores reports whether Edgeway neither serves nor writes the last-known state.
 	ignoreStores bool
+	// isReload reports whether the host already serves a plan of this process.
+	isReload bool
 	// firstCommit is closed by the first commit.
 	commitOnce  sync.Once
 	firstCommit chan struct{}
@@ -66,7 +68,8 @@ func newSources(cfg *config.Config, logger *slog.Logger, outside Overrides) (*so
 			Namespaces: k.Namespaces, LabelSelector: k.LabelSelector,
 			NodeName: cfg.Node.Name, UserAgent: "edgeway", Logger: logger.With("source", kubeLayer),
 			Mark: proxiers.OwnMark(cfg.Proxy.MasqueradeBit), KnownAddrs: s.serverAddrs,
-			Dial: outside.Dial, Lookup: outside.Lookup, BeforeConvert: outside.Convert,
+			BeforeLists: s.waitForState,
+			Dial:        outside.Dial, Lookup: outside.Lookup, BeforeConvert: outside.Convert,
 		})
 		if err != nil {
 			return nil, markPermanent(err)
@@ -207,12 +210,9 @@ func (s *sources) primarySources() (out []source.Source) {
 func (s *sources) run(start starter) {
 	for _, src := range s.list() {
 		start("source "+src.Name(), func(ctx context.Context) error {
-			switch src.Name() {
-			case lastKnownFiles:
+			if src.Name() == lastKnownFiles {
 				s.fileStore.Record(ctx)
 				return nil
-			case kubeLayer:
-				s.waitForState(ctx)
 			}
 			return src.Run(ctx, s.tracker.Sink(src.Name()))
 		})
@@ -222,11 +222,11 @@ func (s *sources) run(start starter) {
 // maxStateTime is the maximum time that the API server's lists wait for the last-known state.
 const maxStateTime = 2 * time.Second
 
-// waitForState waits until the host serves the last-known state, or until there is no usable state. The last-known
+// waitForState waits until the host serves the last-known state, unless the state is empty or unusable. The last-known
 // state also holds the API server's proven addresses. With 10,000 Services on 2 CPUs, decoding the API server's lists
 // at the same time would delay the first sync by 0.5 s.
 func (s *sources) waitForState(ctx context.Context) {
-	if s.ignoreStores {
+	if s.ignoreStores || s.isReload {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxStateTime)
@@ -235,7 +235,7 @@ func (s *sources) waitForState(ctx context.Context) {
 	case <-ctx.Done():
 	case <-s.kubeStore.Loaded():
 	}
-	if _, saved := s.kubeStore.SavedAt(); saved {
+	if s.kubeStore.HasObjects() {
 		select {
 		case <-ctx.Done():
 		case <-s.firstCommit:

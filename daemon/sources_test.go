@@ -142,16 +142,17 @@ func TestValidationLeavesFilesUnchanged(t *testing.T) {
 }
 
 // After a restart, the source waits with the API server's lists until the host serves the last-known state, but not for
-// long. Without a last-known state, the source does not wait.
+// long. With an empty state, and after a reload of the configuration, the source does not wait.
 func TestListsWaitForLastKnownState(t *testing.T) {
 	dir := t.TempDir()
+	var objects []source.Object
 	prepare := func() *sources {
 		return &sources{
 			firstCommit: make(chan struct{}),
 			kubeStore: lastknown.New(dir, lastknown.Options{
 				Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },
 				Changes: func() (uint64, bool) { return 1, true },
-				Objects: func() []source.Object { return nil },
+				Objects: func() []source.Object { return objects },
 				Logger:  slog.New(slog.DiscardHandler),
 			}),
 		}
@@ -174,6 +175,16 @@ func TestListsWaitForLastKnownState(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		first.kubeStore.Record(ctx)
+		empty := prepare()
+		empty.kubeStore.Load()
+		if d := waits(empty); d != 0 {
+			t.Errorf("with an empty state, the lists wait %s", d)
+		}
+		objects = []source.Object{&source.Service{
+			Namespace: "default", Name: "web", Ports: []source.ServicePort{{Protocol: plan.TCP, Port: 80}},
+		}}
+		empty.commit([]source.Holding{{Protocol: plan.TCP, Port: 30080, Namespace: "default", Name: "web"}})
+		empty.kubeStore.Record(ctx)
 
 		second := prepare()
 		second.kubeStore.Load()
@@ -183,6 +194,11 @@ func TestListsWaitForLastKnownState(t *testing.T) {
 		time.AfterFunc(time.Second, func() { second.commit(nil) })
 		if d := waits(second); d != time.Second {
 			t.Errorf("until the first sync, the lists wait %s", d)
+		}
+		reload := prepare()
+		reload.isReload = true
+		if d := waits(reload); d != 0 {
+			t.Errorf("after a reload, the lists wait %s", d)
 		}
 	})
 }

@@ -58,12 +58,18 @@ func (a *addresses) configure(peers []*url.URL) {
 	a.mark()
 }
 
-// recall adds the proven addresses of the previous run, but only once.
-func (a *addresses) recall(before []source.ServerAddr) {
+func (a *addresses) hasRecalled() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.recalled
+}
+
+// recall adds the proven addresses of the previous run, but only once, and reports whether it has added them.
+func (a *addresses) recall(before []source.ServerAddr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.recalled || len(before) == 0 {
-		return
+		return false
 	}
 	a.recalled = true
 	for _, b := range before {
@@ -72,6 +78,7 @@ func (a *addresses) recall(before []source.ServerAddr) {
 		}
 	}
 	a.mark()
+	return true
 }
 
 // prove records a TLS handshake with the API server at an address. The method also removes expired addresses, but never

@@ -54,11 +54,9 @@ func newDialer(o Options) *dialer {
 	return d
 }
 
-// recall adds the proven addresses of the previous run once they are known.
-func (d *dialer) recall() {
-	if d.knownAddrs != nil {
-		d.addrs.recall(d.knownAddrs())
-	}
+// recall adds the proven addresses of the previous run once they are known, and reports whether it has added any.
+func (d *dialer) recall() bool {
+	return d.knownAddrs != nil && !d.addrs.hasRecalled() && d.addrs.recall(d.knownAddrs())
 }
 
 const (
@@ -148,6 +146,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	var (
 		tried         atomic.Pointer[[]netip.Addr]
 		named, proven <-chan outcome[net.Conn]
+		provenTried   bool
 		fault         error
 	)
 	named = begin(func() (net.Conn, error) { return d.dialByName(ctx, host, port, try, &tried) })
@@ -160,21 +159,19 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 				return d.logNameChange(host, r.value, nil)
 			}
 			fault, named = r.err, nil
-			if late == nil {
-				continue
-			}
 		case <-late:
 		case r := <-proven:
 			if r.err == nil {
 				abandon(named)
 				return d.logNameChange(host, r.value, cmp.Or(fault, errSlow))
 			}
-			proven, late = nil, time.After(provenDelay) // the last-known state may load during the search
-			continue
+			proven = nil
 		}
-		late = nil
-		d.recall()
-		proven = begin(func() (net.Conn, error) { return d.dialByProof(ctx, port, try, tried.Load()) })
+		late = time.After(provenDelay)
+		if recalled := d.recall(); proven == nil && (recalled || !provenTried) { // the state may load during the search
+			provenTried = true
+			proven = begin(func() (net.Conn, error) { return d.dialByProof(ctx, port, try, tried.Load()) })
+		}
 	}
 	d.tunnels.forgive()
 	return nil, fault

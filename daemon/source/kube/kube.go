@@ -55,6 +55,8 @@ type Options struct {
 	Mark uint32
 	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
 	KnownAddrs func() []source.ServerAddr
+	// If BeforeLists is not nil, the source calls it before it sends requests, and waits for it to return.
+	BeforeLists func(context.Context)
 	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Lookup returns the addresses of a host name. By default, the dialer queries this host's name servers.
@@ -181,7 +183,12 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 	waiting := make(map[*feed]bool, len(s.feeds))
 	for _, f := range s.feeds {
 		waiting[f] = f.required
-		s.spawn(&group, func() { f.run(ctx, c, events) })
+		s.spawn(&group, func() {
+			if s.options.BeforeLists != nil {
+				s.options.BeforeLists(ctx)
+			}
+			f.run(ctx, c, events)
+		})
 	}
 	s.dialer.recall()
 	s.sendAddrs(sink)

@@ -8,10 +8,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"edgeway/daemon/source"
@@ -108,6 +113,36 @@ func TestFalseDNSAnswersBeforeLastKnownState(t *testing.T) {
 		r.run(t)
 		r.waitSynced(t, 10*time.Second)
 	}
+}
+
+// While the addresses that the host name resolves to do not respond, one search dials each proven address only once.
+func TestProvenAddressesAreDialledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var known []source.ServerAddr
+		for i := range maxAddrs {
+			known = append(known, source.ServerAddr{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})
+		}
+		var dials atomic.Int32
+		d := newDialer(Options{
+			Logger:     slog.New(slog.DiscardHandler),
+			KnownAddrs: func() []source.ServerAddr { return known },
+			Lookup: func(context.Context, string) ([]netip.Addr, error) {
+				return addrs("192.0.2.1"), nil
+			},
+			Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
+				if strings.HasPrefix(address, "10.") {
+					dials.Add(1)
+					return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			},
+		})
+		_, err := d.DialContext(t.Context(), "tcp", "api.example:6443")
+		if n := dials.Load(); err == nil || n != maxAddrs {
+			t.Errorf("%d dials, error %v", n, err)
+		}
+	})
 }
 
 func selfSigned(t *testing.T) tls.Certificate {

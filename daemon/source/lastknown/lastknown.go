@@ -64,6 +64,7 @@ type Store struct {
 	fault     fault.Fault         // zero if there is none
 	holdings  []source.Holding    // the holdings of the loaded state
 	server    []source.ServerAddr // the proven addresses of the API server in the loaded state
+	loadedAny bool                // the loaded state has objects
 	committed *revision           // the latest Commit, or nil
 	saved     *revision           // what this process has saved, or nil
 
@@ -160,6 +161,13 @@ func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 // Loaded returns a channel that is closed when the first Load has returned.
 func (s *Store) Loaded() <-chan struct{} { return s.loaded }
 
+// HasObjects reports whether the Store has loaded a state with objects.
+func (s *Store) HasObjects() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.loadedAny
+}
+
 // Load returns the saved objects, or none if there is no saved state. The result ok is false if the saved state is
 // unusable. Call Load only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
@@ -199,7 +207,7 @@ func (s *Store) Load() (objects []source.Object, ok bool) {
 func (s *Store) keep(st *state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.synced, s.savedAt, s.holdings = true, st.at, st.holdings
+	s.synced, s.savedAt, s.holdings, s.loadedAny = true, st.at, st.holdings, len(st.objects) > 0
 	for _, obj := range st.objects {
 		if api, ok := obj.(*source.APIServer); ok {
 			s.server = append(s.server, api.ProvenAddrs...)

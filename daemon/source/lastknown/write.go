@@ -124,14 +124,15 @@ func (s *Store) confirmedAt() time.Time {
 func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	// at precedes s.savedAt if the clock was wrong.
-	if s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt) {
-		return
+	upToDate := s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt)
+	s.mu.Unlock() // a disk that does not respond must not block the other methods
+	if upToDate || os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) != nil {
+		return // after an error, keep the old age
 	}
-	if os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) == nil { // after an error, keep the old age
-		s.savedAt = at
-	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.savedAt = at
 }
 
 // recordWrite stores the outcome of a write for Status and SavedAt.
