@@ -55,7 +55,7 @@ type Options struct {
 	Mark uint32
 	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
 	KnownAddrs func() []source.ServerAddr
-	// If BeforeLists is not nil, the source calls it before it sends requests, and waits for it to return.
+	// If BeforeLists is not nil, the source waits for it to return before sending requests.
 	BeforeLists func(context.Context)
 	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -106,6 +106,9 @@ func New(o Options) (*Source, error) {
 }
 
 func newSource(o Options, selector labels.Selector) *Source {
+	if o.BeforeLists == nil {
+		o.BeforeLists = func(context.Context) {}
+	}
 	s := &Source{
 		log: o.Logger, options: o, dialer: newDialer(o), panics: make(chan error, 1), newClients: make(chan *client),
 	}
@@ -184,9 +187,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 	for _, f := range s.feeds {
 		waiting[f] = f.required
 		s.spawn(&group, func() {
-			if s.options.BeforeLists != nil {
-				s.options.BeforeLists(ctx)
-			}
+			s.options.BeforeLists(ctx)
 			f.run(ctx, c, events)
 		})
 	}
