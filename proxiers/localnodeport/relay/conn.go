@@ -161,8 +161,8 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	}
 }
 
-// transfer waits for data, transfers some of it, and returns the number of bytes. If bulk is true, transfer first tries a
-// pipe. At the end of the stream, transfer returns io.EOF.
+// transfer waits for data, transfers some of it, and returns the number of bytes. If bulk is true, transfer first tries
+// a pipe. At the end of the stream, transfer returns io.EOF.
 func (c *conn) transfer(to, from syscall.RawConn, bulk bool) (int, error) {
 	if bulk {
 		if n, err := c.port.relay.pipes.move(to, from); n > 0 || err != nil {
@@ -182,7 +182,8 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 		var n int
 		n, failure = receive(fd, first[:], unix.MSG_PEEK)
 		if ended = n == 0 && failure == nil; ended {
-			// MSG_PEEK skips an urgent byte but does not remove it. An unread byte would turn the final FIN into a reset.
+			// MSG_PEEK skips an urgent byte but does not remove it. An unread byte would turn the final FIN into a
+			// reset.
 			_, failure = receive(fd, first[:], 0)
 		}
 		return !errors.Is(failure, unix.EAGAIN)
@@ -200,8 +201,8 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 	return sent, errors.Join(err, failure)
 }
 
-// copyOnce sends a chunk of the received data, and then removes the sent bytes from the receive buffer. copyOnce returns
-// EAGAIN only if the receiver accepts no data.
+// copyOnce sends a chunk of the received data, and then removes the sent bytes from the receive buffer. copyOnce
+// returns EAGAIN only if the receiver accepts no data.
 func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 	chunk := chunks.Get().(*[chunkSize]byte)
 	defer chunks.Put(chunk)
@@ -220,8 +221,8 @@ func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 	return sent, errors.Join(closed, err)
 }
 
-// discard removes len(b) bytes from the receive buffer without copying them again. At an urgent byte, a signal makes the
-// kernel return EAGAIN.
+// discard removes len(b) bytes from the receive buffer without copying them again. At an urgent byte, a signal makes
+// the kernel return EAGAIN.
 func discard(fd uintptr, b []byte) error {
 	for tries := 0; len(b) > 0; tries++ {
 		n, err := receive(fd, b, unix.MSG_TRUNC)

@@ -154,8 +154,8 @@ func TestStuckStreamsDoNotBlockOthers(t *testing.T) {
 	all.Wait()
 }
 
-// The relay forwards the data before and after an urgent byte. An urgent byte that the relay has not read becomes normal
-// data when the next urgent byte arrives.
+// The relay forwards the data before and after an urgent byte. An urgent byte that the relay has not read becomes
+// normal data when the next urgent byte arrives.
 func TestUrgentBytesDuringTransfer(t *testing.T) {
 	const block, blocks = 1 << 20, 8
 	got := make(chan int64, 1)

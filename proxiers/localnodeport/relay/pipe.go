@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stream uses a pipe only while it moves data, so the relay needs fewer pipes than streams. The kernel limits the pipes
-// of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and gives further pipes only 8 kB. For this
-// reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each connection.
+// A stream uses a pipe only while it moves data, so the relay needs fewer pipes than streams. The kernel limits the
+// pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and gives further pipes only 8 kB. For
+// this reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each connection.
 const (
 	pipeSize = 256 << 10
 	maxPipes = 128
