@@ -46,7 +46,8 @@ var collectorMetrics = [...]struct {
 	{"edgeway_faulty_objects", "Objects that are ignored, completely or in part. reason: invalid, policy (an " +
 		"address or port that belongs to another Service, or that no Service may have) or refused (by the " +
 		"kernel).", []string{"kind", "reason"}},
-	{"edgeway_last_error_timestamp_seconds", "Time of the stage's last failure. Absent if the stage has never failed.", []string{"stage"}},
+	{"edgeway_last_error_timestamp_seconds", "Time of the stage's last failure. Absent if the stage has " +
+		"never failed.", []string{"stage"}},
 	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk. Absent if there is none.", nil},
 	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes. 0 if it " +
 		"is in sync.", nil},
