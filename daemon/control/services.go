@@ -65,7 +65,7 @@ type ServiceState string
 // The ServiceStates are in order from the worst to the best.
 const (
 	ServiceRefused         ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
-	ServiceLeftOut         ServiceState = "left-out"          // the Service is invalid, too big, or has no usable address
+	ServiceLeftOut         ServiceState = "left-out"          // the Service is invalid or too big, or has no address
 	ServicePending         ServiceState = "not-in-kernel"     // the kernel does not have the Service yet
 	ServiceRemoved         ServiceState = "still-in-kernel"   // the Service was deleted but is still in the kernel
 	ServiceNoReadyEndpoint ServiceState = "no-ready-endpoint" // a port has no ready endpoint

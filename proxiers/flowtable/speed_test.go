@@ -116,8 +116,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test. One alternative won wins of numPairs
-// comparisons.
+// signTest returns the p-value of a two-sided sign test. One alternative won wins of numPairs comparisons.
 func signTest(wins, numPairs int) (p float64) {
 	most := max(wins, numPairs-wins)
 	ways := 1.0 // the binomial coefficient "numPairs choose k"

@@ -146,7 +146,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	var (
 		tried         atomic.Pointer[[]netip.Addr]
 		named, proven <-chan outcome[net.Conn]
-		provenTried   bool
+		untried       = true // there are proven addresses that this search has not tried
 		fault         error
 	)
 	named = begin(func() (net.Conn, error) { return d.dialByName(ctx, host, port, try, &tried) })
@@ -168,8 +168,9 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 			proven = nil
 		}
 		late = time.After(provenDelay)
-		if recalled := d.recall(); proven == nil && (recalled || !provenTried) { // the state may load during the search
-			provenTried = true
+		untried = d.recall() || untried // the last-known state may load during the search
+		if proven == nil && untried {
+			untried = false
 			proven = begin(func() (net.Conn, error) { return d.dialByProof(ctx, port, try, tried.Load()) })
 		}
 	}

@@ -110,7 +110,9 @@ var badAnswers = map[string]struct {
 	"another kind": {headers(func(w http.ResponseWriter, r *http.Request) {
 		emit(w, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"500"}}`)
 		<-r.Context().Done()
-	}), []string{"an event with something other than "}},
+	}), []string{
+		"an event with something other than services", "an event with something other than endpointslices",
+	}},
 	"HTML": {func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(w, "<html>")

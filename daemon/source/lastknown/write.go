@@ -125,9 +125,9 @@ func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
 	// at precedes s.savedAt if the clock was wrong.
-	upToDate := s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt)
+	skip := s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt)
 	s.mu.Unlock() // a disk that does not respond must not block the other methods
-	if upToDate || os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) != nil {
+	if skip || os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) != nil {
 		return // after an error, keep the old age
 	}
 	s.mu.Lock()

@@ -41,8 +41,8 @@ func FindProgram() (*Program, error) {
 	return &Program{path}, nil
 }
 
-// tooOld matches the versions of nft that reject Edgeway's rules. No test has run the versions 1.0.3 to 1.0.5. If one of
-// them rejects a rule, Probe returns nft's message.
+// tooOld matches the versions of nft that reject Edgeway's rules. No test has run the versions 1.0.3 to 1.0.5. If one
+// of them rejects a rule, Probe returns nft's message.
 var tooOld = regexp.MustCompile(`^nftables v(0\.|1\.0\.[0-2] )`)
 
 // requireVersion returns an error if nft fails, or if Edgeway does not support nft's version.

@@ -14,10 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunks holds buffers of chunkSize bytes. A stream has a buffer only during system calls, so stalled streams need no
-// memory.
 const chunkSize = 64 << 10
 
+// chunks holds the buffers for copying. A stream has a buffer only during system calls, so a stalled stream needs none.
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
 // bulkSize is the number of bytes at once from which the relay tries to move the following data through a pipe.
@@ -183,8 +182,10 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 		n, failure = receive(fd, first[:], unix.MSG_PEEK)
 		if ended = n == 0 && failure == nil; ended {
 			// MSG_PEEK skips an urgent byte but does not remove it. An unread byte would turn the final FIN into a
-			// reset.
-			_, failure = receive(fd, first[:], 0)
+			// reset. A signal may make the kernel return EAGAIN, but no event follows the end of the stream.
+			if _, failure = receive(fd, first[:], 0); errors.Is(failure, unix.EAGAIN) {
+				failure = nil
+			}
 		}
 		return !errors.Is(failure, unix.EAGAIN)
 	})

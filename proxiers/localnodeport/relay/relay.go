@@ -58,9 +58,9 @@ var (
 
 // Options configures a Relay. Only OnPanic is required.
 type Options struct {
-	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, idle
-	// connections may use a quarter of the memory limit (debug.SetMemoryLimit), and connections may use RLIMIT_NOFILE
-	// minus a reserve for other descriptors.
+	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
+	// may use a quarter of the memory limit (debug.SetMemoryLimit), and RLIMIT_NOFILE minus a reserve for other
+	// descriptors.
 	MaxConnections int
 	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration

@@ -29,8 +29,8 @@ const maxParallelWrites = 32
 
 // Load is a set of Services in the default namespace, each with one EndpointSlice. Of every 20 Services, 16 are of type
 // ClusterIP, 3 of type NodePort and 1 of type LoadBalancer. When no NodePort is free, all further Services are of type
-// ClusterIP. All objects use IPv4 and TCP. A Service's number must be less than 500,000. The
-// number determines the contents of the Service's objects, so a test need not read the objects back.
+// ClusterIP. All objects use IPv4 and TCP. A Service's number must be less than 500,000. The number determines the
+// contents of the Service's objects, so a test need not read the objects back.
 type Load struct {
 	First, Services int // the Services are numbered from First to First+Services-1
 	Endpoints       int // the number of endpoints of each Service

@@ -38,7 +38,8 @@ func signedManifests(h *host) {
 	h.stopAtEnd(unit + ".timer")
 	h.Cleanup(func() { h.remove(current) })
 
-	h.followRecipe("manifests.md", "To download the manifests", "https://files.example.org", "http://"+serveFiles(h, www))
+	server := "http://" + serveFiles(h, www)
+	h.followRecipe("manifests.md", "To download the manifests", "https://files.example.org", server)
 	h.becomesServed("10.96.0.60:80") // the timer runs the script
 	h.run("systemctl", "stop", unit+".timer")
 	first := h.inode(current)
