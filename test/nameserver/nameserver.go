@@ -2,6 +2,7 @@
 package nameserver
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -33,6 +35,35 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 		s.names = map[string][]netip.Addr{}
 	}
 	s.names[strings.TrimSuffix(name, ".")+"."] = addrs
+}
+
+// Start starts a Server on 127.0.0.1 that knows one host name, and returns a resolver that queries it.
+func Start(t testing.TB, name string, addrs ...netip.Addr) (*Server, *net.Resolver) {
+	t.Helper()
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	udp, err := net.ListenPacket("udp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { udp.Close(); tcp.Close() })
+	server := new(Server)
+	server.Set(name, addrs...)
+	go server.Serve(udp, tcp)
+	return server, &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, tcp.Addr().String())
+	}}
+}
+
+// Addrs parses addresses.
+func Addrs(list ...string) (out []netip.Addr) {
+	for _, s := range list {
+		out = append(out, netip.MustParseAddr(s))
+	}
+	return out
 }
 
 // Serve responds to queries until the caller closes both sockets.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"edgeway/daemon/source/api"
+	"edgeway/daemon/source/kube/dialer"
 )
 
 // client sends the requests for one version of the kubeconfig. A client has a REST client for each API group that
@@ -25,14 +25,14 @@ type client struct {
 	server    *url.URL
 	transport *transport
 	params    runtime.ParameterCodec
-	dialer    *dialer
-	// peers lists the URLs of the server and of its proxy; see addresses.configure.
+	dialer    *dialer.Dialer
+	// peers lists the URLs of the server and of its proxy.
 	peers []*url.URL
 
 	core, discovery, networking rest.Interface
 }
 
-func newClient(config *rest.Config, d *dialer) (*client, error) {
+func newClient(config *rest.Config, d *dialer.Dialer) (*client, error) {
 	scheme := runtime.NewScheme()
 	api.AddToScheme(scheme)
 	c := &client{
@@ -76,7 +76,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
 	config = rest.CopyConfig(config)
-	config.Dial = containDial(c.dialer.DialContext)
+	config.Dial = c.dialer.DialContext
 	config.Wrap(configurePings)
 	base, err := rest.TransportFor(config)
 	if err != nil {
@@ -102,10 +102,10 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if !c.byProxy() {
-		t.DialTLSContext = containDial(c.dialer.dialTLS(t))
+		t.DialTLSContext = c.dialer.DialTLS(t)
 	}
 	if t.TLSClientConfig == nil || !t.TLSClientConfig.InsecureSkipVerify {
-		c.transport.prove = c.dialer.prove
+		c.transport.prove = c.dialer.Prove
 	}
 	return nil
 }
@@ -113,8 +113,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 func (c *client) byProxy() bool { return len(c.peers) > 1 }
 
 func (c *client) begin() {
-	c.dialer.addrs.configure(c.peers)
-	c.dialer.tunnels.use(c.transport.prove != nil && c.byProxy())
+	c.dialer.Configure(c.peers, c.transport.prove != nil)
 }
 
 func (c *client) end() {
@@ -123,19 +122,12 @@ func (c *client) end() {
 	}
 }
 
-// The transport sends a ping on a connection that has received no data for pingAfter. If the transport receives no
-// response within pingTimeout, the transport closes the connection. A program can change client-go's own values (30 and
-// 15 s) only for the whole process.
-const (
-	pingAfter   = 15 * time.Second
-	pingTimeout = 10 * time.Second
-)
-
-// configurePings configures the HTTP/2 health check of a client-go transport before its first request. If client-go
-// returns the same transport again, configurePings does nothing.
+// configurePings configures the HTTP/2 health check of a client-go transport before its first request, with the same
+// times as the TCP keep-alive probes. A program can change client-go's own times (30 and 15 s) only for the whole
+// process. If client-go returns the same transport again, configurePings does nothing.
 func configurePings(rt http.RoundTripper) http.RoundTripper {
 	if t := innermostTransport(rt); t != nil && t.HTTP2 == nil {
-		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout}
+		t.HTTP2 = &http.HTTP2Config{SendPingTimeout: dialer.PingAfter, PingTimeout: dialer.PingTimeout}
 	}
 	return rt
 }

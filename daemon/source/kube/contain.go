@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"maps"
-	"net"
 	"slices"
 	"sync"
 
@@ -29,25 +28,6 @@ func (s *Source) contain(f func()) {
 	case s.panics <- err:
 	default: // an earlier panic already ends Run
 	}
-}
-
-type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
-
-// containDial returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
-// goroutine.
-func containDial(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		r := containedAttempt(func() (net.Conn, error) { return dial(ctx, network, address) })
-		return r.value, r.err
-	}
-}
-
-func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
-	r.err = contain.Call(func() (err error) {
-		r.value, err = f()
-		return err
-	})
-	return r
 }
 
 // newStore returns an empty store that replaces the store last, which may be nil. The new store removes the objects in

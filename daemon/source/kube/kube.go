@@ -12,9 +12,9 @@
 // bookmarks. The API server sends a bookmark each minute and another one before the end of a watch.
 //
 // A session requests a list or a watch (feed.go). The transport cancels a request that is silent for too long
-// (transport.go), and client-go adds the credentials. The dialer connects to an address that presents the API server's
-// certificate (dialer.go). A watcher decides whether a watch ended with a fault (watch.go). When the kubeconfig
-// changes, Edgeway creates a new client and new sessions (credentials.go).
+// (transport.go), and client-go adds the credentials. Package dialer opens the connections. A watcher decides whether a
+// watch ended with a fault (watch.go). When the kubeconfig changes, Edgeway creates a new client and new sessions
+// (credentials.go).
 package kube
 
 import (
@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/source/kube/dialer"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/messageid"
 )
@@ -70,7 +71,7 @@ type Options struct {
 type Source struct {
 	log        *slog.Logger
 	options    Options
-	dialer     *dialer
+	dialer     *dialer.Dialer
 	client     atomic.Pointer[client] // the client for the kubeconfig in use
 	listed     atomic.Pointer[client] // the client that last listed all objects, or nil
 	feeds      []*feed
@@ -114,6 +115,12 @@ func newSource(o Options, selector labels.Selector) *Source {
 	}
 	s.feeds = makeFeeds(s, o, selector)
 	return s
+}
+
+func newDialer(o Options) *dialer.Dialer {
+	return dialer.New(dialer.Options{
+		Mark: o.Mark, KnownAddrs: o.KnownAddrs, Dial: o.Dial, Lookup: o.Lookup, Logger: o.Logger,
+	})
 }
 
 // Name implements source.Source.
@@ -191,7 +198,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 			f.run(ctx, c, events)
 		})
 	}
-	s.dialer.recall()
+	s.dialer.Recall()
 	s.sendAddrs(sink)
 	var enough <-chan time.Time
 	for {
@@ -200,7 +207,7 @@ func (s *Source) read(ctx context.Context, sink source.Sink) *client {
 			return nil
 		case err := <-s.panics:
 			contain.Rethrow(err)
-		case <-s.dialer.addrs.changed:
+		case <-s.dialer.Changed():
 			s.sendAddrs(sink)
 		case next := <-s.newClients:
 			return next
@@ -235,7 +242,7 @@ func allOptional(waiting map[*feed]bool) bool {
 
 // sendAddrs passes the configured and proven addresses of the API server or of its proxy to the sink.
 func (s *Source) sendAddrs(sink source.Sink) {
-	now, before := s.dialer.addrs.server(s.APIServer()), s.sentServer
+	now, before := s.dialer.Server(s.APIServer()), s.sentServer
 	if now.Name == before.Name && slices.Equal(now.Addrs, before.Addrs) &&
 		slices.Equal(now.ProvenAddrs, before.ProvenAddrs) {
 		return

@@ -8,18 +8,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"log/slog"
 	"math/big"
 	"net"
 	"net/netip"
-	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/test/nameserver"
 )
 
 // startFalseServer accepts connections to the address on the API server's port, and passes each connection to treat.
@@ -66,7 +62,7 @@ func TestFalseDNSAnswers(t *testing.T) {
 			r.waitSynced(t, 10*time.Second)
 			var lies []netip.Addr
 			if what != "does not exist" {
-				lies = addrs("127.66.0.1", "127.66.0.2")
+				lies = nameserver.Addrs("127.66.0.1", "127.66.0.2")
 			}
 			names.Set(apiName, lies...)
 			if treat != nil {
@@ -81,13 +77,15 @@ func TestFalseDNSAnswers(t *testing.T) {
 			eventually(t, "a line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") > 0 })
 
 			known := r.server(url).ProvenAddrs
-			again := prepare(t, url, authorityOf(api), func(o *Options) { o.KnownAddrs = func() []source.ServerAddr { return known } })
-			again.dialer.resolvers = []*net.Resolver{resolver}
+			again := prepare(t, url, authorityOf(api), func(o *Options) {
+				withResolver(resolver)(o)
+				o.KnownAddrs = func() []source.ServerAddr { return known }
+			})
 			again.run(t)
 			again.waitSynced(t, 10*time.Second)
 			wantAddrs(t, "after a restart", again.apiServer(url), "127.0.0.1")
 
-			names.Set(apiName, addrs("127.0.0.1")...)
+			names.Set(apiName, nameserver.Addrs("127.0.0.1")...)
 			r.redial(t, api, 10*time.Second)
 			eventually(t, "the name is followed", 10*time.Second, func() bool { return r.log.count("name resolves to the API server again") > 0 })
 		})
@@ -99,7 +97,7 @@ func TestFalseDNSAnswers(t *testing.T) {
 func TestFalseDNSAnswersBeforeLastKnownState(t *testing.T) {
 	t.Parallel()
 	_, resolver := startNameServer(t, "127.66.0.3")
-	for _, load := range []time.Duration{time.Second, provenDelay + time.Second} {
+	for _, load := range []time.Duration{time.Second, 4 * time.Second} {
 		loaded := time.Now().Add(load)
 		api, r, _ := prepareByName(t, resolver, func(o *Options) {
 			o.KnownAddrs = func() []source.ServerAddr {
@@ -113,36 +111,6 @@ func TestFalseDNSAnswersBeforeLastKnownState(t *testing.T) {
 		r.run(t)
 		r.waitSynced(t, 10*time.Second)
 	}
-}
-
-// While the addresses that the host name resolves to do not respond, one search dials each proven address only once.
-func TestProvenAddressesAreDialledOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var known []source.ServerAddr
-		for i := range maxAddrs {
-			known = append(known, source.ServerAddr{Addr: netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})})
-		}
-		var dials atomic.Int32
-		d := newDialer(Options{
-			Logger:     slog.New(slog.DiscardHandler),
-			KnownAddrs: func() []source.ServerAddr { return known },
-			Lookup: func(context.Context, string) ([]netip.Addr, error) {
-				return addrs("192.0.2.1"), nil
-			},
-			Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
-				if strings.HasPrefix(address, "10.") {
-					dials.Add(1)
-					return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-				}
-				<-ctx.Done()
-				return nil, ctx.Err()
-			},
-		})
-		_, err := d.DialContext(t.Context(), "tcp", "api.example:6443")
-		if n := dials.Load(); err == nil || n != maxAddrs {
-			t.Errorf("%d dials, error %v", n, err)
-		}
-	})
 }
 
 func selfSigned(t *testing.T) tls.Certificate {

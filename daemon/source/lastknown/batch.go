@@ -20,17 +20,15 @@ type batch struct {
 	decoded chan error
 }
 
-func (b *batch) decode() {
-	b.decoded <- contain.Call(func() error {
-		for line := range bytes.Lines(b.lines) {
-			var r record
-			if err := json.Unmarshal(line, &r); err != nil {
-				return fmt.Errorf("decode line: %w", err)
-			}
-			b.records = append(b.records, r)
+func (b *batch) decode() error {
+	for line := range bytes.Lines(b.lines) {
+		var r record
+		if err := json.Unmarshal(line, &r); err != nil {
+			return fmt.Errorf("decode line: %w", err)
 		}
-		return nil
-	})
+		b.records = append(b.records, r)
+	}
+	return nil
 }
 
 // batches decodes lines, and passes the records to add in order.
@@ -70,7 +68,7 @@ func (q *batches) finish() error {
 func (q *batches) start() {
 	b := &batch{lines: q.filling, decoded: make(chan error, 1)}
 	q.filling, q.running = nil, append(q.running, b)
-	go b.decode()
+	go func() { b.decoded <- contain.Call(b.decode) }()
 }
 
 // wait waits for the oldest batch.

@@ -1,4 +1,4 @@
-package kube
+package dialer
 
 import (
 	"context"
@@ -25,9 +25,9 @@ func newResolvers(mark uint32) []*net.Resolver {
 }
 
 // lookup returns a host name's addresses in the order that the dialer tries them.
-func (d *dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
-	if d.lookUp != nil {
-		return d.lookUp(ctx, name)
+func (d *Dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
+	if d.options.Lookup != nil {
+		return d.options.Lookup(ctx, name)
 	}
 	return race[*net.Resolver, []netip.Addr]{
 		candidates: d.resolvers,

@@ -1,10 +1,12 @@
-package kube
+package dialer
 
 import (
 	"context"
 	"errors"
 	"net"
 	"time"
+
+	"edgeway/proxiers/contain"
 )
 
 // race tries candidates one after another, and in parallel if an attempt is slow. The first success ends the race.
@@ -25,6 +27,14 @@ const slowPeerTime = 2 * time.Second
 type outcome[V any] struct {
 	value V
 	err   error
+}
+
+func containedAttempt[V any](f func() (V, error)) (r outcome[V]) {
+	r.err = contain.Call(func() (err error) {
+		r.value, err = f()
+		return err
+	})
+	return r
 }
 
 var errNoAddress = errors.New("no address to try")

@@ -1,4 +1,4 @@
-package kube
+package dialer
 
 import (
 	"fmt"
@@ -10,13 +10,14 @@ import (
 	"time"
 
 	"edgeway/daemon/source"
+	"edgeway/test/nameserver"
 )
 
 func (a *addresses) all() []netip.Addr { return a.server("").Addrs }
 
 func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	t.Helper()
-	if !slices.Equal(got, addrs(want...)) {
+	if !slices.Equal(got, nameserver.Addrs(want...)) {
 		t.Errorf("%s: addresses %v, want %v", what, got, want)
 	}
 }
@@ -28,33 +29,33 @@ func TestProvenAddressesExpire(t *testing.T) {
 		a := newAddresses()
 		old, in, next := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
 		for _, addr := range []netip.Addr{old, in} {
-			a.noteResolved(addrs("192.0.2.1", "192.0.2.2"))
+			a.noteResolved(nameserver.Addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
 		}
 		for range 60 { // the host name resolves to both addresses, but the source uses only one of the addresses
 			time.Sleep(24 * time.Hour)
-			a.noteResolved(addrs("192.0.2.1", "192.0.2.2"))
+			a.noteResolved(nameserver.Addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(in)
 		}
 		wantAddrs(t, "after two months", a.all(), "192.0.2.1", "192.0.2.2")
 
 		for range 60 { // two months of false DNS responses without a successful handshake
 			time.Sleep(24 * time.Hour)
-			a.noteResolved(addrs("203.0.113.66"))
+			a.noteResolved(nameserver.Addrs("203.0.113.66"))
 		}
 		wantAddrs(t, "after two months of lies", a.all(), "192.0.2.1", "192.0.2.2")
 		if got := a.others(nil); !slices.Equal(got, []netip.Addr{in, old}) {
 			t.Errorf("order of trial %v", got)
 		}
 
-		a.noteResolved(addrs("192.0.2.1", "192.0.2.2"))
+		a.noteResolved(nameserver.Addrs("192.0.2.1", "192.0.2.2"))
 		time.Sleep(time.Hour)
-		a.noteResolved(addrs("192.0.2.3")) // the server moves to another address
+		a.noteResolved(nameserver.Addrs("192.0.2.3")) // the server moves to another address
 		a.prove(next)
 		wantAddrs(t, "after the move", a.all(), "192.0.2.1", "192.0.2.2", "192.0.2.3")
 		for range 7 {
 			time.Sleep(24 * time.Hour)
-			a.noteResolved(addrs("192.0.2.3"))
+			a.noteResolved(nameserver.Addrs("192.0.2.3"))
 			a.prove(in) // the address is still in use, although the host name no longer resolves to it
 			a.prove(next)
 		}
@@ -115,7 +116,7 @@ func TestRecalledAddresses(t *testing.T) {
 		a.recall(nil) // Edgeway has not read the last-known state yet
 		a.prove(netip.MustParseAddr("192.0.2.3"))
 		a.recall(before)
-		want := addrs("192.0.2.3", "192.0.2.1", "192.0.2.2")
+		want := nameserver.Addrs("192.0.2.3", "192.0.2.1", "192.0.2.2")
 		if got := a.others(nil); !slices.Equal(got, want) {
 			t.Errorf("order of trial %v, want %v", got, want)
 		}

@@ -1,4 +1,10 @@
-package kube
+// Package dialer connects to the API server or to its proxy. Its packets have a mark, so that Edgeway's own rules do not
+// apply to them.
+//
+// A Dialer first tries the addresses that the server's host name resolves to. If none of these addresses leads to the API
+// server, the Dialer tries the addresses where an earlier TLS handshake with the API server has succeeded. A false DNS
+// response therefore does not cut the host off.
+package dialer
 
 import (
 	"cmp"
@@ -9,6 +15,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -17,46 +24,71 @@ import (
 	"edgeway/daemon/source"
 )
 
-// dialer opens the connections to the API server or to its proxy. The dialer marks its packets so that Edgeway's own
-// rules do not apply to them. The dialer first tries the addresses that the server's host name resolves to. If none of
-// these addresses leads to the API server, the dialer tries the proven addresses. The kernel sends keep-alive probes on
-// idle connections, because HTTP/1.1 has no health check.
-type dialer struct {
-	net.Dialer
-	// dial is Options.Dial or net.Dialer.DialContext.
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
-	log  *slog.Logger
-	// knownAddrs is Options.KnownAddrs, or nil.
-	knownAddrs func() []source.ServerAddr
-	addrs      *addresses
-	// lookUp is Options.Lookup. If lookUp is nil, the dialer queries the resolvers.
-	lookUp func(ctx context.Context, name string) ([]netip.Addr, error)
-	// resolvers lists the resolvers in query order; see newResolvers.
-	resolvers []*net.Resolver
+// The dialer's TCP keep-alive probes start after PingAfter without data, and fail after PingTimeout without an answer.
+const (
+	PingAfter   = 15 * time.Second
+	PingTimeout = 10 * time.Second
+)
+
+// Options configure a Dialer. Logger is required.
+type Options struct {
+	// Mark is the packet mark of the connections, or 0 for no mark.
+	Mark uint32
+	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
+	KnownAddrs func() []source.ServerAddr
+	// Dial opens the connections. The default is net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Lookup returns the addresses of a host name. By default, the Dialer queries this host's name servers.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	Logger *slog.Logger
+}
+
+// Dialer opens the connections to the API server or to its proxy. Use New to create a Dialer. A Dialer is safe for
+// concurrent use.
+type Dialer struct {
+	options   Options
+	addrs     *addresses
+	resolvers []*net.Resolver // in query order; see newResolvers
 	tunnels   tunnels
 	// usedOtherAddr reports whether the last connection used an address that the host name does not resolve to.
 	usedOtherAddr atomic.Bool
 }
 
-func newDialer(o Options) *dialer {
-	d := &dialer{
-		Dialer: net.Dialer{
-			Timeout:         10 * time.Second,
-			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: pingAfter, Interval: pingTimeout / 2, Count: 2},
+// timeout limits each connection attempt. A search takes at most twice as long.
+const timeout = 10 * time.Second
+
+// New returns a Dialer that does not know the API server yet; see Configure.
+func New(o Options) *Dialer {
+	if o.Dial == nil {
+		d := net.Dialer{
+			Timeout: timeout,
+			// HTTP/1.1 has no health check.
+			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: PingAfter, Interval: PingTimeout / 2, Count: 2},
 			Control:         ownmark.Control(o.Mark),
-		},
-		log: o.Logger, knownAddrs: o.KnownAddrs, addrs: newAddresses(),
-		lookUp: o.Lookup, resolvers: newResolvers(o.Mark),
+		}
+		o.Dial = d.DialContext
 	}
-	if d.dial = o.Dial; d.dial == nil {
-		d.dial = d.Dialer.DialContext
-	}
-	return d
+	return &Dialer{options: o, addrs: newAddresses(), resolvers: newResolvers(o.Mark)}
 }
 
-// recall adds the proven addresses of the previous run once they are known, and reports whether it has added any.
-func (d *dialer) recall() bool {
-	return d.knownAddrs != nil && !d.addrs.hasRecalled() && d.addrs.recall(d.knownAddrs())
+// Configure replaces the addresses in the kubeconfig with the addresses in peers, which holds the URLs of the server and
+// of its proxy, if there is one. The Dialer connects to the last URL. Proven addresses from an earlier configuration
+// expire. The parameter verified reports whether the client verifies the API server's certificate.
+func (d *Dialer) Configure(peers []*url.URL, verified bool) {
+	d.addrs.configure(peers)
+	d.tunnels.use(verified && len(peers) > 1)
+}
+
+// Server returns the literal and the proven addresses of the API server or of its proxy.
+func (d *Dialer) Server(name string) source.APIServer { return d.addrs.server(name) }
+
+// Changed returns a channel that receives a value when the result of Server changes.
+func (d *Dialer) Changed() <-chan struct{} { return d.addrs.changed }
+
+// Recall adds the proven addresses of the previous run once they are known, and reports whether it has added any.
+func (d *Dialer) Recall() bool {
+	known := d.options.KnownAddrs
+	return known != nil && !d.addrs.hasRecalled() && d.addrs.recall(known())
 }
 
 const (
@@ -72,17 +104,33 @@ const (
 // tryFunc connects to a literal address with a port, and calls connected before starting the TLS handshake.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
+// DialFunc is a function like net.Dialer.DialContext.
+type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// contained returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
+// goroutine.
+func contained(dial DialFunc) DialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		r := containedAttempt(func() (net.Conn, error) { return dial(ctx, network, address) })
+		return r.value, r.err
+	}
+}
+
 // DialContext opens a TCP connection to a literal address, to a proxy, or to a server without TLS.
-func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	return contained(d.dialTCP)(ctx, network, address)
+}
+
+func (d *Dialer) dialTCP(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
-		return d.dial(ctx, network, address)
+		return d.options.Dial(ctx, network, address)
 	}
 	conn, err := d.search(ctx, host, port, func(ctx context.Context, address string, _ func()) (net.Conn, error) {
-		return d.dial(ctx, network, address)
+		return d.options.Dial(ctx, network, address)
 	})
 	if err == nil {
 		d.tunnels.limitHandshake(d.addrs, conn)
@@ -90,11 +138,11 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return conn, err
 }
 
-// dialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
+// DialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
 // function connects through the transport's DialContext, because an exec plugin whose certificate changes closes only
 // connections from DialContext.
-func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, address string) (net.Conn, error) {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
+func (d *Dialer) DialTLS(t *http.Transport) DialFunc {
+	return contained(func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
@@ -118,7 +166,7 @@ func (d *dialer) dialTLS(t *http.Transport) func(ctx context.Context, network, a
 			return try(ctx, address, func() {})
 		}
 		return d.search(ctx, host, port, try)
-	}
+	})
 }
 
 var errHandshake = errors.New("the TLS handshake timed out")
@@ -139,10 +187,10 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 
 // search connects to one of the host name's addresses. If the host name's addresses fail or are slow, search also tries
 // the other proven addresses.
-func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*d.Timeout)
+func (d *Dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
-	d.recall()
+	d.Recall()
 	var (
 		tried         atomic.Pointer[[]netip.Addr]
 		named, proven <-chan outcome[net.Conn]
@@ -168,7 +216,7 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 			proven = nil
 		}
 		late = time.After(provenDelay)
-		untried = d.recall() || untried // the last-known state may load during the search
+		untried = d.Recall() || untried // the last-known state may load during the search
 		if proven == nil && untried {
 			untried = false
 			proven = begin(func() (net.Conn, error) { return d.dialByProof(ctx, port, try, tried.Load()) })
@@ -178,8 +226,8 @@ func (d *dialer) search(ctx context.Context, host, port string, try tryFunc) (ne
 	return nil, fault
 }
 
-// prove records a connection's remote address after net/http has verified the API server's certificate.
-func (d *dialer) prove(conn net.Conn) {
+// Prove records a connection's remote address after net/http has verified the API server's certificate.
+func (d *Dialer) Prove(conn net.Conn) {
 	if addr, ok := remoteAddr(conn); ok {
 		d.tunnels.cancelLimit(conn, addr)
 		d.addrs.prove(addr)
@@ -207,7 +255,7 @@ func abandon(from <-chan outcome[net.Conn]) {
 }
 
 // dialByName resolves the host name, stores its addresses in tried, and tries each of them.
-func (d *dialer) dialByName(
+func (d *Dialer) dialByName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
 	found, err := d.lookup(ctx, host)
@@ -226,7 +274,7 @@ func (d *dialer) dialByName(
 	return newRace(addrs, port, gap, try).firstSuccess(ctx)
 }
 
-func (d *dialer) dialByProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
+func (d *Dialer) dialByProof(ctx context.Context, port string, try tryFunc, tried *[]netip.Addr) (net.Conn, error) {
 	if tried == nil {
 		tried = new([]netip.Addr)
 	}
@@ -267,13 +315,13 @@ func orderByFamily(found []netip.Addr) []netip.Addr {
 
 // logNameChange logs a message when the host name stops or starts leading to the API server. The parameter why is nil
 // if the host name leads to the API server.
-func (d *dialer) logNameChange(host string, conn net.Conn, why error) (net.Conn, error) {
+func (d *Dialer) logNameChange(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.usedOtherAddr.Swap(why != nil); {
 	case why != nil && !before:
-		d.log.Warn("server name unusable, using a previous address",
+		d.options.Logger.Warn("server name unusable, using a previous address",
 			"name", host, "address", conn.RemoteAddr(), "error", why)
 	case why == nil && before:
-		d.log.Info("name resolves to the API server again", "name", host)
+		d.options.Logger.Info("name resolves to the API server again", "name", host)
 	}
 	return conn, nil
 }

@@ -1,4 +1,4 @@
-package kube
+package dialer
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"edgeway/test/nameserver"
 )
 
 // trial is a connection attempt that finishes after a given time with success, failure or a panic.
@@ -108,11 +110,11 @@ func TestAddressFamilyOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{
 		{
-			addrs("2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"),
-			addrs("2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"),
+			nameserver.Addrs("2001:db8::1", "2001:db8::2", "192.0.2.1", "192.0.2.2"),
+			nameserver.Addrs("2001:db8::1", "192.0.2.1", "2001:db8::2", "192.0.2.2"),
 		},
-		{addrs("192.0.2.1", "2001:db8::1"), addrs("192.0.2.1", "2001:db8::1")},
-		{addrs("192.0.2.1", "192.0.2.2"), addrs("192.0.2.1", "192.0.2.2")},
+		{nameserver.Addrs("192.0.2.1", "2001:db8::1"), nameserver.Addrs("192.0.2.1", "2001:db8::1")},
+		{nameserver.Addrs("192.0.2.1", "192.0.2.2"), nameserver.Addrs("192.0.2.1", "192.0.2.2")},
 		{nil, nil},
 	} {
 		if got := orderByFamily(c[0]); !slices.Equal(got, c[1]) {
