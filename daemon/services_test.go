@@ -197,8 +197,15 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 			w.unservedPortFaults()
 		})
 	}
-	if small, big := cost(10), cost(3000); big > small+1 {
-		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", small, big)
+	wantSameCost(t, cost(10), cost(3000))
+}
+
+// wantSameCost tests that the number of allocations does not grow with the number of Services. A garbage collection, the
+// race detector and other goroutines add a few allocations.
+func wantSameCost(t *testing.T, with10, with3000 float64) {
+	t.Helper()
+	if with3000 > 2*with10+10 {
+		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", with10, with3000)
 	}
 }
 
@@ -237,9 +244,7 @@ func TestServiceFaultCostDependsOnChange(t *testing.T) {
 			w.unservedPortFaults()
 		})
 	}
-	if small, big := cost(10), cost(3000); big > small+1 {
-		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", small, big)
-	}
+	wantSameCost(t, cost(10), cost(3000))
 }
 
 // BenchmarkUnserved measures unservedPortFaults after a sync that changed no Service, one Service, or all Services
