@@ -11,12 +11,15 @@ import (
 // A stream uses a pipe only while it moves data, so the relay needs fewer pipes than streams. The kernel limits the
 // pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and gives further pipes only 8 kB. For
 // this reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each connection.
+// The relay's pipes hold at most 59 MB, which many streams need if their receivers are slow.
 const (
-	pipeSize = 256 << 10
-	maxPipes = 128
+	largePipe  = 256 << 10
+	smallPipe  = 64 << 10
+	largePipes = 112 // the number of pipes of the size largePipe
+	maxPipes   = 600
 )
 
-type pipe struct{ in, out int }
+type pipe struct{ in, out, size int }
 
 // pipePool holds the empty pipes. A pipePool is safe for concurrent use.
 type pipePool struct {
@@ -37,9 +40,12 @@ func (p *pipePool) take() (pipe, bool) {
 	if p.made >= pipeLimit() || unix.Pipe2(fds[:], unix.O_NONBLOCK|unix.O_CLOEXEC) != nil {
 		return pipe{}, false
 	}
-	made := pipe{in: fds[1], out: fds[0]}
+	made := pipe{in: fds[1], out: fds[0], size: smallPipe}
+	if p.made < largePipes {
+		made.size = largePipe
+	}
 	p.made++
-	if _, err := unix.FcntlInt(uintptr(made.in), unix.F_SETPIPE_SZ, pipeSize); err != nil {
+	if _, err := unix.FcntlInt(uintptr(made.in), unix.F_SETPIPE_SZ, made.size); err != nil {
 		p.close(made) // the user has too many pipes, and a pipe of 8 kB is slower than a copy
 		return pipe{}, false
 	}
@@ -93,7 +99,7 @@ func (p *pipePool) move(to, from syscall.RawConn) (moved int, err error) {
 	defer func() { p.put(pipe, left == 0) }()
 	var failure error
 	err = from.Read(func(fd uintptr) bool {
-		left, failure = splice(int(fd), pipe.in, pipeSize)
+		left, failure = splice(int(fd), pipe.in, pipe.size)
 		return true
 	})
 	switch {
