@@ -9,6 +9,7 @@
 package tracker
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,6 +126,7 @@ func (t *Tracker) put(l *layer, key source.Key, obj source.Object) {
 		}
 	}
 	t.update(key, before)
+	t.noteHidden(key)
 }
 
 // markSynced marks the layer as synced and removes the objects of its fallbacks. The caller must hold the lock.
@@ -141,6 +143,7 @@ func (t *Tracker) markSynced(l *layer) {
 			if t.servedObjectAbove(fallback, key) == nil {
 				t.update(key, obj)
 			}
+			t.noteHidden(key)
 		}
 	}
 	opens := !t.open && t.canSnapshot()
@@ -164,6 +167,24 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 	t.view.replace(before, after)
 	if t.open {
+		t.notify()
+	}
+}
+
+// noteHidden updates the fault of a Service that two sources contain.
+func (t *Tracker) noteHidden(key source.Key) {
+	if key.Kind != source.KindService {
+		return
+	}
+	var first *layer
+	hidden := false
+	for _, l := range t.layers {
+		if _, ok := l.objects[key]; ok {
+			first = cmp.Or(first, l.primary, l)
+			hidden = hidden || first != cmp.Or(l.primary, l)
+		}
+	}
+	if t.view.setHidden(key, hidden) && t.open {
 		t.notify()
 	}
 }

@@ -314,13 +314,37 @@ func TestProblemsOfServedObjects(t *testing.T) {
 		}
 	}
 	check("a.x", "a.y", "b.a", "b.z")
-	file.Upsert(svc("b")) // the valid Service in the file layer hides the Service in the kube layer
-	check("a.x", "a.y", "b.a")
+	file.Upsert(svc("b")) // the valid Service in the file layer hides the Service in the kube layer, which is a fault
+	check("a.x", "a.y", "b.", "b.a")
 	kube.Delete(a.Key())
-	check("b.a")
+	check("b.", "b.a")
 	file.Delete(doc.Key())
 	file.Delete(b.Key())
 	check("b.z")
+	file.Upsert(svc("b"))
+	announced(tr)
+	kube.Delete(b.Key())
+	if !announced(tr) {
+		t.Error("no signal, although a fault has ended")
+	}
+	check()
+}
+
+// Edgeway serves the same Service from the API server and from the last-known state without a fault.
+func TestLastKnownStateHidesNothing(t *testing.T) {
+	tr, file, kube, known := threeLayers()
+	known.Upsert(svc("a"))
+	known.Synced()
+	kube.Upsert(svc("a"))
+	file.Synced()
+	if got := mustSnapshot(t, tr).Problems; len(got) != 0 {
+		t.Errorf("problems: %v", got)
+	}
+	file.Upsert(svc("a"))
+	kube.Synced()
+	if got := mustSnapshot(t, tr).Problems; len(got) != 1 {
+		t.Errorf("problems of a Service in two sources: %v", got)
+	}
 }
 
 func TestTriggers(t *testing.T) {
