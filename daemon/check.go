@@ -226,10 +226,6 @@ func (c *configCheck) checkManifests() {
 	m := file.Check(file.Options{
 		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
-	for _, folder := range m.EmptyDirs {
-		c.add(fault.New(manifestsID, fault.Warning, "end the names of manifests with .yaml, .yml or .json",
-			"%s: the directory contains no manifests", folder))
-	}
 	for _, kind := range m.IgnoredKinds {
 		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"
 			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
@@ -245,9 +241,15 @@ func (c *configCheck) checkManifests() {
 	}
 }
 
+// addProblems adds manifest faults with the given severity, but a Notice at most as a Warning.
 func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Fault) {
 	for _, p := range problems {
-		p.ID, p.Severity = manifestsID, severity
+		if p.Severity == fault.Notice {
+			p.Severity = min(severity, fault.Warning)
+		} else {
+			p.Severity = severity
+		}
+		p.ID = manifestsID
 		c.add(p)
 	}
 }

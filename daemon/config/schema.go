@@ -124,7 +124,7 @@ func fileSection(f *File) section {
 			"paths", "The paths of manifest files, and of directories whose *.yaml, *.yml and *.json files Edgeway " +
 				"reads. Manifests contain Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway rereads a " +
 				"manifest after a change to the manifest. If a path, a file or a document is unusable, Edgeway " +
-				"removes no objects. An empty file or a directory without files is unusable. To remove all Services " +
+				"removes no objects. A file or a directory that becomes empty is unusable. To remove all Services " +
 				"in a file or directory, leave a file that contains a comment.",
 			paths(&f.Paths),
 		},

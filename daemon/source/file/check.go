@@ -16,7 +16,6 @@ type CheckResult struct {
 	Objects []source.Object // the objects that Run would serve
 	// Problems lists the faults in the files and in their objects.
 	Problems     []fault.Fault
-	EmptyDirs    []string // directories without manifests
 	IgnoredKinds []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
 	positions map[source.Key]position
@@ -28,12 +27,6 @@ func Check(o Options) *CheckResult {
 	s.scan(r)
 	s.merge(r)
 	c := &CheckResult{Problems: r.paths, IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)), positions: r.positions}
-	for _, path := range o.Paths {
-		found := make(map[string]error)
-		if err := listFiles(path, found); err == nil && len(found) == 0 {
-			c.EmptyDirs = append(c.EmptyDirs, path)
-		}
-	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.objects), source.Key.Compare) {
 		c.Objects = append(c.Objects, r.objects[key])
 		c.Problems = append(c.Problems, r.objects[key].Problems()...)

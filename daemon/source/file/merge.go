@@ -21,6 +21,8 @@ type reading struct {
 	objects   map[source.Key]source.Object
 	positions map[source.Key]position
 	paths     []fault.Fault // the faults of unreadable paths
+	// emptyPaths lists the directories that have never contained a manifest.
+	emptyPaths []string
 	// hasUnreadablePath reports whether a path was unreadable, and hasReadableObject whether any object comes from a
 	// readable file.
 	hasUnreadablePath, hasReadableObject bool
@@ -71,7 +73,7 @@ func (r *reading) fault() fault.Fault {
 	if r.omittedFaults > 0 {
 		out += fmt.Sprintf("; and %d more", r.omittedFaults)
 	}
-	out += "; Edgeway removes nothing until then"
+	out += "; Edgeway removes no Service while a file has a fault"
 	if len(r.keptServices) > 0 {
 		slices.SortFunc(r.keptServices, source.Key.Compare)
 		var names []string
@@ -111,6 +113,12 @@ func (s *Source) merge(r *reading) {
 			r.objects[file.Key()] = file
 			r.hasReadableObject = r.hasReadableObject || m.fault == nil
 		}
+	}
+	for _, path := range r.emptyPaths {
+		empty := source.FaultOf(source.Key{}, "", "the directory contains no manifests")
+		empty.Severity, empty.Position = fault.Notice, path
+		empty.Fix = "end the names of manifests with .yaml, .yml or .json"
+		(&reporter{out: r.objects}).report(empty)
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		for _, d := range s.manifests[path].documents {

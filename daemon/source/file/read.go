@@ -40,8 +40,12 @@ func (s *Source) scan(r *reading) {
 	for _, path := range s.options.Paths {
 		found := make(map[string]error)
 		err := listFiles(path, found)
-		if err == nil && len(found) == 0 && s.servesFileBelow(path) {
-			err = errEmptyFolder
+		if err == nil && len(found) == 0 {
+			if s.servesFileBelow(path) {
+				err = errEmptyFolder
+			} else {
+				r.emptyPaths = append(r.emptyPaths, path)
+			}
 		}
 		if err != nil {
 			r.hasUnreadablePath = true

@@ -101,7 +101,7 @@ func accidents() map[string]accident {
 		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: the file is empty"},
 		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: the file is empty"},
 		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: cannot be parsed"},
-		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml:13: cannot be parsed: did not find expected node content; Edgeway removes nothing until then"},
+		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml:13: cannot be parsed: did not find expected node content; Edgeway removes no Service while a file has a fault"},
 		"version that is not read":   {replace("a.yaml", called("a")+"---\n"+strings.Replace(called("b"), "apiVersion: v1", "apiVersion: v2", 1)), false, "FOLDER/a.yaml:8: apiVersion: \"v2\" is not supported"},
 		"moved and broken":           {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml:1: cannot be parsed"},
 		"removed, another is broken": {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml:1: cannot be parsed"},
@@ -133,7 +133,7 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 					}
 					st := f.src.Status()
 					if fault := strings.ReplaceAll(st.Fault.Message, f.dir, "FOLDER"); !st.Partial || st.Fault.Fix == "" || !strings.HasPrefix(fault, c.says) ||
-						!strings.Contains(fault, "Edgeway removes nothing until then; keeping the last version: Service default/") {
+						!strings.Contains(fault, "Edgeway removes no Service while a file has a fault; keeping the last version: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
 				}
@@ -188,10 +188,14 @@ func TestDeliberateRemoval(t *testing.T) {
 	}
 }
 
-// An empty file or directory is a fault only if it held objects before.
-func TestEmptyAtStartIsNoFault(t *testing.T) {
+// An empty file or directory makes a read incomplete only if it held objects before. Otherwise, an empty directory is
+// only a Notice.
+func TestEmptyAtStart(t *testing.T) {
 	f := newManifestDir(t)
-	f.expect("")
+	f.expect("", f.dir+": the directory contains no manifests")
+	if st := f.src.Status(); st.Fault.Message != "" || !st.Synced {
+		t.Errorf("status %+v", st)
+	}
 	f.write("a.yaml", "")
 	f.expect("")
 	if st := f.src.Status(); st.Fault.Message != "" || !st.Synced {
