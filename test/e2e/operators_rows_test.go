@@ -347,7 +347,7 @@ func (d *daemon) replaceCluster(change func(*api.Cluster)) {
 
 func (r *operatorRow) access() {
 	r.t.Helper()
-	r.kubectl(finding{Fix: "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml"})
+	r.kubectl(finding{Fix: "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml"})
 }
 
 // createRootCA creates the ConfigMap with the root CA, as a controller does in every other cluster.

@@ -219,7 +219,7 @@ func (r *operatorRow) kubectl(f finding) string {
 	r.must(err)
 	access, err := filepath.Abs("../../etc/edgeway/kubernetes-access.yaml")
 	r.must(err)
-	command := strings.ReplaceAll(f.Fix, "/usr/share/doc/edgeway/examples/kubernetes-access.yaml", access)
+	command := strings.ReplaceAll(f.Fix, "/usr/share/edgeway/examples/kubernetes-access.yaml", access)
 	cmd := exec.CommandContext(r.t.Context(), "sh", "-ec", command)
 	return r.output(cmd, f, "PATH="+strings.TrimSpace(string(programs))+":"+os.Getenv("PATH"),
 		"KUBECONFIG="+sharedState.cluster.Kubeconfig(cluster.Admin))

@@ -48,7 +48,7 @@ const (
 	fixAuthority = "kubectl -n kube-system get configmap kube-root-ca.crt -o " +
 		"'jsonpath={.data.ca\\.crt}'  # on a machine where kubectl has the rights: write the output into %s as " +
 		"the certificate-authority"
-	fixRights = "kubectl apply -f /usr/share/doc/edgeway/examples/kubernetes-access.yaml  # on a " +
+	fixRights = "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml  # on a " +
 		"machine where kubectl has the rights: grants the rights of the service account edgeway"
 	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # on a " +
 		"machine where kubectl works: write the output into %s as the server"
