@@ -23,6 +23,7 @@ import (
 	"edgeway/daemon/health/httpserve"
 	"edgeway/daemon/journal"
 	"edgeway/daemon/sdunit"
+	"edgeway/daemon/source/kube"
 	"edgeway/daemon/text"
 	"edgeway/proxiers"
 	"edgeway/proxiers/contain"
@@ -205,6 +206,9 @@ func loadSettings(ctx context.Context, path string) (settings, error) {
 		return settings{}, webConfigError(cfg.Metrics.WebConfig, err)
 	}
 	if _, err = newSources(cfg, slog.New(slog.DiscardHandler), Overrides{}); err != nil {
+		if fix := kube.Advice(err); fix != "" {
+			err = fmt.Errorf("%w; fix: %s", err, fix)
+		}
 		return settings{}, err
 	}
 	b, unsupported, err := findBackend(ctx, cfg)

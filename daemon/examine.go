@@ -126,7 +126,7 @@ func offlineFacts(ctx context.Context, cfg *config.Config, logger *slog.Logger) 
 	state, files, err := predictPlan(cfg)
 	if err == nil {
 		f := factsOf(&state)
-		if found, faulty := health.SourceFault(fileLayer, files); faulty {
+		if found, faulty := health.SourceFault(fileLayer, files); faulty && len(cfg.Source.File.Paths) > 0 {
 			f.Faults = append(f.Faults, found)
 		}
 		for _, svc := range state.Snapshot.Services {

@@ -33,7 +33,7 @@ func checkDaemon(_ context.Context, h *Host) []fault.Fault {
 	case h.DaemonFault.Message != "":
 		return append(out, h.DaemonFault)
 	case h.PID == 0:
-		return append(out, warning("systemctl start edgeway",
+		return append(out, warning("edgeway config check && systemctl start edgeway",
 			"no daemon answers at %s: the findings come from the configuration, the manifests and the "+
 				"last-known state",
 			h.Config.Control.Socket))
