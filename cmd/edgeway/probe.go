@@ -36,6 +36,9 @@ func probeCommand(g *globals) *cobra.Command {
 					fmt.Fprintf(cmd.OutOrStdout(), "%s: cannot run: %v\n", p.Backend, p.Err)
 				}
 			}
+			if fault == nil {
+				fmt.Fprintf(cmd.OutOrStdout(), "This host can run the configured backend, %s.\n", cfg.Proxy.Backend)
+			}
 			return fault
 		},
 	}
