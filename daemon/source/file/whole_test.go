@@ -188,8 +188,7 @@ func TestDeliberateRemoval(t *testing.T) {
 	}
 }
 
-// An empty file or directory makes a read incomplete only if it held objects before. Otherwise, an empty directory is
-// only a Notice.
+// An empty file or directory makes a read incomplete only if it held objects before.
 func TestEmptyAtStart(t *testing.T) {
 	f := newManifestDir(t)
 	f.expect("", f.dir+": the directory contains no manifests")
