@@ -247,7 +247,9 @@ func apiServerRows() []*operatorRow {
 			},
 			applyFix: func(r *operatorRow, f finding) {
 				r.createRootCA()
-				r.replaceCluster(func(c *api.Cluster) { c.CertificateAuthorityData = []byte(r.kubectl(f)) })
+				ca, err := base64.StdEncoding.DecodeString(r.kubectl(f))
+				r.must(err)
+				r.replaceCluster(func(c *api.Cluster) { c.CertificateAuthorityData = ca })
 			},
 		},
 		{
