@@ -131,8 +131,8 @@ func (c *Client) explainFailure(what string, err error) error {
 	case is(os.ErrNotExist), is(syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case is(os.ErrPermission):
-		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group", what,
-			ErrDenied, c.socket)
+		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group, which is "+
+			"edgeway-status by default", what, ErrDenied, c.socket)
 	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
 		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user has too many commands "+
 			"open at once: try again: %w", what, err)
