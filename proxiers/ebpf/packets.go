@@ -20,8 +20,8 @@ import (
 )
 
 // deviceAttacher keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
-// members and VRF members do not need the program, because the bridge, bond or VRF device has it. On a VRF member, the
-// program also looks up routes in the wrong routing table.
+// members and VRF members do not need the program, because it is attached to the bridge, bond or VRF device. On a VRF
+// member, the program also looks up routes in the wrong routing table.
 type deviceAttacher struct {
 	logger *slog.Logger
 	links  *links.Links

@@ -83,7 +83,7 @@ func (c *changer) performSequence(seq sequence, apply func() error) error {
 	return nil
 }
 
-// kindOf returns the kind of change that the byte b selects. One of sixteen bytes selects a node change.
+// kindOf returns the kind of change that the byte b selects. One byte value in sixteen selects a node change.
 func kindOf(b byte) kind {
 	kinds := slices.Concat(serviceChanges, stateOnlyChanges)
 	if b>>3&15 == 0 {

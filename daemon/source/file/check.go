@@ -23,7 +23,7 @@ type CheckResult struct {
 
 // Check reads all files once and returns their objects and problems.
 func Check(o Options) *CheckResult {
-	s, r := New(o), &reading{}
+	s, r := New(o), &readResult{}
 	s.scan(r)
 	s.merge(r)
 	c := &CheckResult{Problems: r.paths, IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)), positions: r.positions}

@@ -137,14 +137,14 @@ const (
 )
 
 // Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first read.
-// Otherwise, Run calls Synced after the first read that is complete enough (see reading.countsAsComplete). Until Run
+// Otherwise, Run calls Synced after the first read that is complete enough (see readResult.countsAsComplete). Until Run
 // has called Synced, Edgeway removes no object from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.passKnownObjects(sink)
 	w := newWatcher(&s.options)
 	defer w.close()
 	for {
-		r := &reading{}
+		r := &readResult{}
 		r.noteProgress()
 		done := make(chan struct{})
 		go func() {
@@ -176,7 +176,7 @@ func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 // Read reads all files once and passes the objects to the sink. If an object is unreadable, Read passes the version
 // from Options.KnownObjects.
 func Read(o Options, sink source.Sink) source.Status {
-	s, r := New(o), &reading{}
+	s, r := New(o), &readResult{}
 	s.passKnownObjects(sink)
 	r.noteProgress()
 	s.scan(r)
@@ -189,7 +189,7 @@ func Read(o Options, sink source.Sink) source.Status {
 
 // await waits until the read is complete or ctx is done. A read may hang forever, for example on a network file system
 // whose server is down. While a read hangs, the source serves the previous run's objects.
-func (s *Source) await(ctx context.Context, sink source.Sink, r *reading, done <-chan struct{}) bool {
+func (s *Source) await(ctx context.Context, sink source.Sink, r *readResult, done <-chan struct{}) bool {
 	timer := time.NewTimer(s.slowReadTime)
 	defer timer.Stop()
 	for {
@@ -241,7 +241,7 @@ func (s *Source) passKnownObjects(sink source.Sink) {
 	}
 }
 
-func (s *Source) finish(sink source.Sink, r *reading) {
+func (s *Source) finish(sink source.Sink, r *readResult) {
 	s.merge(r)
 	s.updateSink(sink, r)
 	s.mu.Lock()

@@ -78,7 +78,7 @@ func (m *memory) service(name string) *source.Service {
 
 // read reads the changed files and passes the result to the sink, as Run does.
 func (s *Source) read(sink source.Sink) {
-	r := &reading{}
+	r := &readResult{}
 	s.scan(r)
 	s.finish(sink, r)
 }

@@ -37,7 +37,7 @@ func FuzzManifest(f *testing.F) {
 			m.documents = append(m.documents, s.parse(path, text))
 		}
 		s.manifests[path] = m
-		r, wrong := &reading{}, false
+		r, wrong := &readResult{}, false
 		s.merge(r)
 		for key, obj := range r.objects {
 			switch obj := obj.(type) {

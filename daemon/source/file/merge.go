@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-type reading struct {
+type readResult struct {
 	panicked  error
 	watched   bool
 	objects   map[source.Key]source.Object
@@ -36,13 +36,13 @@ type reading struct {
 }
 
 // noteProgress stores the current time in lastProgress.
-func (r *reading) noteProgress() { r.lastProgress.Store(new(time.Now())) }
+func (r *readResult) noteProgress() { r.lastProgress.Store(new(time.Now())) }
 
 // maxNamed limits how many faults and how many Services the source's status names. The Document objects list the other
 // faults.
 const maxNamed = 3
 
-func (r *reading) add(p fault.Fault) {
+func (r *readResult) add(p fault.Fault) {
 	if len(r.faults) == maxNamed {
 		r.omittedFaults++
 		return
@@ -50,17 +50,17 @@ func (r *reading) add(p fault.Fault) {
 	r.faults = append(r.faults, p)
 }
 
-func (r *reading) whole() bool { return len(r.faults) == 0 }
+func (r *readResult) whole() bool { return len(r.faults) == 0 }
 
 // countsAsComplete reports whether a read can count as complete even if the previous run's objects are unknown. A read
 // with faults and without objects cannot count as complete, because its result looks like an empty cluster.
-func (r *reading) countsAsComplete() bool {
+func (r *readResult) countsAsComplete() bool {
 	return r.whole() || !r.hasUnreadablePath && r.hasReadableObject
 }
 
 // fault explains why the read is incomplete and which Services Edgeway keeps. The result is the zero Fault if the read
 // is complete.
-func (r *reading) fault() fault.Fault {
+func (r *readResult) fault() fault.Fault {
 	if r.whole() {
 		return fault.Fault{}
 	}
@@ -88,9 +88,9 @@ func (r *reading) fault() fault.Fault {
 	return fault.New(FaultID, fault.Warning, cmp.Or(r.faults[0].Fix, "edgeway config check"), "%s", out)
 }
 
-// merge adds the objects of all files to the reading. The reading also receives a Manifest for each file with objects,
+// merge adds the objects of all files to the result. The result also receives a Manifest for each file with objects,
 // and a Document for each position with faults.
-func (s *Source) merge(r *reading) {
+func (s *Source) merge(r *readResult) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	r.positions = make(map[source.Key]position, len(s.served))
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
@@ -130,7 +130,7 @@ func (s *Source) merge(r *reading) {
 // findMisspelt adds a fault for each ignored object that appears to replace a served object: both have the same kind,
 // namespace and name, and no document contains the served object any more. The apiVersion of the ignored object is
 // probably misspelt.
-func (s *Source) findMisspelt(r *reading, at position, d *document) {
+func (s *Source) findMisspelt(r *readResult, at position, d *document) {
 	out := reporter{out: r.objects}
 	for _, o := range d.ignored {
 		for _, kind := range []string{source.KindService, source.KindEndpointSlice} {
@@ -155,9 +155,9 @@ type position struct {
 
 func (p position) String() string { return formatPosition(p.path, p.line) }
 
-// addDocument adds a document's objects and faults to the reading. The parameter kept reports whether the document's
+// addDocument adds a document's objects and faults to the result. The parameter kept reports whether the document's
 // file is currently unreadable.
-func (r *reading) addDocument(d *document, at position, kept bool, out *reporter) {
+func (r *readResult) addDocument(d *document, at position, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
 		r.add(faults[0])
@@ -221,7 +221,7 @@ func (r *reporter) add(f fault.Fault) {
 }
 
 // keepServed adds the served objects that no readable document contains.
-func (s *Source) keepServed(r *reading) {
+func (s *Source) keepServed(r *readResult) {
 	for key, obj := range s.served {
 		if _, there := r.objects[key]; there || key.Kind == source.KindDocument {
 			continue
@@ -233,9 +233,9 @@ func (s *Source) keepServed(r *reading) {
 	}
 }
 
-// updateSink passes the differences between the reading and the served objects to the sink. Only a complete read
+// updateSink passes the differences between the result and the served objects to the sink. Only a complete read
 // removes objects.
-func (s *Source) updateSink(sink source.Sink, r *reading) {
+func (s *Source) updateSink(sink source.Sink, r *readResult) {
 	if !r.whole() {
 		s.keepServed(r)
 	}

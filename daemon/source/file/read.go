@@ -35,7 +35,7 @@ type manifest struct {
 }
 
 // scan reads the files that have changed. Only scan may block on a file system.
-func (s *Source) scan(r *reading) {
+func (s *Source) scan(r *readResult) {
 	files := make(map[string]error)
 	for _, path := range s.options.Paths {
 		found := make(map[string]error)

@@ -375,7 +375,7 @@ func TestSlowReadingIsNoFault(t *testing.T) {
 		sink := newMemory()
 		s := New(Options{Paths: []string{"/manifests"}, Logger: slog.New(slog.DiscardHandler)})
 		s.known = true
-		r := &reading{}
+		r := &readResult{}
 		r.noteProgress()
 		done := make(chan struct{})
 		go func() {

@@ -47,7 +47,7 @@ type Options struct {
 	BeforeLoad func(source.Key)
 }
 
-// Store reads the state on disk as a source, and saves the state of another source.
+// Store is a source of the objects that are saved on disk. Store also saves the objects of another source.
 type Store struct {
 	dir string
 	o   Options

@@ -52,8 +52,8 @@ func Cleanup(ctx context.Context, table string) error {
 		}
 	}
 	// A packet traverses the rules of the generation that was current when the packet arrived. Each map or set lookup,
-	// however, uses the current generation (Linux 6.18). During the deletion, the rules might therefore no longer match
-	// a packet to the packet's Service, and reject the packet although another backend now serves the Service.
+	// however, uses the current generation (Linux 6.18). If this command deleted the tables at once, their rules could
+	// find an empty map, and reject a packet to a Service that another backend already serves.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}

@@ -55,9 +55,9 @@ func Build(ctx context.Context, path string) error {
 }
 
 // Stop sends SIGTERM to a command and waits until the command exits, with any exit code. If the command is still
-// running after patience, Stop kills it.
-func Stop(cmd *exec.Cmd, patience time.Duration) error {
-	kill := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+// running after the timeout, Stop kills it.
+func Stop(cmd *exec.Cmd, timeout time.Duration) error {
+	kill := time.AfterFunc(timeout, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
