@@ -115,7 +115,6 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 
 const (
 	kubeconfigID = "kubeconfig"
-	manifestsID  = "manifests"
 )
 
 // checkBackendKeys reports keys that have no effect with the configured backend.
@@ -226,9 +225,10 @@ func (c *configCheck) checkManifests() {
 	m := file.Check(file.Options{
 		Paths: c.cfg.Source.File.Paths, NodeName: c.cfg.Node.Name, Logger: slog.New(slog.DiscardHandler),
 	})
+	c.addProblems(fault.Warning, m.EmptyDirs)
 	for _, kind := range m.IgnoredKinds {
 		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"
-			c.add(fault.New(manifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
+			c.add(fault.New(file.ManifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
 		}
 	}
 	problems, unserved := planObjects(c.cfg, m.Objects)
@@ -241,15 +241,9 @@ func (c *configCheck) checkManifests() {
 	}
 }
 
-// addProblems adds manifest faults with the given severity, but a Notice at most as a Warning.
 func (c *configCheck) addProblems(severity fault.Severity, problems []fault.Fault) {
 	for _, p := range problems {
-		if p.Severity == fault.Notice {
-			p.Severity = min(severity, fault.Warning)
-		} else {
-			p.Severity = severity
-		}
-		p.ID = manifestsID
+		p.ID, p.Severity = file.ManifestsID, severity
 		c.add(p)
 	}
 }

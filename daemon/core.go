@@ -104,11 +104,15 @@ func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c.pipeline = c.newPipeline(o)
 	c.health = health.New(c.pipeline, c.sources.primarySources()...)
 	c.health.Ignore(cfg.Doctor.Ignore)
+	if file := c.sources.file; file != nil {
+		c.health.Include(file.Faults)
+	}
 	if kube := c.sources.kube; kube != nil {
 		c.health.Include(kube.Faults)
 		c.health.Include(kube.ClockFaults)
 	}
 	c.health.Include(c.sources.storeFaults)
+	c.health.Include(c.sources.duplicateFaults)
 	c.health.Include(func() []fault.Fault { return planFaults(c.pipeline.State()) })
 	c.health.Include(func() []fault.Fault { return c.checks.faults(c.pipeline.State().AppliedPlan) })
 	c.health.Include(c.services.unservedPortFaults)

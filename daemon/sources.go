@@ -13,6 +13,7 @@ import (
 	"edgeway/daemon/source/file"
 	"edgeway/daemon/source/kube"
 	"edgeway/daemon/source/lastknown"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
@@ -139,6 +140,19 @@ func (s *sources) storeFaults() (out []fault.Fault) {
 		out = append(out, store.Faults()...)
 	}
 	return out
+}
+
+// DuplicateServiceID is the ID of the fault in Services that two sources contain.
+const DuplicateServiceID = "duplicate-service"
+
+func (s *sources) duplicateFaults() []fault.Fault {
+	keys := s.tracker.HiddenServices()
+	if len(keys) == 0 {
+		return nil
+	}
+	return []fault.Fault{fault.New(DuplicateServiceID, fault.Warning, "rename or delete one version of each Service",
+		"both the manifests and the API server contain %s: Edgeway serves the version from the manifests, "+
+			"with the EndpointSlices from both", text.FirstOf(keys))}
 }
 
 // commit allows the stores to save the sources' objects, because the kernel has accepted these objects.

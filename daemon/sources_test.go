@@ -16,6 +16,8 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/source"
 	"edgeway/daemon/source/lastknown"
+	"edgeway/daemon/tracker"
+	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
 
@@ -201,4 +203,18 @@ func TestListsWaitForLastKnownState(t *testing.T) {
 			t.Errorf("after a reload, the lists wait %s", d)
 		}
 	})
+}
+
+func TestServiceInTwoSourcesIsFault(t *testing.T) {
+	s := &sources{tracker: tracker.New(tracker.Layer{Name: fileLayer}, tracker.Layer{Name: kubeLayer})}
+	web := testService("web", 1, "http")
+	s.tracker.Sink(kubeLayer).Upsert(web)
+	if faults := s.duplicateFaults(); len(faults) != 0 {
+		t.Errorf("a Service in one source: %v", faults)
+	}
+	s.tracker.Sink(fileLayer).Upsert(web)
+	faults := s.duplicateFaults()
+	if len(faults) != 1 || faults[0].Severity != fault.Warning || !strings.Contains(faults[0].Message, "ns/web") {
+		t.Errorf("a Service in two sources: %v", faults)
+	}
 }

@@ -37,7 +37,7 @@ func probeCommand(g *globals) *cobra.Command {
 				}
 			}
 			if fault == nil {
-				fmt.Fprintf(cmd.OutOrStdout(), "This host can run the configured backend, %s.\n", cfg.Proxy.Backend)
+				fmt.Fprintf(cmd.OutOrStdout(), "This host can run the backend %s.\n", cfg.Proxy.Backend)
 			}
 			return fault
 		},

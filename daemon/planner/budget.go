@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/contain"
 	"edgeway/proxiers/fault"
@@ -214,7 +215,7 @@ func (p *Planner) budgetFaults() []fault.Fault {
 		}
 	}
 	return []fault.Fault{settingFault("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,
-		"Edgeway does not serve Services that need too much memory: %s", firstOf(labels)))}
+		"Edgeway does not serve Services that need too much memory: %s", text.FirstOf(labels)))}
 }
 
 // megabytes formats a number of bytes in megabytes, such as "1.5 MB".

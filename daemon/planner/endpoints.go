@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"edgeway/daemon/source"
+	"edgeway/daemon/text"
 	"edgeway/daemon/tracker"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
@@ -323,7 +323,7 @@ func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fau
 		), true
 	}
 	return missingEndpointFault(
-		fmt.Sprintf("no endpoint is ready: %s", firstOf(addrs)),
+		fmt.Sprintf("no endpoint is ready: %s", text.FirstOf(addrs)),
 		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), "+
 			"or set conditions.ready of the endpoints", svc.Namespace),
 	), true
@@ -346,7 +346,7 @@ func portsOf(list []*source.EndpointSlice) string {
 	if out = slices.Compact(out); len(out) == 0 {
 		return "no port at all"
 	}
-	return firstOf(out)
+	return text.FirstOf(out)
 }
 
 func quotedPort(name string, protocol plan.Protocol) string {
@@ -354,19 +354,6 @@ func quotedPort(name string, protocol plan.Protocol) string {
 		return fmt.Sprintf("%s without a name", protocol)
 	}
 	return fmt.Sprintf("%q/%s", name, protocol)
-}
-
-func firstOf[T any](list []T) string {
-	const few = 3
-	var out []string
-	for _, v := range list[:min(few, len(list))] {
-		out = append(out, fmt.Sprint(v))
-	}
-	text := strings.Join(out, ", ")
-	if more := len(list) - few; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
 }
 
 // missingEndpointFault returns a fault for a ServicePort without an endpoint. The message must read well after the

@@ -11,6 +11,7 @@ import (
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/daemon/source"
+	"edgeway/daemon/text"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
 )
@@ -63,7 +64,7 @@ func (p *Planner) nodePortRangeFaults(node *plan.Node) []fault.Fault {
 	ports, r := slices.Sorted(maps.Keys(p.outOfRangePorts)), p.opts.Proxy.NodePortRange
 	wider := config.PortRange{First: min(r.First, ports[0]), Last: max(r.Last, ports[len(ports)-1])}
 	return []fault.Fault{settingFault(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
-		"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, firstOf(ports)))}
+		"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, text.FirstOf(ports)))}
 }
 
 type portlessFamily struct {

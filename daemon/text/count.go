@@ -1,6 +1,9 @@
 package text
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Count formats a number with its noun, and adds "s" to the noun unless n is 1. For example, Count(1203, "thing")
 // returns "1,203 things".
@@ -21,4 +24,18 @@ func WithPrefix(prefix, s string) string {
 		return ""
 	}
 	return prefix + s
+}
+
+// FirstOf lists the first three values, and counts the others.
+func FirstOf[T any](list []T) string {
+	const few = 3
+	var out []string
+	for _, v := range list[:min(few, len(list))] {
+		out = append(out, fmt.Sprint(v))
+	}
+	text := strings.Join(out, ", ")
+	if more := len(list) - few; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }

@@ -1,20 +1,36 @@
 package tracker
 
-import "testing"
+import (
+	"slices"
+	"testing"
 
-// Edgeway serves the same Service from the API server and from the last-known state without a fault.
-func TestLastKnownStateHidesNothing(t *testing.T) {
+	"edgeway/daemon/source"
+)
+
+// A Service is hidden if two sources contain it. The last-known state of a source is not another source.
+func TestHiddenServices(t *testing.T) {
 	tr, file, kube, known := threeLayers()
-	known.Upsert(svc("a"))
+	a, b := svc("a"), svc("b")
+	check := func(what string, want ...source.Key) {
+		t.Helper()
+		if got := tr.HiddenServices(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v is hidden, want %v", what, got, want)
+		}
+	}
+	known.Upsert(a)
+	known.Upsert(b)
 	known.Synced()
 	kube.Upsert(svc("a"))
-	file.Synced()
-	if got := mustSnapshot(t, tr).Problems; len(got) != 0 {
-		t.Errorf("problems: %v", got)
-	}
+	check("in the API server and in the last-known state")
+	file.Upsert(svc("b"))
+	check("in a manifest and in the last-known state", b.Key())
 	file.Upsert(svc("a"))
+	check("in all layers", a.Key(), b.Key())
 	kube.Synced()
-	if got := mustSnapshot(t, tr).Problems; len(got) != 1 {
-		t.Errorf("problems of a Service in two sources: %v", got)
-	}
+	check("after the API server has listed all objects", a.Key())
+	kube.Upsert(svc("b"))
+	file.Delete(a.Key())
+	check("after the manifest was deleted", b.Key())
+	kube.Delete(b.Key())
+	check("after the Service in the API server was deleted")
 }

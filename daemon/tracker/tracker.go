@@ -37,12 +37,13 @@ type Tracker struct {
 	layers []*layer
 	view   *view
 	open   bool // whether the layers hold enough objects for a snapshot
+	hidden map[source.Key]struct{}
 }
 
 // New returns a tracker with the given layers, the highest priority first. New panics if a name occurs twice or if a
 // FallbackFor names no layer, because both are programming errors.
 func New(layers ...Layer) *Tracker {
-	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now())}
+	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now()), hidden: map[source.Key]struct{}{}}
 	for _, l := range layers {
 		if t.layer(l.Name) != nil {
 			panic(fmt.Sprintf("layer %q occurs twice", l.Name))
@@ -171,7 +172,7 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 }
 
-// noteHidden updates the fault of a Service that two sources contain.
+// noteHidden adds the key to hidden, or removes it, after a change. The caller must hold the lock.
 func (t *Tracker) noteHidden(key source.Key) {
 	if key.Kind != source.KindService {
 		return
@@ -184,9 +185,19 @@ func (t *Tracker) noteHidden(key source.Key) {
 			hidden = hidden || first != cmp.Or(l.primary, l)
 		}
 	}
-	if t.view.setHidden(key, hidden) && t.open {
-		t.notify()
+	if hidden {
+		t.hidden[key] = struct{}{}
+	} else {
+		delete(t.hidden, key)
 	}
+}
+
+// HiddenServices returns the Services of one source that another source hides, sorted. The last-known state belongs to
+// the source that it replaces.
+func (t *Tracker) HiddenServices() []source.Key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(t.hidden), source.Key.Compare)
 }
 
 // servedObject returns the version in the first layer that contains the key, or nil if no layer does.

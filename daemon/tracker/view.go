@@ -107,24 +107,6 @@ func (v *view) add(obj source.Object) {
 	}
 }
 
-// setHidden adds or removes the fault of a Service that two sources contain, and reports whether the faults changed.
-func (v *view) setHidden(key source.Key, hidden bool) bool {
-	f := source.FaultOf(key, "", "both the manifests and the API server contain this Service: "+
-		"Edgeway serves the version from the manifests, with the EndpointSlices from both")
-	f.Fix = "rename one of the Services"
-	faults := v.faults[key]
-	i := slices.Index(faults, f)
-	switch {
-	case hidden == (i >= 0):
-		return false
-	case hidden:
-		v.setFaults(key, append(faults, f))
-	default:
-		v.setFaults(key, slices.Delete(faults, i, i+1))
-	}
-	return true
-}
-
 func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.dirtyFaults[object] = struct{}{}
 	if len(faults) == 0 {

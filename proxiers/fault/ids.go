@@ -4,7 +4,7 @@ package fault
 func IDs() []string {
 	return []string{
 		"api-server", "backend", "backend-key", "backend-sync", "clock", "configuration", "connect", "conntrack", "credential-expiry",
-		"daemon", "drop-ins", "endpoint-checks", "fallback", "fast-path", "firewall", "first-sync",
+		"daemon", "drop-ins", "duplicate-service", "endpoint-checks", "fallback", "fast-path", "firewall", "first-sync",
 		"follower-conntrack", "follower-flowtable", "follower-healthcheck", "follower-localnodeport",
 		"follower-serviceroutes", "ip-forward", "ipv6-forward", "kubeconfig", "kubeconfig-insecure",
 		"kubeconfig-refused", "last-known", "leftovers", "manifests", "no-endpoint", "node-leaving",

@@ -16,7 +16,8 @@ type CheckResult struct {
 	Objects []source.Object // the objects that Run would serve
 	// Problems lists the faults in the files and in their objects.
 	Problems     []fault.Fault
-	IgnoredKinds []string // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
+	EmptyDirs    []fault.Fault // a Notice for each directory without manifests
+	IgnoredKinds []string      // kinds that Edgeway does not use, such as "networking.k8s.io/v1 Ingress"
 
 	positions map[source.Key]position
 }
@@ -26,7 +27,10 @@ func Check(o Options) *CheckResult {
 	s, r := New(o), &readResult{}
 	s.scan(r)
 	s.merge(r)
-	c := &CheckResult{Problems: r.paths, IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)), positions: r.positions}
+	c := &CheckResult{
+		Problems: r.paths, EmptyDirs: emptyFaults(r.emptyPaths), IgnoredKinds: slices.Sorted(maps.Keys(s.ignored)),
+		positions: r.positions,
+	}
 	for _, key := range slices.SortedFunc(maps.Keys(r.objects), source.Key.Compare) {
 		c.Objects = append(c.Objects, r.objects[key])
 		c.Problems = append(c.Problems, r.objects[key].Problems()...)

@@ -60,9 +60,10 @@ type Options struct {
 type Source struct {
 	options Options
 
-	mu        sync.Mutex
-	status    source.Status
-	positions map[source.Key]position
+	mu         sync.Mutex
+	status     source.Status
+	positions  map[source.Key]position
+	emptyPaths []string // see readResult
 
 	// Only Run uses the following fields.
 	converter       convert.Converter
@@ -104,6 +105,24 @@ func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.status
+}
+
+// ManifestsID is the ID of a directory's fault, and of the faults that "edgeway config check" finds in manifests.
+const ManifestsID = "manifests"
+
+// Faults returns a Notice for each directory without manifests. Such a directory does not make a read incomplete.
+func (s *Source) Faults() []fault.Fault {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return emptyFaults(s.emptyPaths)
+}
+
+func emptyFaults(paths []string) (out []fault.Fault) {
+	for _, path := range paths {
+		out = append(out, fault.New(ManifestsID, fault.Notice, "end the names of manifests with .yaml, .yml or .json",
+			"%s: the directory contains no manifests", path))
+	}
+	return out
 }
 
 // Position returns the position of the document that contains an object, as "file:line". For a document that is
@@ -251,7 +270,7 @@ func (s *Source) finish(sink source.Sink, r *readResult) {
 			r.positions[key] = before
 		}
 	}
-	s.positions = r.positions
+	s.positions, s.emptyPaths = r.positions, r.emptyPaths
 	s.mu.Unlock()
 	s.setFault(r.fault())
 }

@@ -21,7 +21,7 @@ type readResult struct {
 	objects   map[source.Key]source.Object
 	positions map[source.Key]position
 	paths     []fault.Fault // the faults of unreadable paths
-	// emptyPaths lists the directories that have never contained a manifest.
+	// emptyPaths lists the directories without manifests from which Edgeway serves no object.
 	emptyPaths []string
 	// hasUnreadablePath reports whether a path was unreadable, and hasReadableObject whether any object comes from a
 	// readable file.
@@ -113,12 +113,6 @@ func (s *Source) merge(r *readResult) {
 			r.objects[file.Key()] = file
 			r.hasReadableObject = r.hasReadableObject || m.fault == nil
 		}
-	}
-	for _, path := range r.emptyPaths {
-		empty := source.FaultOf(source.Key{}, "", "the directory contains no manifests")
-		empty.Severity, empty.Position = fault.Notice, path
-		empty.Fix = "end the names of manifests with .yaml, .yml or .json"
-		(&reporter{out: r.objects}).report(empty)
 	}
 	for _, path := range slices.Sorted(maps.Keys(s.manifests)) {
 		for _, d := range s.manifests[path].documents {

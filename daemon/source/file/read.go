@@ -43,7 +43,7 @@ func (s *Source) scan(r *readResult) {
 		if err == nil && len(found) == 0 {
 			if s.servesFileBelow(path) {
 				err = errEmptyFolder
-			} else {
+			} else if !slices.Contains(r.emptyPaths, path) {
 				r.emptyPaths = append(r.emptyPaths, path)
 			}
 		}

@@ -38,7 +38,10 @@ type batches struct {
 	running []*batch
 }
 
-// push adds a line. If all CPUs are busy, push waits for the oldest batch.
+// maxRunning limits the memory on hosts with many CPUs. More CPUs would hardly shorten a load.
+const maxRunning = 4
+
+// push adds a line. If enough batches are running, push waits for the oldest one.
 func (q *batches) push(line []byte) error {
 	if q.filling == nil {
 		q.filling = make([]byte, 0, batchSize+batchSize/8)
@@ -48,7 +51,7 @@ func (q *batches) push(line []byte) error {
 		return nil
 	}
 	q.start()
-	if len(q.running) <= runtime.GOMAXPROCS(0) {
+	if len(q.running) <= min(runtime.GOMAXPROCS(0), maxRunning) {
 		return nil
 	}
 	return q.wait()
@@ -74,6 +77,7 @@ func (q *batches) start() {
 // wait waits for the oldest batch.
 func (q *batches) wait() error {
 	b := q.running[0]
+	q.running[0] = nil // free the batch's memory
 	q.running = q.running[1:]
 	if err := <-b.decoded; err != nil {
 		return err

@@ -211,3 +211,28 @@ func sendUrgent(t *testing.T, c *net.TCPConn) {
 		t.Fatal(err)
 	}
 }
+
+// All pipes together stay below the kernel's limit for a user, and a new pipe replaces a closed one of the same size.
+func TestPipeSizes(t *testing.T) {
+	var pool pipePool
+	var taken []pipe
+	total := 0
+	for p, ok := pool.take(); ok; p, ok = pool.take() {
+		taken, total = append(taken, p), total+p.size
+	}
+	if len(taken) != pipeLimit() || total >= 64<<20 {
+		t.Errorf("%d pipes with %d bytes", len(taken), total)
+	}
+	for _, i := range []int{0, len(taken) - 1} {
+		pool.put(taken[i], false)
+		again, ok := pool.take()
+		if !ok || again.size != taken[i].size {
+			t.Errorf("a pipe of %d bytes instead of %d", again.size, taken[i].size)
+		}
+		taken[i] = again
+	}
+	for _, p := range taken {
+		pool.put(p, true)
+	}
+	pool.closeAll()
+}

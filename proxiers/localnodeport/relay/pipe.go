@@ -15,7 +15,7 @@ import (
 const (
 	largePipe  = 256 << 10
 	smallPipe  = 64 << 10
-	largePipes = 112 // the number of pipes of the size largePipe
+	largePipes = 112 // the maximum number of pipes of the size largePipe
 	maxPipes   = 600
 )
 
@@ -26,6 +26,7 @@ type pipePool struct {
 	mu    sync.Mutex
 	empty []pipe
 	made  int
+	large int // the number of pipes of the size largePipe
 }
 
 func (p *pipePool) take() (pipe, bool) {
@@ -41,8 +42,9 @@ func (p *pipePool) take() (pipe, bool) {
 		return pipe{}, false
 	}
 	made := pipe{in: fds[1], out: fds[0], size: smallPipe}
-	if p.made < largePipes {
+	if p.large < largePipes {
 		made.size = largePipe
+		p.large++
 	}
 	p.made++
 	if _, err := unix.FcntlInt(uintptr(made.in), unix.F_SETPIPE_SZ, made.size); err != nil {
@@ -66,6 +68,9 @@ func (p *pipePool) put(used pipe, empty bool) {
 func (p *pipePool) close(closing pipe) {
 	_, _ = unix.Close(closing.in), unix.Close(closing.out)
 	p.made--
+	if closing.size == largePipe {
+		p.large--
+	}
 }
 
 func (p *pipePool) closeAll() {
