@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgeway/daemon/source"
-	"edgeway/proxiers/fault"
 )
 
 func (f *manifestDir) must(err error) {
@@ -186,27 +185,6 @@ func TestDeliberateRemoval(t *testing.T) {
 				t.Errorf("%s (down: %v): objects %q, want %q; status %+v", name, down, got, c.left, st)
 			}
 		}
-	}
-}
-
-// An empty file or directory makes a read incomplete only if it held objects before.
-func TestEmptyAtStart(t *testing.T) {
-	f := newManifestDir(t)
-	f.expect("")
-	if faults := f.src.Faults(); len(faults) != 1 || faults[0].Severity != fault.Notice {
-		t.Errorf("an empty directory: faults %v", faults)
-	}
-	if st := f.src.Status(); st.Fault.Message != "" || !st.Synced {
-		t.Errorf("status %+v", st)
-	}
-	f.write("a.yaml", "")
-	f.read()
-	if faults := f.src.Faults(); len(faults) != 0 {
-		t.Errorf("a directory with an empty file: faults %v", faults)
-	}
-	f.expect("")
-	if st := f.src.Status(); st.Fault.Message != "" || !st.Synced {
-		t.Errorf("status %+v", st)
 	}
 }
 
