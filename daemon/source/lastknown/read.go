@@ -91,7 +91,7 @@ func (d *decoder) readSnapshot(r io.Reader) error {
 		return err
 	}
 	d.state.cluster, d.state.at, d.state.holdings = head.Cluster, head.At, head.Held
-	hash, queue := sha256.New(), batches{add: d.add}
+	hash := sha256.New()
 	for n := 0; ; n++ {
 		hash.Write(lines.Bytes())
 		hash.Write([]byte("\n"))
@@ -103,11 +103,13 @@ func (d *decoder) readSnapshot(r io.Reader) error {
 			if err != nil || !bytes.Equal(lines.Bytes(), want) || lines.Scan() {
 				return errFooter
 			}
-			return errors.Join(scanError(lines, nil), queue.finish())
+			return scanError(lines, nil)
 		}
-		if err := queue.push(lines.Bytes()); err != nil {
-			return err
+		var r record
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return fmt.Errorf("decode line: %w", err)
 		}
+		d.add(&r)
 	}
 }
 
