@@ -197,15 +197,19 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 			w.unservedPortFaults()
 		})
 	}
-	wantSameCost(t, cost(10), cost(3000))
+	wantSameCost(t, cost)
 }
 
-// wantSameCost tests that the number of allocations does not grow with the number of Services. A garbage collection, the
-// race detector and other goroutines add a few allocations.
-func wantSameCost(t *testing.T, with10, with3000 float64) {
+// wantSameCost tests that the number of allocations does not grow with the number of Services. Because a garbage
+// collection and other goroutines can add a few allocations, wantSameCost compares the least of several measurements.
+func wantSameCost(t *testing.T, cost func(services int) float64) {
 	t.Helper()
-	if with3000 > 2*with10+10 {
-		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", with10, with3000)
+	small, big := cost(10), cost(3000)
+	for range 4 {
+		small, big = min(small, cost(10)), min(big, cost(3000))
+	}
+	if big > small+1 {
+		t.Errorf("%.0f allocations with 10 Services, %.0f with 3000", small, big)
 	}
 }
 
@@ -244,7 +248,7 @@ func TestServiceFaultCostDependsOnChange(t *testing.T) {
 			w.unservedPortFaults()
 		})
 	}
-	wantSameCost(t, cost(10), cost(3000))
+	wantSameCost(t, cost)
 }
 
 // BenchmarkUnserved measures unservedPortFaults after a sync that changed no Service, one Service, or all Services
