@@ -104,3 +104,10 @@ func TestExaminedWithUnreadableSources(t *testing.T) {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}
 }
+
+func TestUnreadableKubeconfigAtStartNamesFix(t *testing.T) {
+	path := examinedConfig(t, "[source.kube]\nkubeconfig = \"/nonexistent/kubeconfig\"\n")
+	if _, err := loadSettings(t.Context(), path); err == nil || !strings.Contains(err.Error(), "; fix: ") {
+		t.Errorf("error %v", err)
+	}
+}
