@@ -113,9 +113,7 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	c.add(f)
 }
 
-const (
-	kubeconfigID = "kubeconfig"
-)
+const kubeconfigID = "kubeconfig"
 
 // checkBackendKeys reports keys that have no effect with the configured backend.
 func (c *configCheck) checkBackendKeys() {

@@ -47,7 +47,8 @@ func TestReversePathFilterCheck(t *testing.T) {
 
 func TestDaemonCheck(t *testing.T) {
 	h, _ := testHost()
-	wantFindings(t, h, "daemon", "warning: … /run/edgeway/edgeway.sock … | edgeway config check && systemctl start edgeway")
+	wantFindings(t, h, "daemon",
+		"warning: … /run/edgeway/edgeway.sock … | edgeway config check && systemctl start edgeway")
 	h.DaemonFault = fault.New("daemon", fault.Warning, "sudo edgeway doctor", "cannot query the daemon: no permission")
 	wantFindings(t, h, "daemon", "warning: … no permission … | sudo edgeway doctor")
 	h.DaemonFault = fault.Fault{}

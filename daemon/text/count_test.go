@@ -11,7 +11,9 @@ func TestCount(t *testing.T) {
 }
 
 func TestFirstOf(t *testing.T) {
-	for want, list := range map[string][]int{"": nil, "1": {1}, "1, 2, 3": {1, 2, 3}, "1, 2, 3 and 2 more": {1, 2, 3, 4, 5}} {
+	for want, list := range map[string][]int{
+		"": nil, "1": {1}, "1, 2, 3": {1, 2, 3}, "1, 2, 3 and 2 more": {1, 2, 3, 4, 5},
+	} {
 		if got := FirstOf(list); got != want {
 			t.Errorf("FirstOf(%v) = %q, want %q", list, got, want)
 		}

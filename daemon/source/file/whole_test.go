@@ -67,6 +67,9 @@ func (f *manifestDir) readAsNobody() {
 	<-done
 }
 
+// removesNothing is a part of each fault that makes a read incomplete.
+const removesNothing = "; Edgeway removes no Service while a file has a fault"
+
 // accident damages manifests in a way that must not cause Edgeway to remove a Service.
 type accident struct {
 	do       func(f *manifestDir)
@@ -96,12 +99,15 @@ func accidents() map[string]accident {
 			f.must(os.Chmod(f.path("z.yaml"), 0o644))
 			f.must(os.Chmod(f.path("a.yaml"), 0))
 		}, true, "FOLDER/a.yaml: permission denied"},
-		"disk that fails":            {link("/proc/self/mem"), false, "FOLDER/a.yaml: input/output error"},
-		"file of another folder":     {link("/nowhere/a.yaml"), false, "FOLDER/a.yaml: the file was deleted, or is a link"},
-		"file emptied":               {replace("a.yaml", ""), false, "FOLDER/a.yaml: the file is empty"},
-		"file of blanks":             {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: the file is empty"},
-		"loss of power":              {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: cannot be parsed"},
-		"document broken":            {replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false, "FOLDER/a.yaml:13: cannot be parsed: did not find expected node content; Edgeway removes no Service while a file has a fault"},
+		"disk that fails":        {link("/proc/self/mem"), false, "FOLDER/a.yaml: input/output error"},
+		"file of another folder": {link("/nowhere/a.yaml"), false, "FOLDER/a.yaml: the file was deleted, or is a link"},
+		"file emptied":           {replace("a.yaml", ""), false, "FOLDER/a.yaml: the file is empty"},
+		"file of blanks":         {replace("a.yaml", "\n \n\n"), false, "FOLDER/a.yaml: the file is empty"},
+		"loss of power":          {replace("a.yaml", strings.Repeat("\x00", 100)), false, "FOLDER/a.yaml:1: cannot be parsed"},
+		"document broken": {
+			replace("a.yaml", called("a")+"---\n"+called("b")+"  ports: ]\n"), false,
+			"FOLDER/a.yaml:13: cannot be parsed: did not find expected node content" + removesNothing,
+		},
 		"version that is not read":   {replace("a.yaml", called("a")+"---\n"+strings.Replace(called("b"), "apiVersion: v1", "apiVersion: v2", 1)), false, "FOLDER/a.yaml:8: apiVersion: \"v2\" is not supported"},
 		"moved and broken":           {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))); f.write("b.yaml", "a: [") }, false, "FOLDER/b.yaml:1: cannot be parsed"},
 		"removed, another is broken": {func(f *manifestDir) { f.must(os.Remove(f.path("a.yaml"))); f.write("z.yaml", "a: [") }, false, "FOLDER/z.yaml:1: cannot be parsed"},
@@ -133,7 +139,7 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 					}
 					st := f.src.Status()
 					if fault := strings.ReplaceAll(st.Fault.Message, f.dir, "FOLDER"); !st.Partial || st.Fault.Fix == "" || !strings.HasPrefix(fault, c.says) ||
-						!strings.Contains(fault, "Edgeway removes no Service while a file has a fault; keeping the last version: Service default/") {
+						!strings.Contains(fault, removesNothing+"; keeping the last version: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
 				}

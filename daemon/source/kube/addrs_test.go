@@ -172,7 +172,9 @@ func TestUnprovenAPIServerAddresses(t *testing.T) {
 		if c.want != "" {
 			want = []string{c.want}
 		}
-		eventually(t, "the address of "+c.url, 5*time.Second, func() bool { return slices.Equal(r.apiServer(c.url), nameserver.Addrs(want...)) })
+		eventually(t, "the address of "+c.url, 5*time.Second, func() bool {
+			return slices.Equal(r.apiServer(c.url), nameserver.Addrs(want...))
+		})
 	}
 }
 
@@ -187,7 +189,8 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	api.StartTLS()
 	url := strings.Replace(api.URL, "127.0.0.1", apiName, 1)
 	proxy, port := startProxy(t, api.Listener.Addr().String())
-	r := prepare(t, url, authorityOf(api)+fmt.Sprintf(`, proxy-url: "http://%s:%s"`, proxyName, port), withResolver(resolver))
+	cluster := authorityOf(api) + fmt.Sprintf(`, proxy-url: "http://%s:%s"`, proxyName, port)
+	r := prepare(t, url, cluster, withResolver(resolver))
 	r.run(t)
 	r.waitSynced(t, 10*time.Second)
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")

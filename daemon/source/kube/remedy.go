@@ -46,8 +46,8 @@ const (
 	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  # on a machine where " +
 		"kubectl has the rights: write the output into %s as the token"
 	fixAuthority = "kubectl -n kube-system get configmap kube-root-ca.crt -o " +
-		"'jsonpath={.data.ca\\.crt}' | base64 -w0  # on a machine where kubectl has the rights: write the output into " +
-		"%s as certificate-authority-data"
+		"'jsonpath={.data.ca\\.crt}' | base64 -w0  # on a machine where kubectl has the rights: write the output " +
+		"into %s as certificate-authority-data"
 	fixRights = "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml  # on a " +
 		"machine where kubectl has the rights: grants the rights of the service account edgeway"
 	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # on a " +

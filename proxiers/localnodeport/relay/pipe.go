@@ -11,7 +11,7 @@ import (
 // A stream uses a pipe only while it moves data, so the relay needs fewer pipes than streams. The kernel limits the
 // pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and gives further pipes only 8 kB. For
 // this reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each connection.
-// The relay's pipes hold at most 59 MB, which many streams need if their receivers are slow.
+// The relay's pipes hold at most 59 MB. Many streams with slow receivers use that many pipes at the same time.
 const (
 	largePipe  = 256 << 10
 	smallPipe  = 64 << 10

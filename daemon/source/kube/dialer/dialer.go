@@ -1,9 +1,9 @@
-// Package dialer connects to the API server or to its proxy. Its packets have a mark, so that Edgeway's own rules do not
-// apply to them.
+// Package dialer connects to the API server or to its proxy. The packets of these connections carry a mark, so that
+// Edgeway's own rules do not apply to them.
 //
-// A Dialer first tries the addresses that the server's host name resolves to. If none of these addresses leads to the API
-// server, the Dialer tries the addresses where an earlier TLS handshake with the API server has succeeded. A false DNS
-// response therefore does not cut the host off.
+// A Dialer first tries the addresses that the server's host name resolves to. If none of these addresses leads to the
+// API server, the Dialer tries the addresses where an earlier TLS handshake with the API server has succeeded. A false
+// DNS response therefore does not cut the host off.
 package dialer
 
 import (
@@ -71,9 +71,10 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o, addrs: newAddresses(), resolvers: newResolvers(o.Mark)}
 }
 
-// Configure replaces the addresses in the kubeconfig with the addresses in peers, which holds the URLs of the server and
-// of its proxy, if there is one. The Dialer connects to the last URL. Proven addresses from an earlier configuration
-// expire. The parameter verified reports whether the client verifies the API server's certificate.
+// Configure replaces the literal addresses from the kubeconfig with those in peers. The list peers holds the URL of the
+// server and, if there is a proxy, the URL of the proxy. The Dialer connects to the last URL in peers. Proven addresses
+// from an earlier configuration expire. The parameter verified reports whether the client verifies the API server's
+// certificate.
 func (d *Dialer) Configure(peers []*url.URL, verified bool) {
 	d.addrs.configure(peers)
 	d.tunnels.use(verified && len(peers) > 1)

@@ -34,7 +34,8 @@ func TestMarkedQueryPrecedesUnmarked(t *testing.T) {
 		t.Errorf("%d marked and %d unmarked questions", truth.Queries.Load(), lie.Queries.Load())
 	}
 	truth.Set(apiName)
-	if found, err := d.lookup(t.Context(), apiName); err != nil || !slices.Equal(found, nameserver.Addrs("127.66.0.1")) {
+	want := nameserver.Addrs("127.66.0.1")
+	if found, err := d.lookup(t.Context(), apiName); err != nil || !slices.Equal(found, want) {
 		t.Errorf("without a marked answer: found %v, error %v", found, err)
 	}
 }
@@ -110,7 +111,10 @@ func markOf(t *testing.T, conn net.Conn) (mark int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if controlErr := raw.Control(func(fd uintptr) { mark, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK) }); controlErr != nil || err != nil {
+	controlErr := raw.Control(func(fd uintptr) {
+		mark, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK)
+	})
+	if controlErr != nil || err != nil {
 		t.Fatal(controlErr, err)
 	}
 	return mark
