@@ -89,6 +89,11 @@ func TestBackendCheck(t *testing.T) {
 	wantFindings(t, h, "backend", "warning: … no program a … | sudo edgeway doctor")
 	h.Backend.Probe = func(context.Context) error { return fmt.Errorf("%w: no program a", proxiers.ErrUnsupported) }
 	wantFindings(t, h, "backend", "problem: … no program a … | edgeway probe")
+	h.ActiveBackend = proxiers.Component{Name: "b"}
+	wantFindings(t, h, "backend", "warning: … a … uses b instead … | edgeway probe")
+	h.Faults = []fault.Fault{{ID: "fallback", Severity: fault.Warning, Message: "uses b"}}
+	wantFindings(t, h, "backend") // the check daemon reports this fault
+	h.ActiveBackend, h.Faults = proxiers.Component{}, nil
 	h.BackendErr, h.Unprivileged = errors.New("which one"), false
 	wantFindings(t, h, "backend", "problem: … which one")
 }
