@@ -60,6 +60,12 @@ func parse(args []string) (options, error) {
 	if o.mode, err = findMode(*modeName); err != nil {
 		return o, err
 	}
+	for _, binary := range []string{o.edgeway, o.kubeProxy, o.previous} {
+		// The benchmark would wait forever for a program that does not exist.
+		if _, err := os.Stat(binary); binary != "" && err != nil {
+			return o, err
+		}
+	}
 	if *sizes == "" {
 		*sizes = o.mode.sizes
 	}
