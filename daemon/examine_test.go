@@ -1,16 +1,21 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"edgeway/daemon/planner"
+	"edgeway/daemon/source"
+	"edgeway/daemon/source/lastknown"
 	"edgeway/proxiers/fault"
 )
 
@@ -109,5 +114,33 @@ func TestUnreadableKubeconfigAtStartNamesFix(t *testing.T) {
 	path := examinedConfig(t, "[source.kube]\nkubeconfig = \"/nonexistent/kubeconfig\"\n")
 	if _, err := loadSettings(t.Context(), path); err == nil || !strings.Contains(err.Error(), "; fix: ") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// A host that reads only the API server has no manifests, so ExamineHost must not report their source as faulty.
+func TestExaminedWithLastKnownStateOnly(t *testing.T) {
+	path := examinedConfig(t, "[source.kube]\nkubeconfig = \"/nonexistent/kubeconfig\"\n")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`(?m)^paths = .*`).ReplaceAll(text, []byte("paths = []"))
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	store := lastknown.New(filepath.Join(filepath.Dir(path), "state"), lastknown.Options{
+		Cluster: func() lastknown.Cluster { return lastknown.Cluster{} },
+		Changes: func() (uint64, bool) { return 1, true },
+		Objects: func() []source.Object { return []source.Object{testService("web", 1, "http")} },
+		Logger:  slog.New(slog.DiscardHandler),
+	})
+	store.Load()
+	store.Commit(nil)
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	store.Record(stopped) // writes once and returns
+	h, _ := ExamineHost(t.Context(), path, slog.New(slog.DiscardHandler))
+	if h.Plan == nil || slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == "source-file" }) {
+		t.Errorf("plan %v, faults %+v", h.Plan, h.Faults)
 	}
 }

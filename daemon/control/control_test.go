@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -282,6 +283,28 @@ func TestSocketModeIgnoresUmask(t *testing.T) {
 	entries, err := os.ReadDir(filepath.Dir(d.Socket))
 	if err != nil || len(entries) != 2 {
 		t.Errorf("beside the socket is more than the lock: %v %v", entries, err)
+	}
+}
+
+func TestServerAnswersAfterPanic(t *testing.T) {
+	var log bytes.Buffer
+	panics := true
+	s := newServer(Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), State: func() pipeline.State {
+		if panics {
+			panic("a bug in the plan")
+		}
+		return testState()
+	}}, nil)
+	for _, want := range []int{http.StatusUnprocessableEntity, http.StatusOK} {
+		w := httptest.NewRecorder()
+		s.handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/plan", nil))
+		if w.Code != want || strings.Contains(w.Body.String(), "a bug in the plan") != panics {
+			t.Errorf("code %d, want %d: %.200s", w.Code, want, w.Body)
+		}
+		panics = false
+	}
+	if !strings.Contains(log.String(), "control_test.go") { // the stack
+		t.Errorf("log %s", log.String())
 	}
 }
 

@@ -80,14 +80,14 @@ func TestNameServersChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.ip("addr add 192.0.2.1/24 dev v0")
-	<-l.Changed()
+	l.wantChange()
 	if got := texts(l.Host().NameServers); !slices.Equal(got, []string{"192.0.2.53"}) {
 		t.Errorf("name servers %v", got)
 	}
 	if err := os.Remove(l.resolv); err != nil {
 		t.Fatal(err)
 	}
-	<-l.Changed() // no network event precedes a change to the files
+	l.wantChange() // no network event precedes a change to the files
 	if got := l.Host().NameServers; len(got) != 0 {
 		t.Errorf("name servers %v", got)
 	}

@@ -131,6 +131,15 @@ func (l *lab) wantAddrs(want ...string) {
 	}
 }
 
+func (l *lab) wantChange() {
+	l.Helper()
+	select {
+	case <-l.Changed():
+	case <-time.After(30 * time.Second):
+		l.Fatal("the watcher announced no change")
+	}
+}
+
 // wantNoChange fails the test if the watcher announces a change within four times rtnl.BatchTime.
 func (l *lab) wantNoChange() {
 	l.Helper()
