@@ -164,8 +164,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			return Decision{
 				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool],
 				SNAT: true,
-				Reason: fmt.Sprintf("%s of %s on loopback: relayed to one of %d endpoints of the %s pool", f.Kind,
-					svc.Name, len(svc.Pools[pool]), pool),
+				Reason: fmt.Sprintf("%s of %s on loopback: relayed to %s", f.Kind, svc.Name, svc.describe(pool)),
 			}
 		}
 	}
@@ -207,10 +206,20 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 		d.Reason = fmt.Sprintf("%s has endpoints, but none on this host, and its traffic policy is Local", svc.Name)
 	default:
 		d.Pool, d.Endpoints, d.SNAT = route.Pool, svc.Pools[route.Pool], route.SNAT
-		d.Reason = fmt.Sprintf("%s of %s, from %s: one of %d endpoints of the %s pool", f.Kind, svc.Name, origin,
-			len(d.Endpoints), route.Pool)
+		d.Reason = fmt.Sprintf("%s of %s, from %s: %s", f.Kind, svc.Name, origin, svc.describe(route.Pool))
 	}
 	return d
+}
+
+func (s *ServicePort) describe(pool Pool) string {
+	text := "the only endpoint"
+	if n := len(s.Pools[pool]); n != 1 {
+		text = fmt.Sprintf("one of %d endpoints", n)
+	}
+	if pool == LocalPool {
+		text += " on this host"
+	}
+	return text
 }
 
 func (p *Plan) lookup(pkt Packet) (*ServicePort, *Frontend) {
