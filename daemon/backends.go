@@ -65,7 +65,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// resolveBackend returns the backend called name, and resolves aliases.
+// resolveBackend returns the backend that name identifies, directly or as an alias.
 func resolveBackend(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -101,7 +101,7 @@ func gapFunc(backend proxiers.Component, followers []follower) func(*plan.Servic
 }
 
 // unusedComponents returns the Components that may have left rules on the host but are not in use: all backends except
-// backend, and the disabled followers.
+// the one that the parameter backend names, and the disabled followers.
 func unusedComponents(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
@@ -129,8 +129,7 @@ func LoadBPF(cfg *config.Config, logger *slog.Logger) error {
 func ignoredRouteTables() []int { return []int{ipvs.RouteTable} }
 
 // findBackend returns the configured backend or, if this host cannot run it, the backend that proxy.fallback names.
-// unsupported is the reason why the configured backend cannot run, or nil if the backend can run. findBackend changes
-// nothing.
+// unsupported is the reason why the configured backend cannot run, or nil if it can. findBackend changes nothing.
 func findBackend(ctx context.Context, cfg *config.Config) (b proxiers.Component, unsupported, err error) {
 	return choose(ctx, Backends(), cfg.Proxy)
 }
@@ -170,7 +169,7 @@ func probeBackend(ctx context.Context, list []proxiers.Component, name string) (
 // fallbackFix contains the commands for returning to the configured backend.
 const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
 
-// fallbackFaults returns a warning while proxy.fallback replaces the configured backend.
+// fallbackFaults returns a warning while the proxy.fallback backend replaces the configured backend.
 func (i *instance) fallbackFaults() []fault.Fault {
 	if i.unsupportedErr == nil {
 		return nil

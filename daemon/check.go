@@ -206,7 +206,7 @@ func (c *configCheck) checkWebConfig() {
 	if err == nil {
 		return
 	}
-	fix := "use the keys of Prometheus' exporters: tls_server_config, http_server_config, rate_limit, " +
+	fix := "use the keys of Prometheus exporters: tls_server_config, http_server_config, rate_limit, " +
 		"and basic_auth_users with the output of htpasswd -B"
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		fix = files.Advice(failed.Path, failed.Err)
@@ -214,8 +214,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests validates the manifests and their plan. checkManifests plans for a host without addresses, so no fault
-// depends on this host.
+// checkManifests validates the manifests and the plan that results from them. The plan is for a host without addresses,
+// so no fault depends on this host.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return

@@ -66,8 +66,7 @@ func TestCheckReportsFilesHiddenBySandbox(t *testing.T) {
 	}
 }
 
-// A backend that cannot run is a problem if the configuration is installed on this host, but only a warning
-// elsewhere.
+// A backend that cannot run is a problem if the configuration is installed on this host, and otherwise only a warning.
 func TestCheckReportsUnusableBackend(t *testing.T) {
 	cfg, err := LoadConfig(checkedConfig(t, "version = 1\nsource.file.paths = ['m']\n"))
 	if err != nil {
@@ -84,7 +83,7 @@ func TestCheckReportsUnusableBackend(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	if got := check(true); !strings.HasPrefix(got, "problem backend: ") || !strings.Contains(got, "install the package") || !strings.Contains(got, "`edgeway probe`") {
+	if got := check(true); !strings.HasPrefix(got, "problem backend: ") || !strings.Contains(got, "install the nftables package") || !strings.Contains(got, "`edgeway probe`") {
 		t.Errorf("programs are missing: %q", got)
 	}
 	if got := check(false); !strings.HasPrefix(got, "warning backend: ") || !strings.HasSuffix(got, "only if the configuration is for this host") {

@@ -25,9 +25,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Core plans the objects that the sources provide, and applies each plan through the stages. A Core holds an instance's
-// sources, tracker, planner, pipeline and health checker. A Core needs no privileges and opens no sockets, so test/sim
-// can run a Core in a testing/synctest bubble.
+// Core computes plans from the objects that the sources provide, and applies each plan with the backend and the
+// followers. A Core holds an instance's sources, tracker, planner, pipeline and health checker. A Core needs no
+// privileges and opens no sockets, so test/sim can run a Core in a testing/synctest bubble.
 type Core struct {
 	cfg      *config.Config
 	logger   *slog.Logger
@@ -63,7 +63,7 @@ type CoreOptions struct {
 	// FullSyncInterval is the mean time between periodic full syncs, or 0 for the default.
 	FullSyncInterval time.Duration
 	OnApplied        func(pipeline.ApplyResult)
-	// OnSynced runs after each successful backend sync, before the stores save the objects for the next start.
+	// OnSynced runs after each successful backend sync, before Edgeway saves the objects for the next start.
 	OnSynced  func(*tracker.Snapshot, *plan.Plan, pipeline.SyncResult)
 	Overrides Overrides
 }
@@ -88,7 +88,7 @@ type HostWatcher interface {
 	Host() *nodeinfo.Host
 }
 
-// NewCore reads the kubeconfig and returns a Core, but does not start the Core.
+// NewCore reads the kubeconfig and returns a Core, but does not start it.
 func NewCore(cfg *config.Config, o CoreOptions) (*Core, error) {
 	c := &Core{
 		cfg: cfg, logger: o.Logger, families: o.Families, host: o.Host, parts: o.Parts, lines: o.Damper,

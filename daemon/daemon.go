@@ -41,9 +41,9 @@ type Options struct {
 }
 
 // Run runs the daemon until ctx is done. The kernel keeps forwarding connections after Run returns. Run returns only
-// errors that the operator must fix: an invalid configuration at the start, a second daemon, or a host that cannot run
-// the backend. After a *config.Error or a *PermanentError, a restart would also fail. SIGHUP reloads the configuration.
-// If the new configuration is invalid, the previous configuration stays in force.
+// errors that the operator must fix: the configuration is invalid at startup, another daemon is running, or the host
+// cannot run the backend. After a *config.Error or a *PermanentError, a restart would also fail. SIGHUP reloads the
+// configuration. If the new configuration is invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput)
 	logger := slog.New(logs)
@@ -165,22 +165,22 @@ func (r *reloader) reload(ctx context.Context) (err error) {
 type settings struct {
 	cfg     *config.Config
 	backend proxiers.Component
-	// unsupportedErr is the reason why the configured backend cannot run, or nil if the backend can run.
+	// unsupportedErr is the reason why the configured backend cannot run, or nil if it can.
 	unsupportedErr error
 }
 
 const (
-	// hostTestTimeout limits the time for testing whether the host supports a configuration. On a busy single-board
+	// hostTestTimeout is the time limit for testing whether the host supports a configuration. On a busy single-board
 	// computer, each program that a backend runs takes seconds.
 	hostTestTimeout = 5 * time.Minute
-	// startTimeout is the start time that the daemon requests from systemd for testing the host.
+	// startTimeout is the time that the daemon requests from systemd at startup for testing the host.
 	startTimeout = hostTestTimeout + time.Minute
-	// confirmDelay is the delay before the daemon confirms a permanent error, because another program may still be
-	// writing the file.
+	// confirmDelay is the delay before the daemon reads the configuration again after a permanent error, because
+	// another program may still be writing the file.
 	confirmDelay = 2 * time.Second
 )
 
-// loadAtStart calls loadSettings, and calls loadSettings once more after a permanent error.
+// loadAtStart calls loadSettings, and repeats the call once after a permanent error.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	manager.ExtendStart(startTimeout)
 	set, err := loadSettings(ctx, path)
@@ -228,8 +228,8 @@ func (p *PermanentError) Error() string { return p.err.Error() }
 func (p *PermanentError) Unwrap() error { return p.err }
 
 // markPermanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark
-// other system call errors, because these errors may disappear, for example when another program writes the file or
-// mounts a disk.
+// other system call errors, because they may disappear, for example when another program writes the file or mounts a
+// disk.
 func markPermanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err
@@ -269,7 +269,7 @@ func (l logSwitch) apply(c config.Log, w io.Writer) {
 	l.current.Store(&h)
 }
 
-// dropMessageID removes message identifiers from text logs, because only programs use these identifiers.
+// dropMessageID removes message identifiers from text logs, because only programs use them.
 func dropMessageID(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "message_id" {
 		return slog.Attr{}

@@ -95,9 +95,9 @@ func queryFault(err, invalid error) (f fault.Fault) {
 // returns a fault.
 const answerTime = 15 * time.Second
 
-// maxDoctorLookups limits the number of route lookups by "edgeway doctor". maxMonitorLookups limits the number of route
-// lookups each time that the daemon's Monitor runs its checks. 64 lookups take less than 5 ms of CPU time, even with
-// 10,000 Services.
+// maxDoctorLookups is the maximum number of route lookups by "edgeway doctor". maxMonitorLookups is the maximum number
+// of route lookups each time the daemon's Monitor runs its checks. 64 lookups take less than 5 ms of CPU time, even
+// with 10,000 Services.
 const (
 	maxDoctorLookups  = 10_000
 	maxMonitorLookups = 64
@@ -117,7 +117,7 @@ func addContact(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 	}
 }
 
-// readingTime limits the time for reading all sources if there is no last-known state.
+// readingTime is the maximum time for reading all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
 // offlineFacts returns facts based on predictPlan or, if predictPlan fails, on a plan that MakePlan computes from all

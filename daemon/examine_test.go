@@ -68,7 +68,7 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 	}
 }
 
-// For an invalid configuration, ExamineHost only returns a fault, because a daemon may still be using the previous
+// If the configuration is invalid, ExamineHost only returns a fault, because a daemon may still be using the previous
 // configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	h, found := ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
@@ -77,9 +77,8 @@ func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	}
 }
 
-// If ExamineHost lacks the permission to query the daemon, or does not know the daemon's socket, ExamineHost must not
-// conclude that no daemon is running. If ExamineHost concluded that no daemon is running, the doctor would blame
-// another program for using the daemon's ports.
+// If ExamineHost lacks the permission to query the daemon, or does not know the daemon's socket, it must not conclude
+// that no daemon is running. Otherwise, the doctor would blame another program for using the daemon's ports.
 func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	path := examinedConfig(t, "")
 	l, err := net.Listen("unix", filepath.Join(filepath.Dir(path), "s"))
@@ -117,7 +116,7 @@ func TestUnreadableKubeconfigAtStartNamesFix(t *testing.T) {
 	}
 }
 
-// A host that reads only the API server has no manifests, so ExamineHost must not report their source as faulty.
+// A host that reads only the API server has no manifests, so ExamineHost must not report the manifest source as faulty.
 func TestExaminedWithLastKnownStateOnly(t *testing.T) {
 	path := examinedConfig(t, "[source.kube]\nkubeconfig = \"/nonexistent/kubeconfig\"\n")
 	text, err := os.ReadFile(path)

@@ -36,7 +36,7 @@ type instanceOptions struct {
 	ConfigPath        string
 	Started           time.Time
 	Reload            func(context.Context) error
-	// AppliedPlan is the state that the previous instance left in the kernel.
+	// AppliedPlan is the plan that the previous instance left in the kernel, and the backend that wrote it.
 	AppliedPlan appliedPlan
 	Notifier    *sdunit.Notifier
 	Shared      sharedComponents
@@ -54,11 +54,12 @@ type appliedPlan struct {
 // every two minutes. With 10,000 Services, returning the memory reduces the daemon's memory use from 104 MB to 40 MB.
 const freeDelay = 3 * time.Second
 
-// gcPercent is the value of GOGC after the first sync. With 10,000 Services, changes then need 73 MiB instead of 88.
-// Before the first sync, Go's default of 100 shortens a start by 0.15 s.
+// gcPercent is the value of GOGC after the first sync. With 10,000 Services, processing changes then needs 73 MiB
+// instead of 88 MiB. Before the first sync, Go's default of 100 shortens startup by 0.15 s.
 const gcPercent = 50
 
-// freeMemory returns memory to the system, and keeps the memory use low after the first sync.
+// freeMemory returns memory to the system. After the first sync, freeMemory also sets GOGC to gcPercent, unless the
+// environment sets GOGC.
 func (i *instance) freeMemory() {
 	if i.backendSynced.Load() && os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -73,7 +74,7 @@ type instance struct {
 	opts      instanceOptions
 	node      *nodeinfo.Watcher
 	component proxiers.Component
-	// unsupportedErr is the reason why the configured backend cannot run, or nil if the backend can run.
+	// unsupportedErr is the reason why the configured backend cannot run, or nil if it can.
 	unsupportedErr error
 	// backendSynced reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
 	backendSynced atomic.Bool
@@ -90,8 +91,8 @@ type instance struct {
 	freeTimer *time.Timer
 }
 
-// newInstance creates an instance. newInstance opens the control socket before changing anything, because the control
-// socket prevents a second daemon on the host.
+// newInstance creates an instance. newInstance opens the control socket before changing anything, because the open
+// socket prevents a second daemon from starting on the host.
 func newInstance(ctx context.Context, set settings, opts instanceOptions) (*instance, error) {
 	i := &instance{component: set.backend, unsupportedErr: set.unsupportedErr, opts: opts}
 	i.node = nodeinfo.New(opts.Logger, hostOptions(set.cfg))
@@ -146,7 +147,7 @@ func (i *instance) synced(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncR
 	}
 }
 
-// appliedPlan returns the state that this instance leaves to the next instance.
+// appliedPlan returns the AppliedPlan option for the next instance.
 func (i *instance) appliedPlan() appliedPlan {
 	out := appliedPlan{i.pipeline.State().AppliedPlan, i.opts.AppliedPlan.backend}
 	if i.backendSynced.Load() {
@@ -274,8 +275,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) sharedCompone
 	return s
 }
 
-// drainTime limits the time that the daemon waits for connections to NodePorts on loopback to close. If systemd keeps
-// the sockets, new connections wait for the next process.
+// drainTime is the maximum time that the daemon waits for connections to NodePorts on loopback to close. If systemd
+// keeps the sockets, new connections wait for the next process.
 const drainTime = 500 * time.Millisecond
 
 func (s sharedComponents) close() {

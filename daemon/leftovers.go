@@ -44,7 +44,8 @@ type leftover struct {
 }
 
 const (
-	// cleanupTimeout limits one cleanup attempt. iptables-nft 1.8.9 took 1.2 s to remove the rules for 2,500 Services.
+	// cleanupTimeout is the time limit for one cleanup attempt. iptables-nft 1.8.9 took 1.2 s to remove the rules for
+	// 2,500 Services.
 	cleanupTimeout = 5 * time.Minute
 	// cleanupRetry is the delay before the next cleanup attempt, unless a full sync triggers it earlier.
 	cleanupRetry = 10 * time.Second
@@ -118,8 +119,7 @@ func (l *leftoverCleaner) remove(ctx context.Context) {
 	l.components = left
 }
 
-// cleanUp tries once to remove the rules of a Component. cleanUp logs an error only if the error differs from the
-// previous error.
+// cleanUp tries once to remove a Component's rules. cleanUp logs an error only if it differs from the previous error.
 func (l *leftoverCleaner) cleanUp(ctx context.Context, c leftover) (after leftover, removed bool) {
 	limited, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()

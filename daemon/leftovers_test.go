@@ -142,7 +142,7 @@ func (l *leftoverCleaner) says(t *testing.T, words ...string) {
 	}
 }
 
-// Starting the daemon does not count as a backend switch, so the start causes no fault.
+// Starting the daemon does not count as a backend switch, so it causes no fault.
 func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeBackends{}

@@ -20,7 +20,7 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exportedMetrics maps each metric that the daemon exports with any backend to the metric's labels.
+// exportedMetrics returns the labels of each metric that the daemon exports with any backend.
 func exportedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -103,7 +103,7 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	}
 }
 
-// Every alert has a unit test in which the alert fires, and a unit test in which the alert does not fire. Every record
+// Every alert has a unit test in which the alert fires, and a unit test in which it does not fire. Every recording rule
 // has a unit test, and all records in the dashboard exist. scripts/check-packages runs these tests.
 func TestEveryRuleHasUnitTests(t *testing.T) {
 	tests, rules := read(t, "testdata/alerts_test.yaml"), read(t, examples+"/alerts.yaml")

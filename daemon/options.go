@@ -95,7 +95,7 @@ const idleMemory = 32 << 20
 const minBudget = 4 << 20
 
 // netlinkCost is the number of bytes that each port, address and endpoint uses if the backend writes through netlink.
-// The bytes count towards Go's memory limit, which is 60 % of the control group's memory limit.
+// This memory counts towards Go's memory limit, which is 60 % of the control group's memory limit.
 //
 // The costs come from measurements with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services
 // and a million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each) in at most
@@ -150,8 +150,8 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 	return limit, ok
 }
 
-// unlimitedThreshold is a threshold between the memory of any machine and the value that cgroup v1 reports for no
-// limit.
+// unlimitedThreshold is larger than the memory of any machine, and smaller than the value that cgroup v1 reports if
+// there is no limit.
 const unlimitedThreshold = 1 << 50
 
 // readMemoryLimit reads a memory limit from a file. The text "max" means that there is no limit.

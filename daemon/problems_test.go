@@ -60,7 +60,7 @@ func TestProblemLogIsBounded(t *testing.T) {
 	}
 }
 
-// If one of many problems changes, note processes only that problem and allocates no memory for the others.
+// If one of many problems changes, problemLog.note processes only that problem and allocates no memory for the others.
 func TestNoteCostDependsOnChange(t *testing.T) {
 	l := problemLog{logger: slog.New(slog.DiscardHandler)}
 	var many []fault.Fault

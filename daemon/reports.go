@@ -51,7 +51,7 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// examineTimeout limits the time for examining the host before an explanation.
+// examineTimeout is the maximum time for examining the host before explaining a connection.
 const examineTimeout = 5 * time.Second
 
 // freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
@@ -125,7 +125,7 @@ func filterState(s pipeline.State, ignored []string) pipeline.State {
 	return s
 }
 
-// connections is the function Connections in control.Options and metrics.Options.
+// connections implements control.Options.Connections and metrics.Options.Connections.
 func (i *instance) connections() map[proxiers.Frontends]uint64 {
 	p := i.pipeline.State().AppliedPlan
 	if _, ok := i.stages[0].Applier.(proxiers.Counter); !ok || !i.cfg.Metrics.Services || p == nil {
@@ -202,8 +202,8 @@ func separatelyLoggedIDs() []string {
 	}
 }
 
-// removedKeyFaults returns a warning for each file that sets removed keys. The fix, "edgeway config check", names the
-// keys that replace the removed keys.
+// removedKeyFaults returns a warning for each file that sets removed configuration keys. The fix, "edgeway config
+// check", names the replacement for each removed key.
 func (c *Core) removedKeyFaults() (out []fault.Fault) {
 	for _, r := range c.cfg.RemovedKeys {
 		key := fmt.Sprintf("%s (line %d)", r.Key, r.Line)
@@ -248,7 +248,7 @@ func (f *fastPath) failureReason() string {
 	case !f.cfg.Enabled:
 		return ""
 	case f.backend.Traits.NoFastPathReason != "":
-		return fmt.Sprintf("not with the backend %s: %s", f.backend.Name, f.backend.Traits.NoFastPathReason)
+		return fmt.Sprintf("the backend %s does not support it: %s", f.backend.Name, f.backend.Traits.NoFastPathReason)
 	case f.offloader == nil:
 		return ""
 	}
@@ -275,7 +275,7 @@ func (f *fastPath) faults() []fault.Fault {
 	}}
 }
 
-// fastPathTime limits the time that "edgeway status" waits for the state of the fast path.
+// fastPathTime is the maximum time that "edgeway status" waits for the state of the fast path.
 const fastPathTime = 5 * time.Second
 
 // status returns the fast-path section of "edgeway status", or nil if the fast path is not in use.
@@ -292,8 +292,8 @@ func (f *fastPath) status() *control.StatusFastPath {
 	return &control.StatusFastPath{Offloading: state}
 }
 
-// explain returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules. The
-// parameter hops holds the next hops to the client and to the endpoints.
+// explain returns the line of "edgeway explain" that reports whether connections to a ServicePort bypass the rules.
+// hops holds the next hops to the client and to the endpoints.
 func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nodeinfo.NextHop) string {
 	missing := f.failureReason()
 	switch {
@@ -306,8 +306,8 @@ func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nod
 	case svc.Name.Protocol == plan.SCTP:
 		return "no: there is no fast path for SCTP"
 	case !svc.LongLived:
-		return "no: the Service has not opted in, by the annotation edgeway.io/traffic-hint: LongLived or in " +
-			"fastpath.services"
+		return "no: the Service has not opted in (with the annotation edgeway.io/traffic-hint: LongLived, or in " +
+			"fastpath.services)"
 	case origin == plan.FromHost:
 		return "no: the fast path is for forwarded connections, not for this host's own"
 	}
@@ -337,7 +337,7 @@ func (i *instance) newView() func() sdunit.View {
 }
 
 // isServing reports whether the backend has synced and no follower is waiting for its first sync. isServing considers
-// the followers, because followers listen on loopback and serve health checks.
+// the followers because they listen on loopback and serve health checks.
 func isServing(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }
 	return s.Synced() && !slices.ContainsFunc(s.Followers, waiting)

@@ -140,8 +140,8 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unservedPortFaults returns a Notice for each port without endpoints, starting with the latest Notice.
-// unservedPortFaults recomputes only the Notices that may have changed.
+// unservedPortFaults returns a Notice for each port without endpoints, the latest first. unservedPortFaults recomputes
+// only the Notices that may have changed.
 func (l *serviceLog) unservedPortFaults() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,10 +183,11 @@ func (l *serviceLog) faultsOf(svc *tracker.Service, since time.Time) []fault.Fau
 	return faults
 }
 
-// maxProblemLines limits the number of log lines for one plan. The status and the metrics include all problems.
+// maxProblemLines is the maximum number of problems that Edgeway logs for one plan. The status and the metrics include
+// all problems.
 const maxProblemLines = 50
 
-// problemLog logs each object problem once, when the problem appears.
+// problemLog logs each object problem once, when it appears.
 type problemLog struct {
 	logger     *slog.Logger
 	ignoredIDs []string         // ignoredIDs holds the IDs of notices that problemLog does not log
@@ -226,7 +227,7 @@ func (l *problemLog) note(objects, planned []fault.Fault) {
 	}
 }
 
-// difference returns two lists without their common prefix and suffix.
+// difference returns a and b without their common prefix and suffix.
 func difference(a, b []fault.Fault) (restA, restB []fault.Fault) {
 	if len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0]) {
 		return nil, nil

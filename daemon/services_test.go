@@ -201,7 +201,7 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 }
 
 // wantSameCost tests that the number of allocations does not grow with the number of Services. Because a garbage
-// collection and other goroutines can add a few allocations, wantSameCost compares the least of several measurements.
+// collection and other goroutines can add a few allocations, wantSameCost compares the minimum of several measurements.
 func wantSameCost(t *testing.T, cost func(services int) float64) {
 	t.Helper()
 	small, big := cost(10), cost(3000)

@@ -39,7 +39,7 @@ type sources struct {
 	fileStore *lastknown.Store
 	// ignoreStores reports whether Edgeway neither serves nor writes the last-known state.
 	ignoreStores bool
-	// isReload reports whether the host already serves a plan of this process.
+	// isReload reports whether the host already serves a plan from this process.
 	isReload bool
 	// firstCommit is closed by the first commit.
 	commitOnce  sync.Once
@@ -142,7 +142,7 @@ func (s *sources) storeFaults() (out []fault.Fault) {
 	return out
 }
 
-// DuplicateServiceID is the ID of the fault in Services that two sources contain.
+// DuplicateServiceID is the ID of the fault for Services that exist in two sources.
 const DuplicateServiceID = "duplicate-service"
 
 func (s *sources) duplicateFaults() []fault.Fault {
@@ -152,10 +152,10 @@ func (s *sources) duplicateFaults() []fault.Fault {
 	}
 	return []fault.Fault{fault.New(DuplicateServiceID, fault.Warning, "rename or delete one version of each Service",
 		"both the manifests and the API server contain %s: Edgeway serves the version from the manifests, "+
-			"with the EndpointSlices from both", text.FirstOf(keys))}
+			"with the EndpointSlices from both sources", text.FirstOf(keys))}
 }
 
-// commit allows the stores to save the sources' objects, because the kernel has accepted these objects.
+// commit tells the stores that the host is in sync with the sources' objects, so the stores can save them.
 func (s *sources) commit(held []source.Holding) {
 	for _, store := range s.stores() {
 		store.Commit(held)
@@ -233,7 +233,7 @@ func (s *sources) run(start starter) {
 	}
 }
 
-// maxStateTime is the maximum time that the API server's lists wait for the last-known state.
+// maxStateTime is the maximum time that the kube source waits for the last-known state before it lists objects.
 const maxStateTime = 2 * time.Second
 
 // waitForState waits until the host serves the last-known state, unless the state is empty or unusable. The last-known

@@ -143,8 +143,8 @@ func TestValidationLeavesFilesUnchanged(t *testing.T) {
 	}
 }
 
-// After a restart, the source waits with the API server's lists until the host serves the last-known state, but not for
-// long. With an empty state, and after a reload of the configuration, the source does not wait.
+// After a restart, the kube source delays its lists until the host serves the last-known state, but for at most
+// maxStateTime. With an empty state, and after a reload of the configuration, the source does not wait.
 func TestListsWaitForLastKnownState(t *testing.T) {
 	dir := t.TempDir()
 	var objects []source.Object

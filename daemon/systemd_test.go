@@ -18,8 +18,8 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// childConfigEnv is the name of an environment variable for the path of a configuration. If the variable is set, the
-// test binary runs the daemon with that configuration.
+// childConfigEnv is the environment variable that contains the path of the daemon's configuration. If the variable is
+// set, the test binary runs the daemon with that configuration.
 const childConfigEnv = "EDGEWAY_TEST_CONFIG"
 
 func TestMain(m *testing.M) {
@@ -126,7 +126,7 @@ directory = %q
 	u.write(filepath.Base(u.config), text)
 }
 
-// start starts the daemon as systemd does, and passes the sockets in the fd store.
+// start starts the daemon as systemd does, and passes it the sockets from the fd store.
 func (u *unit) start() {
 	u.Helper()
 	var names []string
@@ -248,7 +248,7 @@ func TestUnitLifecycle(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before READY=1, the daemon runs nft to probe the backend, and this probe takes minutes on a slow single-board
+// Before it sends READY=1, the daemon runs nft to probe the backend. This probe takes minutes on a slow single-board
 // computer.
 func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)

@@ -93,7 +93,7 @@ func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]by
 	}
 }
 
-// programParts returns the output of each installed program as a part.
+// programParts returns one part for each listed program that is installed, with the program's output.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -116,7 +116,8 @@ func programParts() (out []part) {
 	return out
 }
 
-// versions returns the versions of Edgeway, the kernel, the distribution and the installed programs.
+// versions returns the versions of Edgeway, the kernel, the distribution and, if installed, nft, iptables, ipvsadm and
+// systemctl.
 func versions(ctx context.Context) ([]byte, error) {
 	out := strings.TrimSpace(fmt.Sprintf("edgeway version %s %s", build(), build().Revision)) + "\n"
 	var failed []error
@@ -168,7 +169,7 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 }
 
 // kubeconfigs returns the paths of the kubeconfigs that may contain secrets. The list always includes the path that the
-// README uses, because the path in an invalid configuration is unknown.
+// README uses, because an invalid configuration does not reveal the path.
 func (g *globals) kubeconfigs() []string {
 	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
 	if c, err := daemon.LoadConfig(g.config); err == nil {

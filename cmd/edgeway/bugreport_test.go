@@ -48,7 +48,7 @@ func unpacked(t *testing.T, path string) map[string]string {
 	}
 }
 
-// setFakePrograms sets PATH to a directory that contains only these shell scripts.
+// setFakePrograms sets PATH to a directory that contains only the given shell scripts.
 func setFakePrograms(t *testing.T, scripts map[string]string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,7 +105,7 @@ func TestBugReportWithoutDaemon(t *testing.T) {
 	}
 }
 
-// secretForms returns a text with a secret in the forms that logs, errors and rules can contain.
+// secretForms returns text that contains the secret in each form that can occur in logs, errors and rules.
 func secretForms(secret string) string {
 	quoted, _ := json.Marshal(secret)
 	escaped, _ := json.Marshal(string(quoted))
@@ -147,7 +147,7 @@ func TestBugReportHasNoSecrets(t *testing.T) {
 	for _, secret := range secrets {
 		everywhere.WriteString(secretForms(secret) + "\n")
 	}
-	// No file contains the old token any more, so the redactor must recognize it by the preceding words.
+	// No file contains the old token, so the redactor must recognize it by the words that precede it.
 	fmt.Fprintf(&everywhere, "Bearer %[1]s\n--token=%[1]s\n\"password\": \"%[1]s\"\nhttps://me:%[1]s@192.0.2.1/\n", old)
 	place(t, filepath.Join(dir, "planted"), everywhere.String())
 	place(t, filepath.Join(dir, "token"), tokenFile+"\n")

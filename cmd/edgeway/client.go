@@ -41,7 +41,8 @@ func (g *globals) withClient(
 		err := question(ctx, cmd, control.NewClient(socket), args)
 		switch silent := errors.Is(err, control.ErrNotRunning); {
 		case silent && invalid != nil:
-			// Report both errors: the configuration may be the reason why no daemon is listening on the default socket.
+			// Report both errors: the invalid configuration may be the reason why no daemon is listening on the default
+			// socket.
 			return codedError{fmt.Errorf("%w\n%w (the default socket, because the configuration is invalid)",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code

@@ -99,7 +99,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 }
 
 // checkConfigAs runs the command "edgeway config check" again as the user called name. If the user does not exist, ran
-// is false and err is nil. If this process may not start programs as that user, ran is false and err is set.
+// is false and err is nil. If this process cannot start programs as that user, ran is false and err is set.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {

@@ -40,13 +40,13 @@ func doctorCommand(g *globals) *cobra.Command {
 	var try connect.Options
 	connects := cmd.Flags().Bool("connect", false,
 		"connect to the named Service, or to all Services, and to the endpoints")
-	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also over UDP")
+	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also connect over UDP")
 	cmd.Flags().BoolVar(&try.Trace, "trace", false,
 		"with --connect: trace up to three connections that get no response, and name the rule that "+
 			"drops them")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
-			return codedError{errors.New("a Service, --udp and --trace need --connect"), exitUsage}
+			return codedError{errors.New("a Service argument, --udp and --trace require --connect"), exitUsage}
 		}
 		h, found := g.examine(cmd.Context())
 		if *connects && h.Plan != nil {

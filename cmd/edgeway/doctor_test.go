@@ -27,7 +27,7 @@ func TestDoctorExitsWith4OnProblem(t *testing.T) {
 	}
 }
 
-// The daemon is degraded if connections fail even though it reports itself healthy to load balancers.
+// The daemon is degraded if connections fail, even if it reports to load balancers that it is healthy.
 func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 	status := control.Status{
 		Version: "1.2.3", Health: health.StateDegraded, Report: health.Report{

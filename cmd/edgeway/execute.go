@@ -47,11 +47,11 @@ type codedError struct {
 // Unwrap returns the error without its exit code.
 func (c codedError) Unwrap() error { return c.error }
 
-// errQuiet sets an exit code without a message, because the command has already printed the problem.
+// errQuiet is the error of a command that has already printed the problem, so execute prints no message.
 var errQuiet = errors.New("already reported")
 
-// exitCode returns the exit code of a command that failed with err. If the command has not started, err is cobra's
-// error about an invalid command line.
+// exitCode returns the exit code of a command that returned err. If the command has not started, err is cobra's error
+// about an invalid command line.
 func exitCode(err error, started bool) int {
 	if err == nil {
 		return exitOK

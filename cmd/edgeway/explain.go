@@ -69,7 +69,7 @@ the endpoints. The command closes these connections immediately.`,
 	return cmd
 }
 
-// connectAny connects to addresses, and returns a failure if no server responds. Tests replace this function.
+// connectAny connects to the addresses, and describes one failure if no server responds. Tests replace this function.
 var connectAny = connect.ConnectAny
 
 // maxEndpoints is the maximum number of endpoints that explain connects to.

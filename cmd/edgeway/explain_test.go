@@ -9,7 +9,7 @@ import (
 	"edgeway/daemon/doctor/connect"
 )
 
-// explain reports a failed connection if no server responds, although the rules forward the connection.
+// If no server responds, explain reports a failed connection even if the rules forward the connection.
 func TestExplainTriesConnection(t *testing.T) {
 	before := connectAny
 	connectAny = connect.ConnectAny

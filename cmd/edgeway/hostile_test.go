@@ -9,7 +9,7 @@ import (
 
 const hostile = "\x1b[2J\u009b\x9b\u202e\a\r"
 
-// The terminal must not receive control characters from untrusted text, whichever command prints it.
+// No command may write control characters from untrusted text to the terminal.
 func TestOutputHasNoControlCharacters(t *testing.T) {
 	file := func(text string) string { return configFile(t, "version = 1\n"+text) }
 	const toml = `\u001b[2J\u009b\u202e\r`

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// main writes each command's manual page to the directory that its argument names. scripts/build-packages runs this
-// program.
+// main writes the manual page of each command to the directory that the program's argument names.
+// scripts/build-packages runs this program.
 func main() {
 	root, _ := rootCommand(io.Discard, io.Discard)
 	withoutTag(root)

@@ -53,7 +53,7 @@ func TestDocumentsUseKnownCommandsAndFlags(t *testing.T) {
 	}
 }
 
-// unknownWord returns the first word that must be a command or a flag but is neither, or "" if there is none.
+// unknownWord returns the first word that should be a command or a flag but is neither, or "" if there is none.
 func unknownWord(cmd *cobra.Command, words []string) string {
 	for _, word := range words {
 		flag, isFlag := strings.CutPrefix(word, "--")

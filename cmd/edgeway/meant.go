@@ -63,6 +63,6 @@ func between(least, most int) cobra.PositionalArgs {
 		case len(args) <= most:
 			return nil
 		}
-		return fmt.Errorf("%s arguments: the usage is %q", fault, cmd.Parent().CommandPath()+" "+cmd.Use)
+		return fmt.Errorf("%s arguments; usage: %q", fault, cmd.Parent().CommandPath()+" "+cmd.Use)
 	}
 }

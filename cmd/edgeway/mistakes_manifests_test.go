@@ -102,7 +102,7 @@ func TestManifestMistakes(t *testing.T) {
 	}
 }
 
-// The output of kubectl contains more fields than a proxy needs, and some of these fields resemble mistakes.
+// kubectl's output contains more fields than a proxy needs, and some of them resemble mistakes.
 func TestValidManifestsCauseNoFinding(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]string{

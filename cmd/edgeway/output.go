@@ -15,8 +15,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// result holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes the output
-// as JSON.
+// result holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes it as JSON.
 type result interface{ Print(*text.Screen) }
 
 // choice is a flag that accepts only a fixed set of words.
@@ -54,7 +53,7 @@ type output struct {
 }
 
 // outputFlag adds the --output flag to a command. The flag accepts json and the words in others. outputFlag also adds
-// --json, an alias until version 2.0.
+// --json, an alias that version 2.0 will remove.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output format")
@@ -84,7 +83,7 @@ func (g *globals) screen(out *output) *text.Screen {
 	return s
 }
 
-// apiVersion is the version of the commands' JSON format. Later releases may add fields but never remove them.
+// apiVersion is the version of the commands' JSON format. Later releases may add fields, but never remove any.
 const apiVersion = "edgeway/v1"
 
 func (g *globals) print(cmd *cobra.Command, kind string, a result, out *output) error {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// runOnTerminal runs a command on a terminal that is columns wide, and returns the output that the terminal received.
+// runOnTerminal runs a command on a terminal with the given number of columns, and returns the terminal's output.
 func runOnTerminal(t *testing.T, columns uint16, args ...string) string {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)

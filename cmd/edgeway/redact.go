@@ -16,8 +16,7 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecretLength is the minimum length of the secrets that the redactor searches for, because shorter strings are too
-// common.
+// minSecretLength is the minimum length of the secrets that the redactor searches for. Shorter strings are too common.
 const minSecretLength = 4
 
 // secretKey matches the key of a secret, unless the key is the end of a path. quotedValue matches a quoted value. The
@@ -28,9 +27,8 @@ const (
 	quotedValue = `"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?`
 )
 
-// assignments match the key of a secret and its value. After a colon, a value without quotes extends to the end of
-// its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query strings and log
-// lines.
+// assignments match a secret's key and value. After a colon, a value without quotes extends to the end of its line, as
+// in YAML. After "=", the value extends to the end of its word, as in flags, query strings and log lines.
 var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*:\s*)([|>][-+]?\s*\S+|` + quotedValue + `|[^\s"'\\][^\n"',;}\])]*)`),
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
@@ -88,7 +86,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms that a YAML value, or one of its lines, can have in a text.
+// addForms adds the forms in which a YAML value, or one of its lines, can occur in a text.
 func addForms(forms map[string]bool, value string) {
 	plain, _, _ := strings.Cut(value, " #") // removes a YAML comment
 	plain = strings.Trim(plain, ` "'`)

@@ -30,7 +30,7 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	root.Version = build().String()
 	root.SetFlagErrorFunc(addFlagHint)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")
-	g.color.addTo(root, root.PersistentFlags(), "color", "", "when verdicts have colours")
+	g.color.addTo(root, root.PersistentFlags(), "color", "", "when to color verdicts")
 	root.AddCommand(
 		runCommand(&g),
 		configCommand(&g),

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the JSON schemas anew")
 
 // The packages install a schema for each command's JSON output. Programs may rely on the schemas. A change that does
-// more than add fields to a golden file therefore needs another apiVersion.
+// more than add fields to a golden file therefore needs a new apiVersion.
 func TestSchemas(t *testing.T) {
 	for kind, answer := range map[string]any{
 		"Status": control.Status{}, "ServiceList": control.ServiceTable{}, "Plan": control.Plan{},
@@ -56,8 +56,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// overrideSchema overrides the schemas of types that JSON encodes as text. overrideSchema also overrides the schema of
-// Pools, because JSON encodes an unused pool as null.
+// overrideSchema overrides the schemas of types that encoding/json encodes as strings, and the schema of Pools, because
+// encoding/json encodes an unused pool as null.
 func overrideSchema(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

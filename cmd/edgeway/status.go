@@ -18,12 +18,12 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
-Each fault is "unhealthy" (the kernel does not have the rules that it should have), a "problem" (the rules are right,
+Each fault is "unhealthy" (the kernel does not have the rules that it should have), a "problem" (the rules are correct,
 but connections fail), a "warning" (connections work, with a restriction) or a "notice" (for your information).
 
-The exit code is 0 if the daemon is healthy. The exit code is 4 if the daemon is degraded (the rules are right, but
-connections fail), unhealthy (the rules are not right), or has not read its manifests since it started. The exit code is
-3 if the daemon does not respond.
+The exit code is 0 if the daemon is healthy. The exit code is 4 if the daemon is degraded (the rules are correct, but
+connections fail), unhealthy (the rules are not correct), or has not read its manifests since it started. The exit code
+is 3 if the daemon does not respond.
 
 With --wait, the command first waits until the daemon is ready, even if it is still starting. If the daemon is not ready
 in time, the exit code is 4.`,
@@ -32,7 +32,7 @@ in time, the exit code is 4.`,
 	}
 	out := outputFlag(cmd)
 	cmd.Flags().BoolVarP(&out.verbose, "verbose", "v", false, "show details for developers: syncs, devices, counters")
-	wait := cmd.Flags().Duration("wait", 0, "wait until the daemon is ready, for this `duration` at most")
+	wait := cmd.Flags().Duration("wait", 0, "wait until the daemon is ready, for at most this `duration`")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "30s"
 	cmd.RunE = g.withClient(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {
 		ask := c.Status
@@ -58,9 +58,9 @@ in time, the exit code is 4.`,
 // readyPollInterval is the time between two requests from awaitReady.
 const readyPollInterval = 200 * time.Millisecond
 
-// awaitReady polls the daemon until the daemon is ready or the limit has passed. awaitReady returns the last status, or
-// an error if the last request failed. If the Node is leaving the cluster, the daemon never becomes ready. awaitReady
-// then waits only until the daemon is healthy.
+// awaitReady polls the daemon until it is ready or the time limit has passed. awaitReady returns the last status, or an
+// error if the last request failed. If the Node is leaving the cluster, the daemon never becomes ready. awaitReady then
+// waits only until the daemon is healthy.
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// keyword is a word, such as "host", that a list of address ranges can contain, with the flag that the word sets.
+// keyword is a word that a list of address ranges can contain, such as "host", and the flag that the word sets.
 type keyword struct {
 	name string
 	on   *bool

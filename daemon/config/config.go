@@ -3,7 +3,7 @@
 // The schema (schema.go) is the only description of the keys, and defaults.go holds the default values. The schema
 // defines how the package loads, validates and prints a configuration. The schema is also the source of the commented
 // file etc/edgeway/edgeway.toml and of the key list in the manual page edgeway.toml(5). Load rejects a key that is not
-// in the schema, unless removed.go lists the key.
+// in the schema, unless removed.go lists it.
 package config
 
 import (
@@ -22,11 +22,12 @@ const Version = 1
 // DefaultPath is the default path of the main file.
 const DefaultPath = "/etc/edgeway/edgeway.toml"
 
-// DefaultSocket is the daemon socket path that the commands use if the configuration is unreadable.
+// DefaultSocket is the default path of the daemon's socket. The commands also use this path if the configuration is
+// invalid or unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go documents the field for that key. The
-// comments here document only properties of the Go values.
+// Config is the effective configuration. The text of each key in schema.go documents the key's field. The comments here
+// document only properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -83,7 +84,7 @@ type File struct {
 	Paths []string // Paths are absolute
 }
 
-// LastKnown configures the state on disk that the daemon uses at startup if the API server does not respond.
+// LastKnown configures the state on disk that the daemon uses if a source is unavailable at startup.
 type LastKnown struct {
 	Directory string // Directory is an absolute path
 }
@@ -128,8 +129,9 @@ const (
 // one family do not select addresses of the other family. Unlike in kube-proxy, the zero value selects no address. A
 // range selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
-	// Primary selects one address of each family. The first choice is an address in Node.Addresses or in the Node
-	// object that is also an address of this host. The second choice is the source address of the default route.
+	// Primary selects at most one of this host's addresses in each family. If Node.Addresses lists an address of the
+	// family, Primary selects only that address. Otherwise, Primary selects an address of the Node object or, if this
+	// host has none of these addresses, the source address of the default route.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
@@ -183,11 +185,11 @@ const (
 
 // Conntrack configures connection tracking.
 type Conntrack struct {
-	// MaxPerCore is the number of connection-tracking entries per CPU, or 0 to keep the kernel's limit.
+	// MaxPerCore is the maximum number of connection-tracking entries per CPU, or 0 to keep the kernel's limit.
 	MaxPerCore int
 }
 
-// FastPath configures the fast path. Connections to Services that opt in use the fast path and bypass the rules.
+// FastPath configures the fast path. If a Service opts in, its connections use the fast path and bypass the rules.
 type FastPath struct {
 	Enabled  bool
 	Services []ServiceName
@@ -220,7 +222,7 @@ const (
 	CheckedKube CheckedSource = "kube"
 )
 
-// Doctor configures which faults Edgeway lists.
+// Doctor configures the notices that Edgeway hides.
 type Doctor struct {
 	Ignore []string // Ignore holds the IDs of notices to hide
 }
@@ -244,7 +246,7 @@ type Log struct {
 	Format string // Format is "text" or "json"
 }
 
-// Control configures the socket that the daemon receives commands on.
+// Control configures the socket on which the daemon receives requests from Edgeway's commands.
 type Control struct {
 	Socket string // Socket is an absolute path
 }

@@ -11,8 +11,8 @@ import (
 // defaultBackend is the name of the default backend and of its section.
 const defaultBackend = "nftables"
 
-// Default returns the configuration for an empty file. The daemon cannot run with the default configuration, because it
-// contains no source and no node name.
+// Default returns the configuration for an empty file. The default configuration contains no source and no node name,
+// so the daemon cannot run with it.
 func Default() *Config {
 	everything := []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	return &Config{

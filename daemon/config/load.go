@@ -146,7 +146,7 @@ func (l *loader) version(name string, settings []setting, main bool) {
 	case settings[i].value != int64(Version):
 		l.errs = append(l.errs, &Error{
 			File: name, Line: settings[i].line, Key: versionKey,
-			Err: fmt.Errorf("must be %d, the only version that this build reads", Version),
+			Err: fmt.Errorf("must be %d, the only version that this build supports", Version),
 		})
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"edgeway/daemon/text"
 )
 
-// nearestKey returns the known key that is most similar to an unknown key. A key that has the unknown key's name in
-// another section takes precedence over all other keys.
+// nearestKey returns the known key that is most similar to an unknown key. A key with the same name in another section
+// takes precedence.
 func (l *loader) nearestKey(key string) string {
 	known := append(slices.Sorted(maps.Keys(l.keys)), versionKey)
 	name := func(key string) string { return key[strings.LastIndex(key, ".")+1:] }

@@ -43,7 +43,7 @@ const budget = "the memory limit (MemoryMax= of edgeway.service) limits the size
 
 const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
 
-// RemovedKey is a removed key that a file sets, with the position and the replacement of the key.
+// RemovedKey is a removed key that a file sets, with its position and its replacement.
 type RemovedKey struct {
 	File        string
 	Line        int

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// Dump returns the whole configuration in TOML. Loading Dump's text returns the same configuration.
+// Dump returns the whole configuration in TOML. Load reads Dump's output as the same configuration.
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
@@ -87,7 +87,7 @@ func (k key) describe() string {
 	return k.doc + " Allowed: " + k.value.limits + "."
 }
 
-// writeComment writes doc as "# " lines of at most 84 columns.
+// writeComment writes doc as comment lines of at most 84 columns.
 func writeComment(b *strings.Builder, doc string) {
 	for _, line := range text.Wrap("", doc, 82, 0) {
 		b.WriteString("# " + line + "\n")

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// Without the comment signs before its keys, the shipped file must load as the default configuration.
+// If all keys in the shipped file are uncommented, the file must load as the default configuration.
 func TestUncommentedShippedFileEqualsDefaults(t *testing.T) {
 	uncommented := regexp.MustCompile(`(?m)^#([\w.]+ = )`).ReplaceAllString(CommentedDefault(choices), "$1")
 	if n := len(values(Default(), choices)); strings.Count(uncommented, " = ")-1 < n {

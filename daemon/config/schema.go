@@ -15,8 +15,8 @@ type section struct {
 	keys []key
 }
 
-// key is one setting. doc is plain text for the comment in edgeway.toml and for the paragraph in the manual page. Both
-// the comment and the paragraph append the value's limits to doc.
+// key is one setting. doc is the plain text of the key's comment in edgeway.toml and of its paragraph in the manual
+// page. The value's limits follow doc in both.
 type key struct {
 	name  string
 	doc   string
@@ -62,7 +62,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 			"and reload reach the daemon.", []key{
 			{
 				"socket", "The path of the socket. The daemon's user and group can query the daemon. Only root and " +
-					"the daemon's user can reload the daemon.",
+					"the daemon's user can reload it.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -79,8 +79,8 @@ func nodeSection(n *Node) section {
 		},
 		{
 			"addresses", "The host's own addresses, at most one per address family. If the host has no default " +
-				"route, \"primary\" in proxy.nodeport_addresses needs this key. The default is the addresses in " +
-				"the Node object or, without a Node object, the source addresses of the default routes.",
+				"route, \"primary\" in proxy.nodeport_addresses needs this key. By default, Edgeway uses the " +
+				"addresses in the Node object or, without a Node object, the source addresses of the default routes.",
 			list(&n.Addresses, parseAddr),
 		},
 		{
@@ -100,7 +100,7 @@ func nodeSection(n *Node) section {
 func kubeSection(k *Kube) section {
 	return section{"source.kube", "Services from an API server.", []key{
 		{"kubeconfig", "The path of the kubeconfig, which names the API server and the credentials. Edgeway rereads " +
-			"the kubeconfig after a change to the kubeconfig or to a file that the kubeconfig names. If this key is " +
+			"the kubeconfig when the kubeconfig or a file that it names changes. If this key is " +
 			"empty, Edgeway uses no API server.", path(&k.Kubeconfig, optional)},
 		{"namespaces", "The namespaces that Edgeway watches. If the list is " +
 			"empty, Edgeway watches all namespaces.", list(&k.Namespaces, parseNamespace)},
@@ -123,9 +123,9 @@ func fileSection(f *File) section {
 		{
 			"paths", "The paths of manifest files, and of directories whose *.yaml, *.yml and *.json files Edgeway " +
 				"reads. Manifests contain Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway rereads a " +
-				"manifest after a change to the manifest. If a path, a file or a document is unusable, Edgeway " +
+				"manifest when it changes. If a path, a file or a document is unusable, Edgeway " +
 				"removes no objects. A file or a directory that becomes empty is unusable. To remove all Services " +
-				"in a file or directory, leave a file that contains a comment.",
+				"in a file or directory, leave a file that contains only a comment.",
 			paths(&f.Paths),
 		},
 	}}
@@ -194,7 +194,7 @@ func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 			"address families that the host supports.", list(&p.IPFamilies, parseFamily)},
 		{
 			"local_detection", "How Edgeway recognizes packets from pods that run on this host. cluster_cidr: by " +
-				"the source address, which is in cluster_cidrs. node_cidr: by the source address, which is in a " +
+				"a source address in cluster_cidrs. node_cidr: by a source address in a " +
 				"pod CIDR of the Node object. bridge_interface and interface_name_prefix: by the interface that " +
 				"receives the packet. none: Edgeway assumes that no pods run on this host, and packets to " +
 				"ClusterIPs keep their source address.",
@@ -225,13 +225,13 @@ func addressKeys(p *Proxy) []key {
 			"nodeport_addresses", "The host's addresses that accept connections to NodePorts. The list can contain " +
 				"ranges, \"primary\" for node.addresses, \"localhost\" for 127.0.0.1 and ::1, and \"all\" (or " +
 				"0.0.0.0/0 and ::/0) for all addresses except loopback. On 127.0.0.1 and ::1, a relay in the daemon " +
-				"serves NodePorts, but only for TCP. The relay requires \"localhost\" or a range within 127.0.0.0/8 " +
-				"or ::1/128. If the list is empty, no address accepts connections to NodePorts.",
+				"serves NodePorts, but only for TCP. To enable the relay, list \"localhost\" or a range within " +
+				"127.0.0.0/8 or ::1/128. If the list is empty, no address accepts connections to NodePorts.",
 			nodePortAddresses(&p.NodePortAddresses),
 		},
 		{
-			"service_cidrs", "The ClusterIP ranges. Edgeway drops connections to unused addresses in the ClusterIP " +
-				"ranges, and refuses external IPs in the ClusterIP ranges. Edgeway adds the ranges of ServiceCIDR " +
+			"service_cidrs", "The ClusterIP ranges. Edgeway drops connections to unused addresses in these " +
+				"ranges, and refuses external IPs in them. Edgeway adds the ranges of ServiceCIDR " +
 				"objects, except ranges that overlap one of this host's networks. If a range contains the address of " +
 				"the API server, of the proxy to the API server or of a default gateway, Edgeway drops no " +
 				"connections to this range. If a range overlaps one of this host's networks, Edgeway drops no " +
@@ -264,8 +264,8 @@ func addressKeys(p *Proxy) []key {
 			hostRanges(&p.AllowLoadBalancers),
 		},
 		{
-			"deny_endpoints", "Edgeway uses no endpoints in these ranges, so no Service leads to a program that only " +
-				"this host should reach. \"host\" means this host's addresses. \"host\" applies only to " +
+			"deny_endpoints", "Edgeway uses no endpoints in these ranges, so no Service can expose a program that " +
+				"only this host should reach. \"host\" means this host's addresses. \"host\" applies only to " +
 				"EndpointSlices from the API server, and only if the host has no Node object. Manifests can always " +
 				"contain endpoints on this host. " + metadataAdvice,
 			hostRanges(&p.DenyEndpoints),
@@ -308,9 +308,12 @@ func checksSection(t *TCPChecks) section {
 				"EndpointSlice's TCP ports responds.",
 			list(&t.Sources, parseCheckedSource),
 		},
-		{"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within " +
-			"half of this time, and within 5s. Edgeway runs at most 1000 checks per second, so it checks each " +
-			"endpoint less often if there are many endpoints.", duration(&t.Interval, 200*time.Millisecond, time.Hour)},
+		{
+			"interval", "The time between two checks of an endpoint. The endpoint must accept the connection within " +
+				"half of this time or 5s, whichever is shorter. Edgeway runs at most 1000 checks per second, so it " +
+				"checks each endpoint less often if there are many endpoints.",
+			duration(&t.Interval, 200*time.Millisecond, time.Hour),
+		},
 		{
 			"failures", "The number of consecutive checks that must fail before an endpoint gets no new " +
 				"connections. After two consecutive successful checks, the endpoint gets new connections again.",
@@ -323,7 +326,7 @@ func doctorSection(d *Doctor) section {
 	return section{"doctor", "The faults that the commands \"status\", \"doctor\" and \"config check\" report.", []key{
 		{
 			"ignore", "The IDs of notices that you accept, such as \"no-endpoint\". status, doctor, config check " +
-				"and the log omit these notices, and status lists the IDs. You cannot hide problems, warnings and " +
+				"and the log omit these notices, and status lists the IDs. You cannot hide problems, warnings or " +
 				"unhealthy faults. troubleshooting.md in /usr/share/doc/edgeway lists the IDs.",
 			list(&d.Ignore, parseFaultID),
 		},
@@ -332,7 +335,7 @@ func doctorSection(d *Doctor) section {
 
 func metricsSection(m *Metrics) section {
 	return section{"metrics", "Metrics over HTTP, for Prometheus.", []key{
-		{"address", "The address at which Edgeway serves /metrics. If it is " +
+		{"address", "The address at which Edgeway serves /metrics. If this key is " +
 			"empty, Edgeway does not serve metrics.", listenAddress(&m.Address)},
 		{"web_config", "The path of a file with the keys tls_server_config and basic_auth_users, as in a web " +
 			"configuration file of a Prometheus exporter. Edgeway rereads the file for each connection. If this key " +

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// Edgeway reads, validates, prints and documents a backend's own section like all other sections.
+// Edgeway reads, validates, prints and documents a backend's own section like any other section.
 func TestBackendSection(t *testing.T) {
 	t.Parallel()
 	own := append([]proxiers.Component{{Name: "own", Doc: "to try it", Settings: []proxiers.Setting{

@@ -17,7 +17,7 @@ type value struct {
 	set func(v any, dir string) error
 	// get returns the field as a string, int64, bool or []string.
 	get func() any
-	// limits describes the allowed values as text, or is "" if the field accepts every value of the type.
+	// limits describes the allowed values as text, or is "" if the field accepts every value of its type.
 	limits string
 }
 
@@ -30,7 +30,7 @@ func required(s string) error {
 	return nil
 }
 
-// convert converts v to the type T, or returns an error that names the expected type and the actual type.
+// convert converts v to type T, or returns an error that names the expected type and the actual type.
 func convert[T any](v any, want string) (T, error) {
 	t, ok := v.(T)
 	if !ok {

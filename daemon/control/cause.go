@@ -49,7 +49,7 @@ func (s *Explainer) find(sp *plan.ServicePort) *tracker.Service {
 
 func (s *Explainer) fixLocal() string {
 	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
-		return "have an endpoint on this host, or use an address that has the traffic policy Cluster"
+		return "run an endpoint on this host, or use an address that has the traffic policy Cluster"
 	}
 	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
 }
@@ -58,8 +58,8 @@ func fixNoRoute(d plan.Decision) string {
 	if d.Service == nil {
 		return "add a route"
 	}
-	return "add a route, such as a default route, whatever its gateway: the kernel looks up a route " +
-		"before Edgeway translates the address. With routes.services = \"auto\", the daemon adds a route itself"
+	return "add a route, for example a default route through any gateway: the kernel looks up the route " +
+		"before Edgeway translates the address. With routes.services = \"auto\", the daemon adds the route itself"
 }
 
 // objectFaults returns the faults of the Service that owns the destination and of other Services that request it.

@@ -22,7 +22,7 @@ type Explanation struct {
 	Protocol    string `json:"protocol"`
 	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
 	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
-	// rules forward the connection, but one of Faults breaks the connection.
+	// rules forward the connection, but one of Faults breaks it.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -52,7 +52,7 @@ type Explanation struct {
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut explains whether a shortcut or the nftables rules translates the connection, and why. Shortcut is "" if
+	// Shortcut explains whether a shortcut or the nftables rules translate the connection, and why. Shortcut is "" if
 	// the backend has no shortcuts.
 	Shortcut string `json:"shortcut,omitempty"`
 }
@@ -100,7 +100,7 @@ type Lookups struct {
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
-// Explain explains how Edgeway handles a connection. src is "host", or an address. The address may have the suffix
+// Explain explains how Edgeway handles a connection. src is "host" or an address. The address may have the suffix
 // "@INTERFACE" if Edgeway detects pods by their interface. dst is "ADDR:PORT", "localhost:PORT" or
 // "NAMESPACE/NAME[:PORT]", and may end in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
 func (s *Explainer) Explain(src, dst, proto string) (Explanation, error) {
@@ -158,7 +158,7 @@ func (s *Explainer) addFaults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation returns an Explanation with the fields that depend only on the packet and the decision.
+// explanation returns an Explanation in which only the fields that depend on the packet and the decision are set.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),

@@ -20,7 +20,7 @@ import (
 type question struct {
 	packet plan.Packet
 	// hop is the next hop on the kernel's route to the destination, or nil if another host sends the packet. routeErr
-	// is the error of a failed route lookup.
+	// is the error from a failed route lookup.
 	hop      *nodeinfo.NextHop
 	routeErr error
 }
@@ -206,7 +206,7 @@ func (s *Explainer) findService(name string) (found tracker.Name, err error) {
 		return found, nil
 	}
 	return found, argumentError{
-		fmt.Errorf("several Services have the name %s: write one of %s", name, strings.Join(of, ", ")),
+		fmt.Errorf("several Services are named %s: specify one of %s", name, strings.Join(of, ", ")),
 	}
 }
 
@@ -229,11 +229,11 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 		case 1:
 			return protocol, all[0], nil
 		default:
-			return 0, netip.AddrPort{}, argumentError{fmt.Errorf("Services have several ports at %s: name one of %v",
-				to.addr.Addr(), all)}
+			return 0, netip.AddrPort{}, argumentError{fmt.Errorf(
+				"several Service ports use the address %s: specify one of %v", to.addr.Addr(), all)}
 		}
 	}
-	return 0, netip.AddrPort{}, argumentError{fmt.Errorf("no Service has a port at %s: write a port, "+
+	return 0, netip.AddrPort{}, argumentError{fmt.Errorf("no Service has a port at %s: specify a port, "+
 		"as in ADDRESS:PORT",
 		to.addr.Addr())}
 }
@@ -267,7 +267,7 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 		return 0, netip.AddrPort{},
 			fmt.Errorf("Service %s has no such port in this address family: it has %s", name, strings.Join(ports, ", "))
 	case fit[0].Name != fit[len(fit)-1].Name:
-		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports, %s: name one, as in %s:PORT/PROTOCOL",
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports (%s): specify one, as in %s:PORT/PROTOCOL",
 			name, strings.Join(ports, ", "), name)
 	}
 	at, ok := to.choose(p, fit[0], from)
@@ -318,7 +318,7 @@ func (t target) fits(sp *plan.ServicePort) bool {
 
 // choose returns the address that the client uses to connect to the ServicePort.
 func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best netip.AddrPort, ok bool) {
-	// ranks orders the frontend kinds (ClusterIP, ExternalIP, LoadBalancerIP and NodePort) by preference, from 0.
+	// ranks holds the rank of each frontend kind (ClusterIP, ExternalIP, LoadBalancerIP, NodePort). Rank 0 is best.
 	ranks := [...]int{0, 2, 1, 3}
 	if p.Node.Origin(from.addr, from.iface) == plan.FromOutside {
 		ranks = [...]int{3, 1, 0, 2}
@@ -336,7 +336,7 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 }
 
 // portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend.
-// The first frontend is a NodePort only if the ServicePort has no other frontend.
+// The first frontend is a NodePort only if the ServicePort has no frontend of another kind.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {

@@ -9,7 +9,7 @@
 //   - GET /v1/facts: the facts that edgeway doctor needs
 //   - POST /v1/reload
 //
-// The response to a failed request is {"error": "..."} with a status of 400 or more. After the status 503, the client
+// The response to a failed request is {"error": "..."} with a status of 400 or more. After status 503, the client
 // retries the request. The commands print the responses as text (text_*.go), starting with the verdict.
 package control
 
@@ -34,20 +34,21 @@ import (
 // Options holds the functions that compute the responses. The server may call the functions in Options from any
 // goroutine.
 type Options struct {
-	// Socket is the path of the Unix socket. A lock file with the suffix ".lock" remains next to the socket.
+	// Socket is the path of the Unix socket. A lock file next to the socket, with the suffix ".lock", remains after the
+	// daemon exits.
 	Socket string
 	Logger *slog.Logger
 	Status func() Status
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
 	Lookups
-	// ServiceInput documents the next two functions.
+	// ServiceInput documents Position and DeadEndpoints.
 	Position      func(source.Key) string
 	DeadEndpoints func() *endpointcheck.DeadEndpoints
 	// Connections returns the number of new connections for each Service port and kind of frontend. Connections returns
 	// nil if Edgeway does not count connections or cannot read the counts.
 	Connections func() map[proxiers.Frontends]uint64
-	// Reload returns nil if the new configuration is valid, or else the reason for rejecting the configuration.
+	// Reload returns nil if the new configuration is valid, or the reason for rejecting it.
 	Reload func(context.Context) error
 }
 
@@ -61,9 +62,8 @@ type Server struct {
 	ownerTurn, groupTurn chan struct{}
 }
 
-// Listen acquires the socket, or fails with ErrRunning if another daemon owns it. Callers must call Listen before
-// changing the host, to prevent a second daemon from programming the host. After Listen succeeds, the caller must call
-// Run or Close.
+// Listen acquires the socket, or fails with ErrRunning if another daemon owns it. Callers must call Listen before they
+// change the host, so that only one daemon programs it. After Listen succeeds, the caller must call Run or Close.
 func Listen(opts Options) (*Server, error) {
 	s, err := bind(opts.Socket)
 	if err != nil {

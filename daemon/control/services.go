@@ -33,7 +33,7 @@ type ServiceItem struct {
 	// Type is the Service type that the addresses and ports imply. Type and Source are "" if no source contains the
 	// Service.
 	Type string `json:"type,omitempty"`
-	// Source is "file:line" of a manifest, "manifest" if the file is currently unreadable, or "API server".
+	// Source is the "file:line" of a manifest, "manifest" if the file is currently unreadable, or "API server".
 	Source string `json:"source,omitempty"`
 	// Addresses and Ports hold the values in force or, if Edgeway does not serve the Service, the requested values.
 	Addresses []netip.Addr      `json:"addresses"`
@@ -62,7 +62,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The ServiceStates are in order from the worst to the best.
+// The ServiceStates are in order from worst to best.
 const (
 	ServiceRefused         ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut         ServiceState = "left-out"          // the Service is invalid or too big, or has no address
@@ -80,7 +80,7 @@ type ServiceInput struct {
 	// DeadEndpoints holds the endpoints that do not respond. DeadEndpoints may be nil.
 	DeadEndpoints *endpointcheck.DeadEndpoints
 	// Position returns the "file:line" of an object in a manifest, or "" if the position is unknown. NewServiceList
-	// calls the function only for Services in the snapshot.
+	// calls Position only for Services in the snapshot.
 	Position func(source.Key) string
 	// Connections is nil if Edgeway does not count connections.
 	Connections map[proxiers.Frontends]uint64
@@ -94,7 +94,7 @@ type lister struct {
 	// snapshot is empty until the sources have listed all objects.
 	snapshot                                     *tracker.Snapshot
 	refusedFaults, noEndpointFaults, otherFaults map[fault.Object][]fault.Fault
-	// connections adds up ServiceInput.Connections by Service.
+	// connections holds the sum of ServiceInput.Connections for each Service.
 	connections map[tracker.Name]uint64
 }
 
@@ -264,7 +264,7 @@ func (l *lister) countEndpoints(
 	return dead
 }
 
-// deadPortFaults returns a fault for each port of a ready endpoint that does not respond.
+// deadPortFaults returns a fault for each port on which a ready endpoint does not respond.
 func (l *lister) deadPortFaults(s *source.EndpointSlice, e *source.Endpoint) (out []fault.Fault) {
 	if l.DeadEndpoints.Len() == 0 || !e.Ready {
 		return nil

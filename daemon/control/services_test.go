@@ -27,8 +27,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// serviceWithEndpoints returns a Service with a port 80/TCP and an EndpointSlice. A "-" before an endpoint means that
-// the endpoint is not ready.
+// serviceWithEndpoints returns a Service with port 80/TCP and an EndpointSlice. A "-" before an endpoint means that the
+// endpoint is not ready.
 func serviceWithEndpoints(name, clusterIP string, endpoints ...string) *tracker.Service {
 	svc := &tracker.Service{Spec: &source.Service{
 		Namespace: "shop", Name: name, Manifest: true, ClusterIPs: addrs(clusterIP),
@@ -219,7 +219,7 @@ func TestServicesByName(t *testing.T) {
 	}
 }
 
-// Immediately after a reload, the sources have not listed any objects yet, and the previous plan is in force.
+// Immediately after a reload, the sources have not listed any objects yet, and the previous plan is still in force.
 func TestServicesAfterReload(t *testing.T) {
 	if _, err := NewServiceList(ServiceInput{}); err == nil {
 		t.Error("without a plan there is a list")

@@ -30,8 +30,8 @@ type socket struct {
 //
 // If two daemons start at the same time, a lock file next to the socket decides which daemon can continue. The kernel
 // releases the lock when the process exits. bind creates the socket in a private directory, sets its mode, and then
-// moves it. Other users therefore cannot connect before bind has set the mode. The socket's group is the group of the
-// process.
+// moves it to path. Other users therefore cannot connect before bind has set the mode. The socket's group is the group
+// of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
@@ -52,9 +52,9 @@ func bind(path string) (*socket, error) {
 // create files in it. An abstract socket would not work as a lock, because any user could bind it.
 const lockDir = "/run/edgeway"
 
-// LockNamespace locks the process's network namespace, because two daemons with different sockets would keep repairing
-// each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process cannot use
-// lockDir, for example in a custom unit, LockNamespace locks nothing.
+// LockNamespace locks the process's network namespace, because two daemons with different sockets would keep
+// overwriting each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process
+// cannot use lockDir, for example in a custom unit, LockNamespace locks nothing.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -90,8 +90,8 @@ func (s *socket) Close() error {
 
 // LockOut prevents daemons from starting with this socket or in this network namespace until the caller calls release.
 // LockOut returns ErrRunning while a daemon holds one of the locks. A suspended or hung daemon does not respond, but
-// holds its lock until the daemon exits. LockOut does not create a missing lock file, because the daemon's user could
-// not lock a file that root owns.
+// holds its lock until it exits. LockOut does not create a missing lock file, because the daemon's user could not lock
+// a file that root owns.
 func LockOut(path string) (release func(), err error) {
 	lock, err := acquire(path+lockSuffix, 0)
 	switch {
@@ -153,7 +153,7 @@ func listen(path string) (net.Listener, error) {
 		conn.Close()
 		return nil, fmt.Errorf("%s answers: %w", path, ErrRunning)
 	}
-	// The directory has a short name, because the path of a Unix socket holds at most 107 bytes.
+	// The directory's name is short, because the path of a Unix socket can be at most 107 bytes long.
 	private, err := os.MkdirTemp(filepath.Dir(path), ".")
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxProblems limits the number of problems in a Status. StatusProblems.Total counts all problems.
+// maxProblems is the maximum number of problems that a Status lists. StatusProblems.Total counts all problems.
 const maxProblems = 50
 
 // Status is the daemon's state at one point in time. Clients receive only the fields of State that have JSON names.
@@ -78,11 +78,11 @@ type StatusChecks struct {
 // StatusFastPath describes the connections that bypass the rules by using the fast path.
 type StatusFastPath struct {
 	proxiers.Offloading
-	// Err is the reason why Edgeway could not read the connections.
+	// Err is the reason why Edgeway could not read the fast path's connections.
 	Err string `json:"error,omitempty"`
 }
 
-// NewStatus returns a Status with the fields that depend only on the pipeline and the health report.
+// NewStatus returns a Status in which only the fields that depend on the pipeline and the health report are set.
 func NewStatus(state pipeline.State, report health.Report) Status {
 	problems := state.Problems()
 	s := Status{

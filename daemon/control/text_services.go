@@ -20,8 +20,8 @@ type ServiceTable struct {
 	EmptyText string `json:"-"`
 }
 
-// maxCellWidth and maxWideCellWidth limit the width of a list of addresses or ports, in columns. Print always prints
-// the first item of a list, even if the item exceeds the limit.
+// maxCellWidth and maxWideCellWidth are the maximum widths, in columns, of a list of addresses or ports. Print always
+// prints the first item of a list, even if it exceeds the limit.
 const (
 	maxCellWidth     = 15
 	maxWideCellWidth = 60
@@ -95,7 +95,7 @@ func (t ServiceTable) row(s *ServiceItem) []string {
 	return row
 }
 
-// String returns "80/TCP", or "80:30080/TCP" with a NodePort, as kubectl prints ports.
+// String formats the port as kubectl does: "80/TCP", or "80:30080/TCP" with a NodePort.
 func (p ServiceItemPort) String() string {
 	port := strconv.Itoa(int(p.Port))
 	switch {

@@ -35,7 +35,7 @@ func (s Status) Print(p *text.Screen) {
 	s.printSources(p)
 	s.printNode(p)
 	if c := s.Checks; c != nil {
-		p.PrintRow("checks", "%s checked, %d without an answer", text.Count(c.Endpoints, "endpoint"), c.Dead)
+		p.PrintRow("checks", "%s checked, %d not responding", text.Count(c.Endpoints, "endpoint"), c.Dead)
 	}
 	s.printFastPath(p)
 	if p.Verbose {
@@ -51,7 +51,7 @@ func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
 	case !s.Healthy:
 		return fault.Unhealthy, "UNHEALTHY", ""
 	case s.Health == health.StateDegraded:
-		return fault.Problem, "DEGRADED,", "connections fail though the rules are right"
+		return fault.Problem, "DEGRADED,", "connections fail although the rules are correct"
 	case !s.NodeEligible:
 		return fault.Warning, "healthy,", "but not eligible for load balancers"
 	case !s.Ready:
@@ -69,8 +69,9 @@ func (s Status) since(f fault.Fault) string {
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// printStages prints the backend and the number of repairs to rules that another program changed. printStages prints
-// followers only with --verbose, because a failing follower also causes a fault.
+// printStages prints the backend's state and, for each stage, the number of repairs after other programs changed the
+// kernel's state. printStages prints the followers' states only with --verbose, because a failing follower also causes
+// a fault.
 func (s Status) printStages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.RunningSince.IsZero() {

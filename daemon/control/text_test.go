@@ -60,7 +60,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The golden files show a terminal of 80 columns, except for services_wide.txt, which is wider.
+// The golden files are for a terminal with 80 columns, except services_wide.txt, which is wider.
 func TestGoldenFilesFitTerminal(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) < 8 {

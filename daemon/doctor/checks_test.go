@@ -35,14 +35,14 @@ func TestReversePathFilterCheck(t *testing.T) {
 	h, f := testHost()
 	f.set("ipv4/conf/all/rp_filter", "0")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 0 7\nIpExt: A B\nIpExt: 1 2\n"
-	wantFindings(t, h, "rp-filter", "ok: … dropped nothing")
+	wantFindings(t, h, "rp-filter", "ok: … dropped no packets")
 	f.files[netFiles+"netstat"] = "TcpExt: SyncookiesSent IPReversePathFilter X\nTcpExt: 5 42 7\n"
 	wantFindings(t, h, "rp-filter", "notice: … rp_filter … 42 … | sysctl -w net.ipv4.conf.all.rp_filter=2")
 	f.set("ipv4/conf/all/rp_filter", "2")
 	wantFindings(t, h, "rp-filter", "ok: … no interface")
 	f.set("ipv4/conf/all/rp_filter", "0")
 	h.previousDrops = 42
-	wantFindings(t, h, "rp-filter", "ok: … dropped nothing")
+	wantFindings(t, h, "rp-filter", "ok: … dropped no packets")
 }
 
 func TestDaemonCheck(t *testing.T) {

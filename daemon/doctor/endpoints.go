@@ -21,8 +21,8 @@ type network struct {
 	first, last sample
 }
 
-// sample is an endpoint and the result of its route lookup. The field reason explains why there is no route, or is ""
-// if there is one.
+// sample is an endpoint and the result of its route lookup. The field reason explains why the endpoint has no route, or
+// is "" if it has one.
 type sample struct {
 	addr   netip.Addr
 	svc    plan.ServicePortName
@@ -35,12 +35,12 @@ func (s *sample) isUnreachable() bool { return s.reason != "" || s.hop.NoCarrier
 const (
 	// bits4 and bits6 are the usual prefix lengths of a node's pod ranges.
 	bits4, bits6 = 24, 64
-	// maxNamed limits the number of networks that a notice names.
+	// maxNamed is the maximum number of networks that a notice names.
 	maxNamed = 3
 )
 
-// checkEndpointRoutes looks up the routes to the first and the last endpoint of each network. If there are too many
-// networks, checkEndpointRoutes assumes that the last endpoint has the same route as the first.
+// checkEndpointRoutes looks up the routes to the first and the last endpoint of each network. If h.MaxLookups permits
+// no second lookup, checkEndpointRoutes assumes that the last endpoint has the same route as the first.
 func checkEndpointRoutes(_ context.Context, h *Host) []fault.Fault {
 	var out []fault.Fault
 	var byDefault []network
@@ -92,7 +92,7 @@ func routerNotice(networks []network, router nodeinfo.NextHop) fault.Fault {
 		router, strings.Join(names, ", "))
 }
 
-// networks returns the networks of the endpoints that the plan uses on other hosts.
+// networks returns the networks of the plan's endpoints on other hosts.
 func (h *Host) networks() (out []network) {
 	at := map[netip.Prefix]int{}
 	for _, svc := range h.servicePorts() {

@@ -81,7 +81,7 @@ func TestManualListsEveryCheck(t *testing.T) {
 	}
 }
 
-// manualChecks maps the name of each check in edgeway(8) to true if the name has an asterisk.
+// manualChecks reports, for the name of each check in edgeway(8), whether the name has an asterisk.
 func manualChecks(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")

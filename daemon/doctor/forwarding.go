@@ -19,11 +19,11 @@ const (
 	interfaces6 = "net.ipv6.conf."
 )
 
-// sysctlPath returns the path of a sysctl's file. The key must not contain an interface name, because that name may
-// contain dots.
+// sysctlPath returns the path of a sysctl's file. The key must not contain an interface name, because interface names
+// may contain dots.
 func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
-// interfaceSetting returns the path of an interface's sysctl file and the name of the sysctl for sysctl(8).
+// interfaceSetting returns the path of an interface's sysctl file and the name that sysctl(8) uses for the sysctl.
 func interfaceSetting(device, key string) (path, name string) {
 	path = sysctlPath(interfaces6) + device + "/" + key
 	if name = interfaces6 + device + "." + key; strings.Contains(device, ".") {
@@ -106,8 +106,9 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwardedFrontends describes a frontend that requires this host to forward connections. Clients can reach the first
-// frontend, needed, only through this host. Other hosts may use this host as a router to the second frontend, useful.
+// forwardedFrontends describes a frontend for which this host must forward connections. The result needed is a frontend
+// that clients can reach only through this host. The result useful is a frontend that other hosts may reach with this
+// host as a router.
 func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {

@@ -31,11 +31,11 @@ type Host struct {
 	BackendErr error
 	// ActiveBackend is the backend that a daemon on this host uses: either Backend or its fallback.
 	ActiveBackend proxiers.Component
-	// Contact queries the API server in the same way as the daemon.
+	// Contact queries the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
 	// Rules inspects the rules of other programs. Rules is not safe for concurrent use.
 	Rules func(context.Context, firewall.Requirements) []fault.Fault
-	// MaxLookups limits the number of routes to endpoints and Service addresses that the checks look up.
+	// MaxLookups limits how many routes to endpoints and Service addresses the checks look up.
 	MaxLookups int
 	// previousDrops is the reverse path filter's drop count from a few minutes ago, or 0 if that count is unknown.
 	previousDrops int

@@ -102,17 +102,19 @@ func TestPrintedFixesWork(t *testing.T) {
 func TestFixReplacesRejectingRoutes(t *testing.T) {
 	l := newLab(t, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "192.0.2.21:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:2::21]:8080"))
-	for _, kind := range []string{"blackhole", "unreachable", "prohibit"} {
+	for kind, route := range map[string]string{
+		"blackhole": "a blackhole route", "unreachable": "an unreachable route", "prohibit": "a prohibit route",
+	} {
 		l.sh("ip route replace " + kind + " 10.96.0.0/12 && ip -6 route replace " + kind + " fd00:96::/108")
-		l.checkFixes("route-services", "10.96.0.0/12 (a route of type "+kind, "fd00:96::/108 (a route of type "+kind)
+		l.checkFixes("route-services", "10.96.0.0/12 ("+route, "fd00:96::/108 ("+route)
 	}
 }
 
 func TestProhibitRouteAndDownLink(t *testing.T) {
 	l := newLab(t)
 	l.sh("ip route add unreachable 10.244.0.0/16 && ip route add prohibit 10.96.0.0/12")
-	l.wantProblem("route-services", "of type prohibit")
-	l.wantProblem("route-endpoints", "of type unreachable")
+	l.wantProblem("route-services", "a prohibit route")
+	l.wantProblem("route-endpoints", "an unreachable route")
 	l.sh("ip route del unreachable 10.244.0.0/16 && ip route add 10.244.0.0/16 dev v0 && ip link set v1 down")
 	l.wantProblem("route-endpoints", "the link of v0 is down")
 	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") || slices.Contains(links, "lo") {
@@ -120,7 +122,7 @@ func TestProhibitRouteAndDownLink(t *testing.T) {
 	}
 }
 
-// wantProblem fails the test unless the check reports exactly one problem. The function does not run the suggested fix.
+// wantProblem fails the test unless the check reports exactly one problem. wantProblem does not run the suggested fix.
 func (l *lab) wantProblem(check, words string) {
 	l.Helper()
 	wantFindings(l.TB, l.Host, check, "problem: … "+words)

@@ -35,12 +35,13 @@ type MonitorOptions struct {
 
 const (
 	runPeriod = 50 * time.Second
-	// changeDelay is the delay after a change to the network, because one event, such as a new DHCP lease, changes the
-	// network in several steps.
+	// changeDelay is the delay between a change to the network and a run of the checks, because one event, such as a
+	// new DHCP lease, changes the network in several steps.
 	changeDelay = 500 * time.Millisecond
 	// minRunGap is the minimum time between two runs, because a router's network may change all the time.
 	minRunGap = 5 * time.Second
-	// A Monitor reports dropped packets for at least filterPeriod after the reverse path filter dropped them.
+	// filterPeriod is the minimum time for which a Monitor keeps a baseline of the reverse path filter's drop count.
+	// The Monitor reports only drops since the baseline.
 	filterPeriod = 2 * runPeriod
 	// faultPeriod is the time between two runs while a problem exists. An operator who fixes the problem waits for the
 	// next run, so faultPeriod is shorter than runPeriod.
@@ -66,7 +67,7 @@ func (m *Monitor) Faults() []fault.Fault {
 	return m.found
 }
 
-// maxRunAge is the maximum age of a run that RunNow does not repeat.
+// maxRunAge is the age up to which RunNow relies on the latest run instead of starting another.
 const maxRunAge = time.Second
 
 // RunNow runs the checks, unless another run started less than maxRunAge ago.
@@ -132,7 +133,8 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// baseline returns a drop count that is between one and two times filterPeriod old.
+// baseline returns the drop count of an earlier run, from at most about two filterPeriods ago. In the first run,
+// baseline returns now.
 func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now

@@ -90,8 +90,8 @@ func (h *Host) judge(t target) fault.Fault {
 
 // routeCommand returns the command that adds a route or replaces a route that rejects packets, or "" if this host has
 // no source address. Edgeway's rules replace the destination before a packet leaves, so the route may use any device
-// that is up. The device lo is the last resort. IPv6 routes through lo reject packets (ip6_route_info_create). A
-// forwarded packet that no rule translates loops if its route uses lo.
+// that is up. The device lo is the last resort. IPv6 routes through lo reject packets (ip6_route_info_create). If the
+// route uses lo, a forwarded packet loops unless a rule translates it.
 func (h *Host) routeCommand(t target) string {
 	endpoint, why := h.lookUpRoute(t.endpoint)
 	source := endpoint.Source
@@ -119,7 +119,7 @@ func (h *Host) routeCommand(t target) string {
 	return fix
 }
 
-// ownAddr returns one of this host's addresses that other hosts can reach, or the zero Addr if the host has none in the
+// ownAddr returns an address of this host that other hosts can reach, or the zero Addr if the host has none in the
 // family.
 func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	for _, a := range slices.Concat(h.node().NodePortAddrs, h.node().HostAddrs) {
@@ -131,7 +131,7 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 }
 
 // lookUpRoute looks up the kernel's route to an address. The result why explains why the kernel cannot send packets to
-// the address, or is "" if the kernel can. The method ignores the state of the link, which does not matter if rules
+// the address, or is "" if the kernel can. lookUpRoute ignores the state of the link, which does not matter if rules
 // replace the destination.
 func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	r, err := h.NextHop(to)
@@ -153,9 +153,9 @@ func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {
 // rejectingRoutes maps the kernel's route lookup errors to descriptions of the routes that cause them. See
 // System.NextHop.
 var rejectingRoutes = map[syscall.Errno]string{
-	syscall.EINVAL:       "a route of type blackhole",
-	syscall.EHOSTUNREACH: "a route of type unreachable",
-	syscall.EACCES:       "a route of type prohibit",
+	syscall.EINVAL:       "a blackhole route",
+	syscall.EHOSTUNREACH: "an unreachable route",
+	syscall.EACCES:       "a prohibit route",
 }
 
 func errno(err error) (number syscall.Errno) {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checkServices reports the ServicePorts that drop connections because no endpoint is on this host.
+// checkServices reports the ServicePorts whose connections Edgeway drops because no endpoint is on this host.
 func checkServices(_ context.Context, h *Host) (out []fault.Fault) {
 	if h.Plan == nil {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// /proc/thread-self refers to the network namespace of the calling thread.
+// /proc/thread-self/net shows the network namespace of the calling thread.
 const (
 	netFiles       = "/proc/thread-self/net/"
 	conntrackFiles = "/proc/sys/net/netfilter/nf_conntrack_"
@@ -27,7 +27,7 @@ func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 	}
 	n := h.filtered() - h.previousDrops
 	if n <= 0 {
-		return []fault.Fault{ok("the reverse path filter has dropped nothing")}
+		return []fault.Fault{ok("the reverse path filter has dropped no packets")}
 	}
 	if all == loose {
 		return []fault.Fault{ok("no interface has a strict rp_filter")}
@@ -71,7 +71,7 @@ func checkConntrack(_ context.Context, h *Host) []fault.Fault {
 		return nil // the kernel loads conntrack when a rule needs it
 	}
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
-		"  # to keep it, see hosts.md in the package's documentation"
+		"  # to make the value permanent, see hosts.md in the package's documentation"
 	percent := 100 * count / limit
 	switch {
 	case percent >= problemPercent:
@@ -79,8 +79,8 @@ func checkConntrack(_ context.Context, h *Host) []fault.Fault {
 			"the connection tracking table is %d %% full (limit %d): a full table drops new connections",
 			percent, limit)}
 	case percent >= warningPercent:
-		return []fault.Fault{warning(fix, "the connection tracking table has %d entries, %d %% of its limit %d", count,
-			percent, limit)}
+		return []fault.Fault{warning(fix,
+			"the connection tracking table has %d entries, %d %% of its limit of %d", count, percent, limit)}
 	default:
 		return []fault.Fault{ok("the connection tracking table has %d entries, the limit is %d", count, limit)}
 	}

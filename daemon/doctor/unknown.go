@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// errorRecorder is a System that records the first error that does not describe the host, such as EMFILE. A check that
+// errorRecorder is a System that records the first error that says nothing about the host, such as EMFILE. A check that
 // interpreted EMFILE as a result would report a fault that the host does not have.
 type errorRecorder struct {
 	System
@@ -48,5 +48,6 @@ func (w *errorRecorder) NextHop(to netip.Addr) (nodeinfo.NextHop, error) {
 
 // unknownFault returns the fault for a check that could not inspect the host.
 func unknownFault(check Check, err error) fault.Fault {
-	return fault.New(check.Name, fault.Warning, "edgeway doctor  # again, when the cause is gone", "cannot tell: %v", err)
+	return fault.New(check.Name, fault.Warning, "edgeway doctor  # run it again when the cause is gone",
+		"cannot tell: %v", err)
 }

@@ -22,14 +22,14 @@ const (
 	maxRate = 1000
 	// maxBurst is the maximum number of checks that start together if the timer fires late.
 	maxBurst = maxRate / 50
-	// maxInFlight is the maximum number of checks that wait for a response.
+	// maxInFlight is the maximum number of checks that wait for a response at the same time.
 	maxInFlight = 256
 	// publishPause is the minimum time between two changes to the list of dead endpoints. Each change triggers a sync,
 	// and the endpoints of a failed network do not all fail at the same moment.
 	publishPause = 100 * time.Millisecond
 )
 
-// Checker checks endpoints. Any goroutine may call the methods, but callers must not call Configure during Run.
+// Checker checks endpoints. Any goroutine may call a Checker's methods, but none may call Configure during Run.
 type Checker struct {
 	lines          ChangeLogger
 	dial           dialFunc // Configure and tests set dial
@@ -82,7 +82,7 @@ func (c *Checker) Forget() {
 	c.dead.Store(nil)
 }
 
-// UpdateTargets changes the targets. The Checker considers a new endpoint alive until the endpoint's checks fail.
+// UpdateTargets changes the targets. The Checker considers a new endpoint alive until its checks fail.
 func (c *Checker) UpdateTargets(t Targets) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

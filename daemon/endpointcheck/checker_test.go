@@ -206,7 +206,7 @@ func TestLocalErrorsKeepVerdict(t *testing.T) {
 	})
 }
 
-// The Checker checks each endpoint once per interval, and stops when the planner removes the endpoint.
+// The Checker checks each endpoint once per interval, until the planner removes the endpoint.
 func TestChecksFollowTargets(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.UpdateTargets(Targets{All: true, Add: many(3)})

@@ -1,10 +1,10 @@
 // Package endpointcheck opens TCP connections from this host to detect endpoints that do not respond. Endpoints in
 // manifests need checks, because no other component reports whether these endpoints are ready.
 //
-// The planner sets the endpoints (UpdateTargets) and reads the dead endpoints (Checker.DeadEndpoints). Like the host's
-// addresses, the dead endpoints are an input to the next plan. The planner decides whether to exclude a dead endpoint.
-// The Checker checks an endpoint only once per interval, even if many Services use it. Verdicts outlive Run, so a
-// reload does not restore a dead endpoint.
+// The planner sets the endpoints to check (UpdateTargets) and reads the dead endpoints (Checker.DeadEndpoints). Like
+// the host's addresses, the dead endpoints are an input to the next plan. The planner decides whether to exclude a dead
+// endpoint. The Checker checks an endpoint only once per interval, even if many Services use it. Verdicts outlive Run,
+// so a reload does not restore a dead endpoint.
 package endpointcheck
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // Settings holds the configured settings of a Checker.
 type Settings struct {
-	// Interval is the longest time between the starts of two checks of an endpoint, unless maxRate requires a longer
-	// time.
+	// Interval is the longest time between the starts of two consecutive checks of an endpoint, unless maxRate requires
+	// a longer time.
 	Interval time.Duration
 	// Failures is the number of consecutive failures after which an endpoint is dead.
 	Failures int
-	// Mark is the packet mark of the connections. Marked connections bypass the rules, so a check reaches the endpoint
-	// itself even if a Service has the same address.
+	// Mark is the packet mark of the checks' connections. Marked connections bypass Edgeway's rules, so a check reaches
+	// the endpoint itself even if a Service has the same address.
 	Mark uint32
 }
 
@@ -30,12 +30,12 @@ type Settings struct {
 // endpoint therefore stays excluded.
 const minPasses = 2
 
-// maxTimeout limits the time that an endpoint has to accept a connection. The kernel retransmits a TCP SYN after 1 s
-// and 3 s.
+// maxTimeout is the longest time that a check waits for an endpoint to accept a connection. The kernel retransmits a
+// TCP SYN after 1 s and 3 s.
 const maxTimeout = 5 * time.Second
 
-// timeout returns the time that an endpoint has to accept a connection. The timeout grows with the interval, because a
-// response takes seconds on some links.
+// timeout returns the time that a check waits for an endpoint to accept a connection. The timeout grows with the
+// interval, because a response takes seconds on some links.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
 // Targets describes a change to the set of endpoints to check. If All is set, Add is the complete new list of

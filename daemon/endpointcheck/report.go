@@ -21,7 +21,7 @@ func (c *Checker) logChange(t *target, fault string) {
 }
 
 func checksDesc() *prometheus.Desc {
-	return prometheus.NewDesc("edgeway_endpoint_checks_total", "Endpoint checks. result: passed or failed.",
+	return prometheus.NewDesc("edgeway_endpoint_checks_total", "Endpoint checks, by result (passed or failed).",
 		[]string{"result"}, nil)
 }
 

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SmallLimit is the maximum size of configuration files, kubeconfigs, keys and certificates.
+// SmallLimit is the maximum size of configuration files, kubeconfigs, keys and certificates, in bytes.
 const SmallLimit = 1 << 20
 
 var (
@@ -85,7 +85,7 @@ func Advice(path string, err error) string {
 		closed := deniedDir(path)
 		return fmt.Sprintf("run: chgrp edgeway %s && chmod g+rX %s", closed, closed)
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, "/~"):
-		return "write the whole path: ~ is not expanded"
+		return "specify the absolute path: Edgeway does not expand ~"
 	case errors.Is(err, fs.ErrNotExist):
 		return "create it, or correct the path"
 	case errors.Is(err, ErrIrregular):

@@ -51,8 +51,8 @@ func TestReadRefusesIrregularFiles(t *testing.T) {
 	}
 }
 
-// Opening a device can have side effects, so Read must not open a device. The test uses a pipe, because inotify reports
-// whether Read opened the pipe.
+// Opening a device can have side effects, so Read must not open one. The test uses a pipe, because inotify reports
+// whether Read opened it.
 func TestReadDoesNotOpenIrregularFiles(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {

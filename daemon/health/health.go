@@ -71,7 +71,7 @@ func (r Report) Summary() string {
 	return "unhealthy: " + r.Faults[0].String()
 }
 
-// Pipeline provides the state of the syncs.
+// Pipeline provides the state of the sync pipeline.
 type Pipeline interface{ State() pipeline.State }
 
 // Checker builds reports from the faults of all components.

@@ -34,14 +34,14 @@ type familyBody struct {
 type HandlerOptions struct {
 	// Families are the address families that Edgeway syncs. Each family has an entry in "status".
 	Families []plan.Family
-	// The Handler calls OnAnswer with the path and the status code of every response. OnAnswer must not be nil.
+	// OnAnswer receives the path and the status code of every response. OnAnswer must not be nil.
 	OnAnswer func(path string, code int)
 }
 
 // Handler serves /healthz, /readyz and /livez. /healthz returns 200 if the host is healthy and the Node is not leaving
-// the cluster, or else 503. /readyz returns 200 if Report.Ready is true, or else 503. /livez returns 200 if the host is
-// healthy, or else 503. Handler ignores query parameters, such as verbose in /readyz?verbose. The path / lists the
-// other paths.
+// the cluster, and 503 otherwise. /readyz returns 200 if Report.Ready is true, and 503 otherwise. /livez returns 200 if
+// the host is healthy, and 503 otherwise. Handler ignores query parameters, such as verbose in /readyz?verbose. The
+// path / lists the other paths.
 func (c *Checker) Handler(opts HandlerOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", httpbound.Index("/healthz", "/livez", "/readyz"))

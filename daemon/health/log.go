@@ -91,7 +91,7 @@ func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 // key identifies a fault without its message, because the numbers in the message may change. The key of a Service's
 // fault does not contain the fix, because the fix may name another endpoint later. The key of a source's fault is only
 // the ID, because the cause may change before the source works again. If the fix for a source's fault changes, the
-// FaultLog logs another line "fault began".
+// FaultLog logs another "fault began" line.
 func key(f fault.Fault) string {
 	switch {
 	case f.Scope.ServicePort != "":

@@ -15,7 +15,7 @@ import (
 )
 
 // withFaultLog runs a FaultLog in a synctest bubble. lines returns the lines that the FaultLog has logged since the
-// previous call to lines.
+// last call.
 func withFaultLog(t *testing.T, do func(set func(...fault.Fault), lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex

@@ -33,7 +33,7 @@ const (
 )
 
 // Damper logs state changes, such as a Service that loses its endpoints and gets them back. The Damper limits the
-// number of lines about each item, and the total number of lines. Any goroutine may call the methods of Damper.
+// number of lines about each item, and the total number of lines. Any goroutine may call a Damper's methods.
 type Damper struct {
 	log   *slog.Logger
 	lines *rate.Limiter
@@ -96,7 +96,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	d.schedule()
 }
 
-// write logs a line or, at the line limit, counts the line as omitted. write reports whether it logged the line.
+// write logs a line or, at the line limit, counts it as omitted. write reports whether it logged the line.
 func (d *Damper) write(l line) bool {
 	if !d.lines.Allow() {
 		d.omitted[l.message]++

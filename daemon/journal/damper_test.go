@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// withDamper runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the previous
-// call to lines.
+// withDamper runs a Damper in a synctest bubble. lines returns the lines that the Damper has written since the last
+// call.
 func withDamper(t *testing.T, do func(d *Damper, lines func() []string)) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -103,7 +103,7 @@ func fieldName(key string) string {
 	}, key)
 }
 
-// messageText returns the message followed by its attributes, as slog's text handler writes them.
+// messageText returns the message, followed by its attributes in the format of slog's text handler.
 func messageText(message string, attrs []attr) string {
 	var b strings.Builder
 	b.WriteString(message)

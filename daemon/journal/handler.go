@@ -35,8 +35,8 @@ type handler struct {
 	group    string // group is the prefix of the keys of later attributes
 }
 
-// NewHandler returns a handler for records of level and above. The handler passes a record that the journal rejects
-// to fallback.
+// NewHandler returns a handler for records of level and above. If the journal rejects a record, the handler passes the
+// record to fallback.
 func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)
 }

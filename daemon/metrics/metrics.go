@@ -15,14 +15,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// collector reads the current values at each scrape.
+// collector reads the metrics' current values at each scrape.
 type collector struct {
 	opts  Options
 	descs map[string]*prometheus.Desc
 }
 
-// collectorMetrics lists the collector's metrics: name, help and labels. registry.go creates the histograms and the
-// counters that hooks.go updates.
+// collectorMetrics lists the collector's metrics, with their names, help texts and labels. registry.go creates the
+// histograms and the counters that hooks.go updates.
 var collectorMetrics = [...]struct {
 	name, help string
 	labels     []string
@@ -38,12 +38,16 @@ var collectorMetrics = [...]struct {
 	},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no " +
 		"endpoint on this host.", []string{"traffic_policy", familyLabel}},
-	{"edgeway_build_info", "1, with the version of Edgeway and of Go.", []string{"version", "revision", "goversion"}},
-	{"edgeway_fault", "1 while there is a fault with this ID that is more than a notice; edgeway status has the text.", []string{"name"}},
-	{"edgeway_credential_expiry_timestamp_seconds", "When a credential for the API server expires: ca, " +
-		"client-certificate or token. Absent if it does not expire or is unreadable.", []string{"credential"}},
+	{"edgeway_build_info", "Always 1. The labels contain the versions of Edgeway and Go.", []string{
+		"version", "revision", "goversion",
+	}},
+	{"edgeway_fault", "1 while a fault with this ID is more severe than a notice; \"edgeway status\" shows " +
+		"its text.", []string{"name"}},
+	{"edgeway_credential_expiry_timestamp_seconds", "Time when a credential for the API server (ca, " +
+		"client-certificate or token) expires. Absent if the credential does not expire or is " +
+		"unreadable.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
-	{"edgeway_faulty_objects", "Objects that are ignored, completely or in part. reason: invalid, policy (an " +
+	{"edgeway_faulty_objects", "Objects that Edgeway ignores, completely or in part, by reason: invalid, policy (an " +
 		"address or port that belongs to another Service, or that no Service may have) or refused (by the " +
 		"kernel).", []string{"kind", "reason"}},
 	{"edgeway_last_error_timestamp_seconds", "Time of the stage's last failure. Absent if the stage has " +
@@ -56,7 +60,7 @@ var collectorMetrics = [...]struct {
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
 	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
 	{
-		"edgeway_service_connections_total", "New connections to a port of a Service, with metrics.services. The labels " +
+		"edgeway_service_connections_total", "New connections to a Service port. Requires metrics.services. The labels " +
 			"are empty for the sum of all ports except the busiest 1,000.",
 		[]string{"namespace", "service", "port", "protocol", "frontend"},
 	},
@@ -150,8 +154,8 @@ func (s scrape) programmed(p *plan.Plan) {
 	}
 }
 
-// countNoLocalEndpoints counts, by traffic policy and family, the ServicePorts that drop connections because no
-// endpoint is on this host.
+// countNoLocalEndpoints counts, by traffic policy and family, the ServicePorts whose connections Edgeway drops because
+// no endpoint is on this host.
 func countNoLocalEndpoints(p *plan.Plan) (internal, external map[plan.Family]int) {
 	internal, external = map[plan.Family]int{}, map[plan.Family]int{}
 	if p == nil {
@@ -246,7 +250,7 @@ func (s scrape) sources() {
 	}
 }
 
-// maxServicePorts limits the number of label values of edgeway_service_connections_total.
+// maxServicePorts limits how many Service ports edgeway_service_connections_total lists individually.
 const maxServicePorts = 1000
 
 func (s scrape) connections() {

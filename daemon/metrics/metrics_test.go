@@ -49,7 +49,7 @@ func endpoints(n int) []plan.Endpoint {
 	return out
 }
 
-// testPlan returns a plan with a Service of both families, an IPv4 Service with Local policies, and a Service without
+// testPlan returns a plan with a dual-stack Service, an IPv4 Service with Local policies, and a Service without
 // endpoints.
 func testPlan() *plan.Plan {
 	web := func(f plan.Family) *plan.ServicePort {
@@ -130,7 +130,7 @@ func TestConnectionsHaveBoundedLabels(t *testing.T) {
 	}
 }
 
-// scrapeText returns the metrics in text format, without the metrics of the Go runtime and of the process.
+// scrapeText returns the metrics in text format, without the Go runtime and process metrics.
 func scrapeText(t *testing.T, m *Metrics) string {
 	t.Helper()
 	rec := httptest.NewRecorder()

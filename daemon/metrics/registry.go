@@ -45,7 +45,7 @@ type Options struct {
 	// Connections returns the number of new connections for each Service port and kind of frontend. Connections returns
 	// nil if Edgeway does not count connections or cannot read the counts.
 	Connections func() map[proxiers.Frontends]uint64
-	// OnPanic receives the error for a collector's panic. After the panic, the scrape lacks the collector's other
+	// OnPanic receives the error for a collector's panic. After the panic, the scrape lacks the collector's remaining
 	// metrics.
 	OnPanic func(error)
 }
@@ -127,7 +127,7 @@ func (m *Metrics) makeInherited() {
 	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
 		"Duration of a partial sync of the rules.", syncBuckets, familyLabel)
 	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
-		"Time from a change of a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
+		"Time from a change to a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
 	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
 	m.livez = m.counter("kubeproxy_proxy_livez_total", "Answers of /livez.", "code")
 	for _, f := range m.families {
@@ -145,7 +145,7 @@ func (m *Metrics) makeInherited() {
 func (m *Metrics) makeOwn() {
 	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage takes to apply a plan.",
 		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
-	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage.", "stage")
+	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage to apply a plan.", "stage")
 	m.stageErrors.WithLabelValues(m.opts.Backend)
 }
 

@@ -57,7 +57,7 @@ func TestWatcherRecoversFromBrokenSocket(t *testing.T) {
 	}
 }
 
-// breakableKernel is the kernel with sockets that a test can break.
+// breakableKernel is an rtnl.Kernel whose sockets a test can break.
 type breakableKernel struct {
 	ns   netns.NsHandle
 	mu   sync.Mutex
@@ -82,7 +82,7 @@ func (b *breakableKernel) fail() {
 	b.last.Close()
 }
 
-// panickingKernel is the kernel, except that the first socket panics at its first notification.
+// panickingKernel is an rtnl.Kernel whose first socket panics at its first notification.
 type panickingKernel struct {
 	breakableKernel
 	sockets int
@@ -105,8 +105,7 @@ func (s panickingSocket) Receive() ([]syscall.NetlinkMessage, error) {
 	panic("on purpose")
 }
 
-// If the handler of a notification panics, Run returns, and the next Run reads the change that the notification
-// announced.
+// If a notification causes a panic, Run panics too, and the next Run reads the change that the notification announced.
 func TestWatcherRunAfterPanic(t *testing.T) {
 	l := newLab(t, "link set lo up")
 	ns, err := netns.Get()

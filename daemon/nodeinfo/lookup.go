@@ -13,8 +13,8 @@ import (
 
 // NextHop is the result of a route lookup for packets that this host sends to an address.
 type NextHop struct {
-	// Source is the source address of packets whose sender binds no address, or the zero value if the kernel reports
-	// none.
+	// Source is the source address of packets whose sender does not bind an address, or the zero value if the kernel
+	// reports none.
 	Source netip.Addr
 	// Gateway is the next router, or the zero value if the destination is on the link or is this host.
 	Gateway   netip.Addr

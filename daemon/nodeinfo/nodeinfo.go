@@ -1,6 +1,6 @@
-// Package nodeinfo watches the addresses of this host, its gateways and its name servers.
+// Package nodeinfo watches this host's addresses, gateways and name servers.
 //
-// The package subscribes to rtnetlink events, and reads the whole state again after each event. Each event only
+// The package subscribes to rtnetlink events, and rereads the whole network state after each event. Each event only
 // triggers a read, so the package detects a change even if the kernel drops the event.
 package nodeinfo
 
@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Host is the state of the host at one point in time. Host is immutable.
+// Host is the host's network state at one point in time. Host is immutable.
 type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
 	// interface. Addrs omits IPv6 addresses that duplicate address detection is still testing or has rejected.

@@ -20,7 +20,7 @@ import (
 // nameServersPeriod is the time between two reads of the files that list the name servers.
 const nameServersPeriod = 20 * time.Second
 
-// unsteadyPause is the delay before the next read if the state changed during a read.
+// unsteadyPause is the delay before the next read if the host's state changed during a read.
 const unsteadyPause = time.Second
 
 // After each failed read, the pause doubles, from minPause up to maxPause.
@@ -29,7 +29,7 @@ const (
 	maxPause = 10 * time.Second
 )
 
-// Watcher keeps a Host up to date. Any goroutine may call the methods other than Run.
+// Watcher keeps a Host up to date. Any goroutine may call its methods other than Run.
 type Watcher struct {
 	log     *slog.Logger
 	devices []string // see Options.IgnoreDevices
@@ -62,7 +62,7 @@ type Options struct {
 	ResolvConf []string
 }
 
-// New returns a Watcher whose Host is empty until Run has read the state for the first time.
+// New returns a Watcher whose Host is empty until Run has read the host's state for the first time.
 func New(logger *slog.Logger, opts Options) *Watcher {
 	w := &Watcher{
 		log: logger, devices: opts.IgnoreDevices, tables: opts.IgnoreTables, kernel: opts.Kernel,
@@ -88,7 +88,7 @@ func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 // net.ipv4.ip_forward. A single value may stand for many changes.
 func (w *Watcher) NetworkChanged() <-chan struct{} { return w.moved }
 
-// Host returns the current state. The state is never nil, and is empty until Ready is closed.
+// Host returns the host's current state. The result is never nil, and is empty until Ready is closed.
 func (w *Watcher) Host() *Host { return w.host.Load() }
 
 // Run watches the network namespace of the calling thread until ctx is done. Run logs and retries failures, and
@@ -133,8 +133,8 @@ func (w *Watcher) Run(ctx context.Context) error {
 	}
 }
 
-// await returns true when the state must be read, or false when ctx is done. While waiting, await polls the files
-// that list the name servers.
+// await returns true when the host's state must be read, or false when ctx is done. While waiting, await polls the
+// files that list the name servers.
 func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-chan struct{},
 	panicked <-chan error,
 ) bool {
@@ -158,7 +158,7 @@ func (w *Watcher) await(ctx context.Context, again <-chan time.Time, events <-ch
 	}
 }
 
-// announce announces that the network has changed, and reports whether Host may have changed.
+// announce signals a change to the network, and reports whether Host may have changed.
 func (w *Watcher) announce(m *syscall.NetlinkMessage) bool {
 	if !w.ignores(m.Header.Type, m.Data) {
 		signal(w.moved)
@@ -195,7 +195,7 @@ func signal(to chan<- struct{}) {
 	}
 }
 
-// Read returns the state of the calling thread's network namespace.
+// Read returns the Host of the calling thread's network namespace.
 func Read(opts Options) (*Host, error) {
 	w := New(slog.New(slog.DiscardHandler), opts)
 	_, err := w.read()

@@ -28,11 +28,11 @@ type lab struct {
 	*Watcher
 	log    *bytes.Buffer
 	resolv string // resolv replaces /etc/resolv.conf
-	// gate blocks notifications to the watcher while gate is locked.
+	// gate blocks notifications to the watcher while it is locked.
 	gate sync.Mutex
 }
 
-// gatedKernel is the kernel, except that notifications wait until the gate is unlocked.
+// gatedKernel is an rtnl.Kernel whose notifications wait until the gate is unlocked.
 type gatedKernel struct{ gate *sync.Mutex }
 
 type gatedSocket struct {
@@ -258,8 +258,8 @@ func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 const foreignName = "kube-ipvs0"
 
 // A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the proxy's addresses,
-// regardless of the interface's type and of when the proxy created the interface. The watcher does not ignore the
-// host's own addresses.
+// regardless of the interface's type and of when the proxy created it. The watcher does not ignore the host's own
+// addresses.
 func TestForeignInterfaceIsIgnored(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",
@@ -284,7 +284,8 @@ func TestForeignInterfaceIsIgnored(t *testing.T) {
 	}
 }
 
-// The watcher ignores an interface that gets an ignored name, and stops ignoring an interface that gets another name.
+// The watcher ignores an interface after a rename to an ignored name, and stops ignoring it after a rename to another
+// name.
 func TestForeignInterfaceIsRenamed(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
 	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "::1@lo")

@@ -1,5 +1,5 @@
-// Package ownmark marks the packets of the daemon's own connections, so that the host's rules ignore these packets.
-// See proxiers.OwnMark.
+// Package ownmark marks the packets of the daemon's own connections, so that the host's rules ignore them. See
+// proxiers.OwnMark.
 package ownmark
 
 import (

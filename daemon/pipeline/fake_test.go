@@ -325,7 +325,7 @@ func settle(d time.Duration) {
 }
 
 // wantConverged fails the test unless the kernel holds the wanted ServicePorts. If the fake kernel refuses a
-// ServicePort, the fake kernel may hold another version of the ServicePort, or no version.
+// ServicePort, it may hold another version of that ServicePort, or none.
 func (b *bench) wantConverged(t *testing.T) {
 	t.Helper()
 	b.mu.Lock()

@@ -9,7 +9,7 @@ import (
 )
 
 // After any sequence of changes, failures, refusals and drift, the fake kernel reaches the wanted state. At each step,
-// the fake kernel verifies the contract of Applier.
+// the fake kernel verifies the Applier contract.
 func TestRandomFaultsConverge(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxBlamed limits the number of ServicePorts that one search leaves out. If the kernel refuses more than maxBlamed
+// maxBlamed is the maximum number of ServicePorts that one search leaves out. If the kernel refuses more than maxBlamed
 // ServicePorts, the host probably has a different fault, which the error describes. The next retry continues the
 // search.
 const maxBlamed = 100
@@ -61,9 +61,9 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 	return err
 }
 
-// findRefused finds the refused ServicePorts among the suspects, or else among all ServicePorts in the target. Because
-// the kernel may now also refuse the suspects' previous versions, findRefused also tries the target without previous
-// versions.
+// findRefused finds the refused ServicePorts among the suspects or, if no suspect is at fault, among all ServicePorts
+// in the target. Because the kernel may now also refuse the suspects' previous versions, findRefused also tries the
+// target without previous versions.
 func (p *Pipeline) findRefused(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -217,7 +217,7 @@ func (s *search) confirm(ctx context.Context) error {
 }
 
 // admit adds the ServicePorts in set that the kernel accepts, and blames the others. The kernel must already have
-// refused the whole set with the error refusal.
+// refused the whole set. refusal is the kernel's error.
 //
 // admit tries both halves before it splits either of them. If only one ServicePort is at fault, the kernel serves half
 // of the set after two attempts, and more of the set after each further attempt.
@@ -273,7 +273,7 @@ func (s *search) verifyRest(ctx context.Context) error {
 }
 
 // try offers the target to the kernel without the ServicePorts in exclusions, but with the ServicePorts in add. refused
-// is the error of a refusal. err is any other error, which ends the search.
+// is the error if the kernel refuses the attempt. err is any other error, which ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.exclusions, svc)
@@ -297,8 +297,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offerID returns an identifier of the set of ServicePorts that try offers to the kernel: the XOR of the digests of all
-// differences from the target.
+// offerID returns an identifier for the set of ServicePorts that try offers to the kernel: the XOR of the digests of
+// the ServicePorts in exclusions and of their previous versions.
 func (s *search) offerID() (id [32]byte) {
 	for svc := range s.exclusions {
 		mix(&id, svc)

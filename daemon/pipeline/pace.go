@@ -38,8 +38,8 @@ type pacing struct {
 
 const (
 	minPause = time.Millisecond
-	// maxPause limits the pause after a long sync, so a new Service waits for less time than the sync took. A sync is
-	// long if it is very large (5.4 s for 400,000 elements with Linux 6.18) or if a program hung.
+	// maxPause is the maximum pause after a long sync, so a new Service waits for less time than the sync took. A sync
+	// is long if it is very large (5.4 s for 400,000 elements with Linux 6.18) or if a program hung.
 	maxPause = time.Second
 )
 
@@ -87,8 +87,8 @@ func elementCount(svc *plan.ServicePort) int {
 }
 
 // applyTimeout returns the time limit for an Apply. nft and the kernel need 0.1 ms per ServicePort and 25 µs per
-// element. The limit allows a hundred times this duration per ServicePort and twenty times this duration per element,
-// because a single-board computer may be slow and its disk may be busy.
+// element. The limit allows a hundred times as long per ServicePort and twenty times as long per element, because a
+// single-board computer may be slow and its disk may be busy.
 func applyTimeout(c proxiers.Change) time.Duration {
 	limit := time.Minute
 	for _, list := range [][]*plan.ServicePort{c.Changed, c.Removed} {
@@ -99,10 +99,11 @@ func applyTimeout(c proxiers.Change) time.Duration {
 	return min(limit, maxApplyTime)
 }
 
-// maxApplyTime limits the time for an Apply, regardless of its size.
+// maxApplyTime is the maximum time for an Apply of any size.
 const maxApplyTime = time.Hour
 
-// loopTimeout limits the time for the loop's own work between two stages. Planning a million endpoints takes seconds.
+// loopTimeout is the maximum time for the loop's own work between two stages. Planning a million endpoints takes
+// seconds.
 const loopTimeout = time.Minute
 
 const maintainTimeout = time.Minute

@@ -89,8 +89,8 @@ type SyncResult struct {
 	// Start and Duration span all attempts of this sync, including a search for refused ServicePorts.
 	Start    time.Time
 	Duration time.Duration
-	// Triggers holds the times of the changes that the sync applied, except changes from before the pipeline's start.
-	// See tracker.Snapshot.Triggers.
+	// Triggers holds the times of the changes that the sync applied, except changes before the pipeline started. See
+	// tracker.Snapshot.Triggers.
 	Triggers []time.Time
 }
 

@@ -41,7 +41,7 @@ func (q QuarantinedVersion) Fault() fault.Fault {
 	}
 	what := "is left out"
 	if q.Previous {
-		what = "stays in its previous version"
+		what = "keeps its previous version"
 	}
 	key := source.Key{Kind: source.KindService, Namespace: q.Name.Namespace, Name: q.Name.Name}
 	return source.FaultOf(key, field, "%s over %s %s: %s", q.Name.Protocol, q.Family, what, q.Err)
@@ -57,9 +57,9 @@ func keyOf(svc *plan.ServicePort) quarantineKey { return quarantineKey{svc.Name,
 type quarantineEntry struct {
 	QuarantinedVersion
 	digest [32]byte
-	// previous is the last version that the kernel accepted, or nil if the kernel accepted no version. previous is also
-	// nil if the kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one
-	// of that version's addresses.
+	// previous is the last version that the kernel accepted, or nil if it accepted none. previous is also nil if the
+	// kernel now refuses that version, or if another ServicePort, even a quarantined one, has received one of that
+	// version's addresses.
 	previous *plan.ServicePort
 }
 
@@ -78,7 +78,7 @@ func (q quarantine) add(svc, previous *plan.ServicePort, err error) {
 }
 
 // filter deletes the entries of ServicePorts that have changed or no longer exist, and returns a copy of p. The copy
-// contains the previous version of each quarantined ServicePort, and omits a quarantined ServicePort without a previous
+// contains the previous version of each quarantined ServicePort, and omits the ServicePort if it has no previous
 // version. If no entry remains, filter returns p itself.
 func (q quarantine) filter(p *plan.Plan) *plan.Plan {
 	var kept []*plan.ServicePort

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// RequestFull requests a full sync of a stage if the kernel no longer matches the stage's last plan. A request during a
-// sync triggers another sync afterwards.
+// RequestFull requests a full sync of a stage, because the kernel no longer matches the stage's last plan. A request
+// during a sync triggers another sync afterwards.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
 	p.Wake()
 }
 
-// Wake wakes the loop. The loop then asks the stages again when their deferred work is due.
+// Wake wakes the loop. The loop then rechecks the due times of the stages' deferred work.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:

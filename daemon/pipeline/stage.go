@@ -117,7 +117,8 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 }
 
 // changeSinceReport returns the Change from the plan that OnSynced last received to next. After a partial sync, the
-// stages usually share the Change that changeSinceReport returns. No other Change may replace the shared Change.
+// result is usually p.step, the Change that the stages share. changeSinceReport must not replace p.step with another
+// Change.
 func (p *Pipeline) changeSinceReport(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reportedPlan && p.step.Next == next {
 		return p.step
@@ -195,8 +196,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// maintain runs a stage's deferred work if the work is due. If the work fails, the pipeline still knows the kernel's
-// state.
+// maintain runs a stage's deferred work if it is due. If the work fails, the pipeline still knows the kernel's state.
 func (p *Pipeline) maintain(ctx context.Context, s *stage) {
 	at := s.maintainAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {

@@ -10,7 +10,7 @@ import (
 
 // State is the pipeline's state at one point in time. All values that a State points to are immutable.
 type State struct {
-	// Snapshot and Plan hold the newest values, or nil until the tracker provides a snapshot.
+	// Snapshot and Plan are the newest snapshot and plan, or nil until the tracker provides a snapshot.
 	Snapshot *tracker.Snapshot `json:"-"`
 	Plan     *plan.Plan        `json:"-"`
 	// AppliedPlan is the plan that the backend last applied successfully, or nil if the backend has applied no plan.
@@ -113,7 +113,7 @@ type record struct {
 	triggers     []time.Time
 }
 
-// maxTriggers limits the number of trigger times that the pipeline stores while syncs fail.
+// maxTriggers is the maximum number of trigger times that the pipeline stores while syncs fail.
 const maxTriggers = 10_000
 
 func (r *record) planned(snap *tracker.Snapshot, planProblems []fault.Fault, started time.Time) {

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// BudgetID is the ID of the problem that the host has too little memory for all Services.
+// BudgetID is the ID of the fault that lists the Services that need too much memory.
 const BudgetID = "services-too-big"
 
 // Budget holds the memory limit for all Services together and the memory per port, address and endpoint, in bytes. A 50
@@ -30,10 +30,10 @@ type Budget struct {
 	Port, Address, Endpoint int64
 }
 
-// maxServiceEndpoints limits the size of a Service: the number of its endpoints multiplied by the number of its ports.
-// A port or address counts as the number of endpoints that use the same amount of memory. With nftables, 20,000 ports
-// reach the limit. A full sync that writes 170,000 endpoints takes 10 s and delays all other changes. The limit is not
-// in bytes, because an endpoint uses twenty times as much memory with iptables as with nftables.
+// maxServiceEndpoints is the maximum size of a Service: the number of its endpoints multiplied by the number of its
+// ports. A port or address counts as the number of endpoints that use the same amount of memory. With nftables, 20,000
+// ports reach the limit. A full sync that writes 170,000 endpoints takes 10 s and delays all other changes. The limit
+// is not in bytes, because an endpoint uses twenty times as much memory with iptables as with nftables.
 const maxServiceEndpoints = 170_000
 
 // maxServiceBytes returns maxServiceEndpoints converted to bytes.
@@ -119,7 +119,7 @@ func (b *budget) excess() map[tracker.Name]struct{} {
 }
 
 // compareSizes orders Services for removal: the largest first and, among Services of about the same size, the youngest
-// first. Two sizes are about the same if they have the same number of bits. As the youngest Service, a new Service does
+// first. Two sizes are about the same if they have the same number of bits. A new Service is the youngest, so it does
 // not displace a served Service of the same size. Services whose sizes change slightly do not displace each other
 // repeatedly.
 func compareSizes(x, y size) int {
@@ -150,7 +150,7 @@ func (p *Planner) size(svc *tracker.Service) (out size) {
 	if svc == nil {
 		return out
 	}
-	// If the Service causes a panic, planService leaves out the Service.
+	// If the Service causes a panic, planService leaves it out.
 	_ = contain.Call(func() error {
 		out = size{svc.Spec, p.opts.Budget.Port*int64(len(svc.Spec.Ports)) +
 			p.opts.Budget.Address*p.countAddresses(svc.Spec)}
@@ -211,7 +211,7 @@ func (p *Planner) budgetFaults() []fault.Fault {
 	for i, n := range names {
 		labels[i] = n.Namespace + "/" + n.Name
 		if p.budget.sizes[n].bytes <= p.budget.serviceLimit {
-			fix = "systemctl edit edgeway.service  # a higher MemoryMax= in the section [Service]"
+			fix = "systemctl edit edgeway.service  # set a higher MemoryMax= in the [Service] section"
 		}
 	}
 	return []fault.Fault{settingFault("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,

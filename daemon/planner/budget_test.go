@@ -32,7 +32,8 @@ func withPorts(n int) func(*source.Service) {
 	}
 }
 
-// wideSlice returns an EndpointSlice with n ports. The parameter first is the number of the first endpoint's address.
+// wideSlice returns an EndpointSlice with n ports. The parameter first is the first endpoint's offset from the address
+// 10.2.0.0.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
 	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
 	for i := range n {
@@ -101,8 +102,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// Among Services of the same size, the planner leaves out the youngest, regardless of their names and of the order in
-// which the planner receives them.
+// Among Services of the same size, the planner leaves out the youngest, regardless of their names and the order in
+// which it receives them.
 func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
@@ -308,8 +309,8 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner leaves out Services, the planner decides again after each change to a Service which Services to
-// leave out. BenchmarkUpdateOverBudget measures the cost.
+// While the planner leaves out Services, it decides after each change to a Service which ones to leave out.
+// BenchmarkUpdateOverBudget measures the cost.
 func TestChangesOverBudget(t *testing.T) {
 	const services = 10_000
 	b := newBudget(Budget{100*services - 1, 1, 1, 1})

@@ -12,8 +12,8 @@ import (
 )
 
 // No external IP may be in a ClusterIP range, regardless of the range's origin and of whether Edgeway drops connections
-// to unused addresses in the range. A load-balancer address may be in a ClusterIP range, because only controllers write
-// the status.
+// to its unused addresses. A load-balancer address may be in a ClusterIP range, because only controllers write a
+// Service's status.
 func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/16")
@@ -25,7 +25,7 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 		}))
 	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
 	w.problems = w.problems[1:] // skip the problem of the range that contains the API server
-	const why = " is in a range of ClusterIPs"
+	const why = " is in a range reserved for ClusterIPs"
 	w.wantProblems("Service ns/tenant: spec.externalIPs: 10.96.0.55"+why,
 		"Service ns/tenant: spec.externalIPs: 10.97.0.55"+why, "Service ns/tenant: spec.externalIPs: 10.98.0.55"+why)
 
@@ -34,8 +34,8 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 }
 
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, because the host could not reach its
-// neighbours if Edgeway dropped connections to unused addresses. No setting allows a ServiceCIDR object that overlaps a
-// network of this host.
+// neighbours if Edgeway dropped connections to the range's unused addresses. No setting allows a ServiceCIDR object
+// that overlaps a network of this host.
 func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 	for name, c := range map[string]struct {
 		object, configured string

@@ -56,7 +56,8 @@ func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// With a memory limit, the planner measures each Service. The nil EndpointSlice causes a panic in that measurement.
+// With a memory limit, the planner computes the size of each Service. The nil EndpointSlice causes a panic in that
+// computation.
 func TestServiceThatCannotBeMeasuredIsLeftOut(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{Limit: 1 << 30, Port: 1, Address: 1, Endpoint: 1}

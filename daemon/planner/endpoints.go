@@ -77,7 +77,7 @@ type portKey struct {
 
 func keyOf(sp *plan.ServicePort) portKey { return portKey{sp.Name.Port, sp.Name.Protocol, sp.Family} }
 
-// candidates holds one slice's endpoints for one of the slice's ports.
+// candidates holds one slice's endpoints for one of its ports.
 type candidates struct {
 	slice *source.EndpointSlice
 	port  uint16
@@ -115,8 +115,8 @@ func (p *Planner) index(svc *tracker.Service) backends {
 }
 
 // endpoints returns the endpoints of one port, sorted by address and port. If several slices contain an endpoint, the
-// last entry that is not terminating takes precedence, or else the last entry. The result is valid until the next call
-// to endpoints.
+// last entry that is not terminating takes precedence, or the last entry if all are terminating. The result is valid
+// until the next call to endpoints.
 func (p *Planner) endpoints(b backends, key portKey) []endpoint {
 	all := p.scratch[:0]
 	for _, c := range b[key] {
@@ -247,8 +247,8 @@ func hinted(endpoints []endpoint, usable func(*endpoint) bool, hints func(*endpo
 	return found
 }
 
-// servingEndpoints returns all endpoints that may still have connections, but a dead endpoint only if a pool of sp
-// contains it. If the result equals a pool, servingEndpoints returns that pool.
+// servingEndpoints returns all endpoints that may still have connections. The result includes a dead endpoint only if
+// one of sp's pools contains it. If the result equals a pool, servingEndpoints returns that pool.
 func (p *Planner) servingEndpoints(endpoints []endpoint, sp *plan.ServicePort) []plan.Endpoint {
 	out := p.served[:0]
 	for i := range endpoints {
@@ -303,7 +303,7 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 	return unreadyFault(svc.Spec, named)
 }
 
-// unreadyFault explains why a port has no endpoint although the slices contain it.
+// unreadyFault explains why a port has no endpoint although the slices contain the port.
 func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
@@ -324,8 +324,8 @@ func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fau
 	}
 	return missingEndpointFault(
 		fmt.Sprintf("no endpoint is ready: %s", text.FirstOf(addrs)),
-		fmt.Sprintf("see why its pods are not ready (kubectl -n %s describe pods), "+
-			"or set conditions.ready of the endpoints", svc.Namespace),
+		fmt.Sprintf("find out why its pods are not ready (kubectl -n %s describe pods), "+
+			"or set conditions.ready of its endpoints to true", svc.Namespace),
 	), true
 }
 

@@ -75,8 +75,8 @@ func TestZoneOfNodeObject(t *testing.T) {
 	wantAddrs(t, "Node deleted", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 }
 
-// An endpoint in two slices counts once. The last entry that is not terminating takes precedence, or else the last
-// entry.
+// An endpoint in two slices counts once. The last entry that is not terminating takes precedence, or the last entry if
+// all are terminating.
 func TestDuplicateEndpoints(t *testing.T) {
 	second := testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "stopping"), ep("10.1.0.3", "here", "stopping"))
 	second.Name = "svc-2"

@@ -25,7 +25,7 @@ type environment struct {
 	// localAsCluster reports whether the local policy is "cluster" and the host has no Node object.
 	localAsCluster bool
 	// nodeAddrs holds, in sorted order, the addresses that the cluster knows the host by. In each family, the addresses
-	// come from the options, or else from the Node object, or else from the default route.
+	// come from the first of these sources that has any: the options, the Node object, the default route.
 	nodeAddrs []netip.Addr
 	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs excludes the addresses that only dummy devices
 	// have. hostAddrs and realAddrs are sorted.
@@ -104,7 +104,7 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 }
 
 // pods returns the ranges and the devices that Edgeway uses to recognize this host's pods. In a family without ranges
-// and devices, no source counts as a pod. If no source counts as a pod, connections to ClusterIPs keep their source
+// or devices, no source counts as a pod. If no source counts as a pod, connections to ClusterIPs keep their source
 // address, and Edgeway short-circuits no connection.
 func (o *Options) pods(node *source.Node) (ranges []netip.Prefix, interfaces []string) {
 	switch p := o.Proxy; p.LocalDetection {
@@ -151,8 +151,8 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs returns the addresses of one family that the cluster knows the host by, and the address that "primary"
-// selects. primary is invalid if "primary" selects no address.
+// nodeAddrs returns the addresses by which the cluster knows the host in one family, and the address that "primary"
+// selects. primary is invalid if "primary" selects none.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -184,7 +184,7 @@ func (o *Options) nodeAddrs(
 	return own, primary
 }
 
-// nodePortAddrs returns the addresses of one family that proxy.nodeport_addresses selects, sorted.
+// nodePortAddrs returns, in sorted order, the addresses that proxy.nodeport_addresses selects in one family.
 func (o *Options) nodePortAddrs(family plan.Family, primary netip.Addr, hostAddrs []netip.Addr) (out []netip.Addr) {
 	n := o.Proxy.NodePortAddresses
 	for _, a := range addrsOfFamily(hostAddrs, family) {
@@ -218,7 +218,7 @@ func loopbackBits(family plan.Family) int {
 	return 128
 }
 
-// sameEnvironment reports whether two snapshots of one host have the same environment.
+// sameEnvironment reports whether two snapshots of one host lead to the same environment.
 func sameEnvironment(a, b *tracker.Snapshot) bool {
 	return a.Node == b.Node && slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs) &&
 		slices.Equal(a.APIServers, b.APIServers) && slices.Equal(a.APIPorts, b.APIPorts)

@@ -82,8 +82,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// If a Service lists the same address in several fields, the address gets one frontend. A ClusterIP takes precedence
-// over a load-balancer address, and a load-balancer address takes precedence over an external IP.
+// If a Service lists the same address in several fields, the address gets only one frontend. A ClusterIP takes
+// precedence over a load-balancer address, and a load-balancer address takes precedence over an external IP.
 func TestAddressTwiceInOneService(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) {
 		s.ExternalIPs = ips("198.51.100.10", "198.51.100.10", "10.96.0.10")

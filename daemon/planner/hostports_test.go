@@ -43,10 +43,10 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 			s.Manifest = manifest
 		}))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256")
-		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 10256 is that of health.address")
+		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where health.address uses port 10256")
 		w.put(testService("svc", useHostAddr(6443)))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
-		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where port 6443 is the API server's")
+		w.wantProblems("Service ns/svc: status.loadBalancer.ingress: 192.0.2.1 is an address of this host, where the API server uses port 6443")
 		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 

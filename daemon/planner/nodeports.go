@@ -26,9 +26,9 @@ const (
 func (p *Planner) portRefusal(s *source.Service, c exclusivePort) string {
 	switch key := p.opts.OwnPorts[c.port]; {
 	case c.protocol == plan.TCP && key != "":
-		return fmt.Sprintf("port %d is that of %s on this host", c.port, key)
+		return fmt.Sprintf("%s uses port %d on this host", key, c.port)
 	case c.protocol == plan.TCP && slices.Contains(p.env.apiPorts, c.port):
-		return fmt.Sprintf("port %d is the API server's on this host", c.port)
+		return fmt.Sprintf("the API server uses port %d on this host", c.port)
 	case !s.Manifest && !p.opts.Proxy.NodePortRange.Has(c.port):
 		return fmt.Sprintf("port %d is not in proxy.nodeport_range (%s)", c.port, p.opts.Proxy.NodePortRange)
 	}
@@ -106,7 +106,7 @@ func (p *Planner) nodePortAddrFaults(node *plan.Node) (out []fault.Fault) {
 			continue
 		}
 		problem := settingFault(setting, fault.New(NodePortAddressesID, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
-			"no address of this host accepts NodePorts over %s, because \"primary\" stands for no "+
+			"no address of this host accepts NodePorts over %s, because \"primary\" selects no "+
 				"address: %s; set node.addresses to the address that clients use, or %s to ranges or \"all\"",
 			none.family, none.why, setting))
 		if len(node.NodePortAddrs) == 0 && len(out) == 0 {

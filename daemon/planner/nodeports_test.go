@@ -16,8 +16,8 @@ func healthPort(port uint16) func(*source.Service) {
 	return func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, port }
 }
 
-// While a Service from the API server requests a port outside the range, the planner reports a problem with a fix. Only
-// root can write manifests, so Services from manifests can use any port.
+// If a Service from the API server requests a port outside proxy.nodeport_range, the planner reports a problem with a
+// fix. Only root can write manifests, so Services from manifests can use any port.
 func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.NodePortRange = config.PortRange{First: 30000, Last: 32767}
@@ -53,8 +53,8 @@ func TestNodePortRange(t *testing.T) {
 }
 
 // If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
-// health check port, even if the range contains the port or the Service is from a manifest. Services can use UDP ports
-// with the same numbers.
+// health check port, even if proxy.nodeport_range contains the port or the Service is from a manifest. A Service can
+// still use a UDP port whose number the daemon or an API server uses for TCP.
 func TestDaemonPortsAreNoNodePorts(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}
@@ -62,11 +62,11 @@ func TestDaemonPortsAreNoNodePorts(t *testing.T) {
 		ours := func(s *source.Service) { s.Manifest = manifest }
 		w := newWorld(t, opts, apiServer("127.0.0.1"), testService("svc", onPort(10256), healthPort(6443), ours))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:80")
-		w.wantProblems("Service ns/svc: spec.ports[0].nodePort: port 10256 is that of health.address on this host",
-			"Service ns/svc: spec.healthCheckNodePort: port 6443 is the API server's on this host")
+		w.wantProblems("Service ns/svc: spec.ports[0].nodePort: health.address uses port 10256 on this host",
+			"Service ns/svc: spec.healthCheckNodePort: the API server uses port 6443 on this host")
 		w.put(testService("svc", onPort(6443), healthPort(10256), ours))
-		w.wantProblems("Service ns/svc: spec.ports[0].nodePort: port 6443 is the API server's on this host",
-			"Service ns/svc: spec.healthCheckNodePort: port 10256 is that of health.address on this host")
+		w.wantProblems("Service ns/svc: spec.ports[0].nodePort: the API server uses port 6443 on this host",
+			"Service ns/svc: spec.healthCheckNodePort: health.address uses port 10256 on this host")
 		w.put(apiServer("203.0.113.1"), testService("svc", onPort(6443), ours))
 		w.wantProblems()
 		w.put(testService("svc", onPort(10256), ours, func(s *source.Service) { s.Ports[0].Protocol = plan.UDP }))

@@ -9,17 +9,16 @@ import (
 // Options configures a Planner. A Planner's options never change. A reload creates a new Planner, which receives the
 // old Planner's plan.
 type Options struct {
-	// Node, Proxy and FastPath are configuration sections. The configuration schema documents the keys of these
-	// sections.
+	// Node, Proxy and FastPath are configuration sections, whose keys the configuration schema documents.
 	Node     config.Node
 	Proxy    config.Proxy
 	FastPath config.FastPath
-	// Families lists the families to serve. If Families is empty, Edgeway serves the families of the host's
+	// Families lists the address families to serve. If Families is empty, Edgeway serves the families of the host's
 	// addresses, including loopback addresses. The Planner ignores Proxy.IPFamilies.
 	Families []plan.Family
 	// OwnRoutes reports whether the plan contains the uplinks that Edgeway's own routes to Services use.
 	OwnRoutes bool
-	// OwnPorts maps each TCP port that the daemon listens on to its configuration key. No Service can use one of the
+	// OwnPorts maps each TCP port that the daemon listens on to its configuration key. No Service can use any of the
 	// daemon's ports at an address of this host.
 	OwnPorts map[uint16]string
 	// Budget limits the memory that Services use. The zero value sets no limit.
@@ -30,11 +29,11 @@ type Options struct {
 	// to Plan calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be
 	// nil.
 	SavedOwners func() []source.Holding
-	// BeforeService, if not nil, receives the key of each Service before the Planner plans the Service. Tests use
-	// BeforeService to cause panics.
+	// BeforeService, if not nil, receives the key of each Service before the Planner plans it. Tests use BeforeService
+	// to cause panics.
 	BeforeService func(source.Key)
-	// beforeRequests, if not nil, receives each Service before the Planner collects the Service's requests for ports.
-	// Tests use beforeRequests to cause a panic. For one version of a Service, beforeRequests must either always or
-	// never panic, because the Planner would otherwise remove requests that it never added.
+	// beforeRequests, if not nil, receives each Service before the Planner collects its requests for ports. Tests use
+	// beforeRequests to cause a panic. For a given version of a Service, beforeRequests must either always or never
+	// panic, because the Planner would otherwise remove requests that it never added.
 	beforeRequests func(*source.Service)
 }

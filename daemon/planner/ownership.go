@@ -39,21 +39,21 @@ type request struct {
 // ranks orders the kinds of addresses by precedence. A ClusterIP comes first, because the API server allocates
 // ClusterIPs. If external IPs came first, a tenant could choose an address as an external IP before the API server
 // allocates it as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
-// load-balancer addresses. If a Service lists an address both as an external IP and as a load-balancer address, the
-// source ranges must apply.
+// load-balancer addresses. If a Service lists an address as both an external IP and a load-balancer address, the
+// Service's source ranges must apply.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b request) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each port. A Service requests each port at most once.
 //
-// A request whose kind of address ranks higher wins the port at any time. Within a kind, the owner keeps a port until
-// the owner removes its request. A port that never had an owner, or whose owner has removed its request, is open until
-// the next call to closePorts. Among the requests for an open port, the request with the highest precedence wins. After
-// closePorts, a request from an older Service does not change the owner.
+// A request for a higher-ranking kind of address always wins the port. Among requests of the same kind, the owner keeps
+// a port until the owner's request is removed. A port that never had an owner, or whose owner's request was removed, is
+// open until the next call to closePorts. Among the requests for an open port, the request with the highest precedence
+// wins. After closePorts, a request from an older Service does not change the owner.
 type ownership struct {
 	owner map[exclusivePort]request
-	// rivals maps each port to the losing requests for the port. No value is empty.
+	// rivals maps each port to the losing requests for it. No value is empty.
 	rivals map[exclusivePort]*rivals
 	// openPorts maps each open port to the name of its last owner, or to an empty name if the port had no owner. If
 	// allOpen is true, all ports are open.
@@ -124,8 +124,8 @@ func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	}
 }
 
-// restore returns a port to its previous owner, whose current request is b. If the current owner's kind of address
-// ranks higher, the current owner keeps the port.
+// restore returns port c to its previous owner, whose current request is b, unless the current owner's kind of address
+// ranks higher.
 func (o *ownership) restore(c exclusivePort, b request) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -137,7 +137,7 @@ func (o *ownership) restore(c exclusivePort, b request) {
 }
 
 // uncertainPorts returns the open ports that have a new owner or no owner, and whose list of rivals is incomplete. A
-// request that the list lacks may belong to the rightful owner, so the Planner must collect all requests for the port
+// request missing from the list may belong to the rightful owner, so the Planner must collect all requests for the port
 // again.
 func (o *ownership) uncertainPorts() map[exclusivePort]struct{} {
 	out := map[exclusivePort]struct{}{}
@@ -229,20 +229,20 @@ func comparePrecedence(a, b *source.Service) int {
 	return cmp.Or(age, strings.Compare(a.UID, b.UID), nameOf(a).Compare(nameOf(b)))
 }
 
-// maxRivals limits the number of losing requests that a Planner stores for each port. Without a limit, 300 Services
-// that request the same 15,000 ports would need 4.5 million entries. (A 6 kB object can request 15,000 ports.) If the
-// next owner may be missing from the stored requests, Planner.recount collects the requests from the snapshot.
+// maxRivals is the maximum number of losing requests that a Planner stores for each port. Without a limit, 300 Services
+// of 6 kB each that request the same 15,000 ports would need 4.5 million entries. If the next owner may be missing from
+// the stored requests, Planner.recount collects the requests from the snapshot.
 const maxRivals = 16
 
-// rivals holds the losing requests for a port. The field requests holds the first losing requests in order of
-// precedence. otherCount counts the losing requests of lower precedence.
+// rivals holds the losing requests for a port. The requests field holds the losing requests with the highest
+// precedence, in order. otherCount is the number of other losing requests.
 type rivals struct {
 	requests   []request
 	otherCount int
 }
 
-// While otherCount is not 0, add only counts a request that comes after all stored requests, because one of the counted
-// requests may precede the new request.
+// add stores the request b. If b comes after all stored requests and otherCount is not 0, add only counts b, because
+// one of the counted requests may precede b.
 func (r *rivals) add(b request, limit int) {
 	i, _ := slices.BinarySearchFunc(r.requests, b, compareRequests)
 	if i == len(r.requests) && (r.otherCount > 0 || i >= limit) {
@@ -256,7 +256,7 @@ func (r *rivals) add(b request, limit int) {
 	}
 }
 
-// The receiver may be nil.
+// remove accepts a nil receiver.
 func (r *rivals) remove(s *source.Service) {
 	if r == nil {
 		return
@@ -270,7 +270,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.requests) == 0 && r.otherCount == 0 }
 
-// recount collects all requests for the given ports again, and returns the Services that request these ports.
+// recount collects all requests for the given ports again, and returns the Services that request them.
 func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil

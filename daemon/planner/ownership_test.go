@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// rival returns a Service that requests 198.51.100.10:80. The parameter day is the Service's creation day in January,
+// rival returns a Service that requests 198.51.100.10:80. day is the day in January on which the Service was created,
 // or 0 if the Service has no creation time.
 func rival(name string, day int, change ...func(*source.Service)) *source.Service {
 	return testService(name, append([]func(*source.Service){func(s *source.Service) {
@@ -37,7 +37,7 @@ func (w *world) wantOwner(want string) {
 	}
 }
 
-// The owner of an address keeps it if an older Service, a changed Service, or a Service without a creation time
+// The owner of an address keeps it even if an older Service, a changed Service, or a Service without a creation time
 // requests it.
 func TestOwnerKeepsAddress(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
@@ -75,8 +75,9 @@ func TestOwnerKeepsAddress(t *testing.T) {
 }
 
 // If several Services request an address in the same plan, the oldest Service becomes the owner. Among Services of the
-// same age, the one with the lowest UID or, without UIDs, the first one by name becomes the owner. A Service without a
-// creation time comes last. If the owner leaves, the oldest other Service that requests the address becomes the owner.
+// same age, the Service with the lowest UID or, without UIDs, the first name becomes the owner. A Service without a
+// creation time comes last. When the owner is deleted, the oldest other Service that requests the address becomes the
+// owner.
 func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -146,8 +147,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	w.put(cluster) // the Service is created again
 	wantOwner(w, "3")
 
-	// After a reload or a restart, the previous owner does not get the address back from a Service whose kind of
-	// address ranks higher.
+	// After a reload or a restart, the previous owner does not get the address back from a Service that requests it as
+	// a higher-ranking kind.
 	before := newWorld(t, testOptions(), external)
 	for what, held := range map[string]tracker.Name{
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
@@ -172,7 +173,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	wantOwner(w, "3")
 }
 
-// NodePorts and healthCheckNodePorts belong to the host in all address families.
+// A NodePort or healthCheckNodePort has the same owner in all address families.
 func TestNodePortOwnership(t *testing.T) {
 	check := testService("check", func(s *source.Service) {
 		s.ClusterIPs, s.ExternalLocal, s.HealthCheckNodePort = ips("10.96.0.3"), true, 30080

@@ -1,9 +1,9 @@
 // Package planner implements the Kubernetes Service policy: it computes a plan from the sources' objects and the host's
 // state. The proxiers apply the plan to the kernel.
 //
-// To the caller, Planner.Plan is a pure function. The previous plan only decides which Service keeps an address that
+// To the caller, Planner.Plan is a pure function. The previous plan affects only which Service keeps an address that
 // several Services request. Internally, a Planner is incremental. If the previous plan is the Planner's own last plan
-// and only some Services changed, the Planner replans only these Services and the Services that gain or lose an address
+// and only some Services changed, the Planner replans only those Services and the Services that gain or lose an address
 // because of the change.
 //
 // Read the files in this order: planner.go (which Services to plan again), options.go, environment.go (this host),
@@ -30,10 +30,11 @@ import (
 type Planner struct {
 	opts Options
 
-	// snap and host are arguments of the current call. prevSnap is the snapshot of the previous call.
+	// snap and host are the arguments of the current call to Plan. prevSnap is the snapshot of the previous call.
 	snap, prevSnap *tracker.Snapshot
 	host           *nodeinfo.Host
-	// plan is the result of the last call, or nil during a call, so the first call after a panic plans every Service.
+	// plan is the result of the last call to Plan, or nil during a call, so the first call after a panic plans every
+	// Service.
 	plan *plan.Plan
 
 	// The latest call to Plan set the following fields.
@@ -43,9 +44,9 @@ type Planner struct {
 	owners       ownership
 	budget       budget
 	health       healthPorts
-	// outOfRangePorts maps each port outside Proxy.NodePortRange to the number of times that Services request the port.
+	// outOfRangePorts maps each port outside Proxy.NodePortRange to the number of requests for it.
 	outOfRangePorts map[uint16]int
-	// portlessCounts counts the ServicePorts with a NodePort in each family of environment.portlessFamilies.
+	// portlessCounts maps each family in environment.portlessFamilies to its number of ServicePorts with a NodePort.
 	portlessCounts map[plan.Family]int
 	dead           *endpointcheck.DeadEndpoints
 	checks         checkIndex
@@ -63,9 +64,9 @@ type Planner struct {
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
 // Plan returns the plan for a snapshot and a host. A nil host has no addresses. The plan shares unchanged data with
-// prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out, but
-// exclude the snapshot's own faults. Service faults come last and are sorted. While no fault changes, Plan returns the
-// same slice of faults again.
+// prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out of the
+// plan, but exclude the snapshot's own faults. Service faults come last and are sorted. If no fault has changed, Plan
+// returns the same slice of faults as before.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -145,8 +146,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// affectedServices returns the Services to plan again, sorted: the Services that changed, gain or lose a port, or have
-// an endpoint that died or recovered.
+// affectedServices returns the Services to plan again, sorted: the Services that changed, that gain or lose a port, or
+// that have an endpoint that died or recovered.
 func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.prevSnap {
@@ -155,7 +156,8 @@ func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// updateOwnership updates the ownership and returns the Services that changes to other Services affect.
+// updateOwnership updates the ownership of ports and returns the Services that are affected by changes to other
+// Services.
 func (p *Planner) updateOwnership() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -208,8 +210,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// settingFault returns f as a fault in the setting key. The fault breaks no connection to a Service that has rules,
-// because Edgeway creates no rules for the objects that the setting excludes.
+// settingFault returns f as a fault in the setting named by key. The fault breaks no connection to a Service that has
+// rules, because Edgeway creates no rules for the objects that the setting excludes.
 func settingFault(key string, f fault.Fault) fault.Fault {
 	return f.WithName(key).WithScope(fault.Scope{Clients: fault.NoClients})
 }

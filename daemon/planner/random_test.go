@@ -172,7 +172,8 @@ func (c randomObjects) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Hos
 }
 
 // After any changes, the incremental plan equals the plan that a new Planner computes from the same previous plan. The
-// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a port.
+// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a port,
+// except to a higher-ranking kind of address.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -218,7 +219,8 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 	}
 }
 
-// verifyEndpointChanges fails the test unless the changes, applied to the previous endpoints, produce the full list.
+// verifyEndpointChanges fails the test unless the changes, applied to the previous endpoints, produce the full list of
+// checked endpoints.
 func verifyEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
 	t.Helper()
 	if change.All {
@@ -300,7 +302,7 @@ func verifyOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []f
 			}
 			for _, f := range sp.Frontends {
 				c := exclusivePort{f.Addr, sp.Name.Protocol, f.Port}
-				// A port of the host has no kind.
+				// A port of the host has no kind of address.
 				kind := plan.FrontendKind(max(0, slices.Index(addrFields[:], p.Field)))
 				if strings.HasPrefix(p.Message, c.String()+" belongs to") && !betterKind(next, c, kind) {
 					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)

@@ -76,8 +76,8 @@ func TestNameServersAreRefused(t *testing.T) {
 	w.wantFrontends("thief", before...)
 }
 
-// If the configuration contains "host", Edgeway serves a load-balancer address both before and after a virtual router
-// moves it to this host.
+// If proxy.allow_load_balancer_ips contains "host", Edgeway serves a load-balancer address both before and after a
+// virtual router moves it to this host.
 func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowLoadBalancers.Host = true
@@ -127,8 +127,8 @@ func TestAPIServerAddressIsLearnedLater(t *testing.T) {
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 }
 
-// A dummy device can have a ClusterIP that another program added. The ClusterIP is the host's own address if another
-// interface also has it, or if the host uses it as the source of connections.
+// A dummy device can have a ClusterIP that another program added. The ClusterIP counts as the host's own address if
+// another interface also has it, or if the host uses it as the source of connections.
 func TestClusterIPOnDummyInterface(t *testing.T) {
 	const addr = "10.96.0.10"
 	onDummy := nodeinfo.Addr{Addr: ip(addr), Interface: "dummy0", Dummy: true}
@@ -155,7 +155,8 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 			}
 		})
 	}
-	// As an external IP, an address on a dummy device counts as the host's own and requires "host".
+	// As an external IP, an address on a dummy device counts as the host's own and requires "host" in
+	// proxy.allow_external_ips.
 	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, onDummy)
@@ -194,8 +195,8 @@ func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 }
 
 // The planner leaves out endpoints that only this host may reach, and the health check response does not count these
-// endpoints. Manifests can contain this host's addresses. If the host is a Node of the cluster, any EndpointSlice can
-// contain this host's addresses.
+// endpoints. An EndpointSlice can contain this host's addresses if it is from a manifest or the host is a Node of the
+// cluster.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

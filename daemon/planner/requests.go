@@ -33,8 +33,8 @@ var addrFields = [...]string{
 }
 
 // vips returns the addresses that the Service can have, sorted. If the Service lists an address in several fields, vips
-// returns only the kind that ranks first. vips adds a fault for each address that the Service cannot have, and skips
-// families that Edgeway does not serve.
+// returns it only as the highest-ranking kind. vips adds a fault for each address that the Service cannot have, and
+// skips address families that Edgeway does not serve.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -81,7 +81,7 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 	case leadsTo(a, p.env.apiServers):
 		return "is the API server's address"
 	case kind == plan.ExternalIP && contains(p.env.serviceCIDRs, a):
-		return "is in a range of ClusterIPs"
+		return "is in a range reserved for ClusterIPs"
 	case s.Manifest:
 		return ""
 	case leadsTo(a, p.env.nameServers):
@@ -113,7 +113,7 @@ func (f allowlist) allows(a netip.Addr, ofHost bool) bool {
 	return ofHost && f.Host || !ofHost && contains(f.Prefixes, a)
 }
 
-// refusal returns a Notice about an address that the key does not allow. The Notice's fix allows the address.
+// refusal returns a Notice about an address that the key does not allow. The Notice's fix is to allow the address.
 func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost bool) fault.Fault {
 	why, items := "is not in a range of", []string{}
 	for _, r := range f.Prefixes {
@@ -132,8 +132,8 @@ func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost
 	return out
 }
 
-// apiServerRefusal returns a reason if the address belongs to the API server, or "" if the Service can have it. Only
-// default/kubernetes can have an address of the API server.
+// apiServerRefusal returns a reason if the Service cannot have the address because it is an address of the API server,
+// or "" otherwise. Only default/kubernetes can have an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -145,8 +145,8 @@ func hasFamily(s *source.Service, f plan.Family) bool {
 	return slices.ContainsFunc(s.ClusterIPs, func(a netip.Addr) bool { return plan.FamilyOf(a) == f })
 }
 
-// isReachable reports whether the Service has a ClusterIP in a family that Edgeway serves. A Service that is not
-// reachable needs no NodePort.
+// isReachable reports whether the Service has a ClusterIP in a family that Edgeway serves. An unreachable Service needs
+// no NodePort.
 func (p *Planner) isReachable(s *source.Service) bool {
 	return slices.ContainsFunc(p.env.families, func(f plan.Family) bool { return hasFamily(s, f) })
 }
@@ -198,15 +198,15 @@ func nodePortOf(port *source.ServicePort) exclusivePort {
 	return exclusivePort{protocol: port.Protocol, port: port.NodePort}
 }
 
-// healthCheckPort returns the exclusivePort for the healthCheckNodePort. ok is false if the Service has no health
-// check port, or if it also uses the port as a NodePort.
+// healthCheckPort returns the exclusivePort for the healthCheckNodePort. ok is false if the Service has no health check
+// port or also uses that port as a NodePort.
 func healthCheckPort(s *source.Service) (c exclusivePort, ok bool) {
 	c = exclusivePort{protocol: plan.TCP, port: s.HealthCheckNodePort}
 	own := func(p source.ServicePort) bool { return nodePortOf(&p) == c }
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owns reports whether the Service owns the port c, and adds a fault with the reason to found if the Service does not.
+// owns reports whether the Service owns the port c, and adds a fault with the reason to found if it does not.
 func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -228,14 +228,14 @@ func (p *Planner) vipPortRefusal(v vip, protocol plan.Protocol, port uint16) str
 	if !v.isHostAddr || protocol != plan.TCP {
 		return ""
 	}
-	const at = "%s is an address of this host, where port %d is "
+	const at = "%s is an address of this host, where "
 	switch key := p.opts.OwnPorts[port]; {
 	case key != "":
-		return fmt.Sprintf(at+"that of %s", v.addr, port, key)
+		return fmt.Sprintf(at+"%s uses port %d", v.addr, key, port)
 	case slices.Contains(p.env.apiPorts, port):
-		return fmt.Sprintf(at+"the API server's", v.addr, port)
+		return fmt.Sprintf(at+"the API server uses port %d", v.addr, port)
 	case p.health.ports[port] > 0:
-		return fmt.Sprintf(at+"a health check port", v.addr, port)
+		return fmt.Sprintf(at+"port %d is a health check port", v.addr, port)
 	}
 	return ""
 }
@@ -254,7 +254,7 @@ func newHealthPorts() healthPorts {
 	return healthPorts{map[uint16]int{}, map[tracker.Name]struct{}{}}
 }
 
-// countPorts records the host ports that a Service requests, or deletes the record if by is -1.
+// countPorts records the host ports that the Service requests, or removes them from the record if by is -1.
 func (p *Planner) countPorts(s *source.Service, by int) {
 	if port := p.allowedHealthCheckPort(s); port != 0 {
 		add(p.health.ports, port, by)
@@ -278,7 +278,7 @@ func (p *Planner) allowedHealthCheckPort(s *source.Service) uint16 {
 }
 
 // healthPortConflicts returns the Services that lose or gain a port at an address of this host because the changed
-// Services add or remove a health check port.
+// Services add or remove health check ports.
 func (p *Planner) healthPortConflicts() (names []tracker.Name) {
 	if len(p.health.hostAddrServices) == 0 {
 		return nil

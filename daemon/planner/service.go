@@ -21,8 +21,8 @@ type serviceResult struct {
 	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// planService plans one Service. The Service may be nil. If a panic occurs, the Planner leaves out the Service and
-// reports a fault.
+// planService plans one Service. svc may be nil. If a panic occurs, the Planner leaves out the Service and reports a
+// fault.
 func (p *Planner) planService(svc *tracker.Service) (out serviceResult) {
 	if svc == nil {
 		return out
@@ -75,7 +75,7 @@ func (p *Planner) decide(svc *tracker.Service) (out serviceResult) {
 }
 
 // frontends returns the frontends that the Service owns for a port, but does not set their plan.Routes. A NodePort has
-// only one frontend for both families.
+// a single frontend for both address families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
@@ -160,7 +160,7 @@ func (p *Planner) setRoutes(spec *source.Service, sp *plan.ServicePort, b backen
 	sp.Seal()
 }
 
-// keepUsedPools copies only the pools that a plan.Route of sp uses from p to sp.
+// keepUsedPools copies from p to sp only the pools that a plan.Route of sp uses.
 func keepUsedPools(sp *plan.ServicePort, p pools) {
 	for i := range sp.Frontends {
 		for _, r := range sp.Frontends[i].Routes {
@@ -176,8 +176,8 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 }
 
 // allowedSources returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If
-// the ranges contain an address of this host, the host itself may connect. If the load-balancer address is on a device
-// of this host, allowedSources adds the address to the ranges, because the kernel uses it as the source of the host's
+// the ranges contain an address of this host, the host itself may connect, so allowedSources adds the load-balancer
+// address to the ranges: if that address is on a device of this host, the kernel uses it as the source of the host's
 // connections.
 func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
@@ -195,8 +195,8 @@ func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip
 }
 
 // healthCheck returns the plan for the healthCheckNodePort, or nil if the Service has no such port. A pod of a
-// dual-stack Service has an address in each family, so healthCheck counts only the family with more addresses. Dead
-// endpoints count only while all endpoints of the Service are dead.
+// dual-stack Service has an address in each family, so healthCheck counts only the family with more addresses.
+// healthCheck counts dead endpoints only while all endpoints of the Service are dead.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckPort(svc.Spec)
 	if !ok || !p.owns(svc.Spec, c, "spec.healthCheckNodePort", found) {
@@ -250,7 +250,7 @@ type policy struct {
 }
 
 // newPolicy returns a policy that rejects connections to a pool without endpoints. If only the local pool is empty, the
-// policy drops connections to it, so a load balancer tries another host.
+// policy drops connections to it, so that a load balancer tries another host.
 func newPolicy(p pools) policy {
 	out := policy{
 		cluster: plan.Route{Verdict: plan.Forward, Pool: plan.ClusterPool},
@@ -284,10 +284,10 @@ func (p policy) internalRoutes(local bool) (r routes) {
 // externalRoutes returns the plan.Routes of a frontend that is not a ClusterIP.
 //
 // With the Local policy, connections from outside keep their source address. The Local policy does not apply to
-// connections from pods and from the host itself. Edgeway short-circuits these connections, as if a load balancer had
-// returned them. Edgeway masquerades the host's connections, because their source and destination may be the same
-// address. If Edgeway cannot distinguish pods from other sources, it treats connections from pods like connections from
-// outside.
+// connections from pods or from the host itself. Edgeway short-circuits connections from pods and from the host: they
+// can reach any endpoint, as if a load balancer had returned them. Edgeway masquerades the host's connections, because
+// their source and destination may be the same address. If Edgeway cannot distinguish pods from other sources, it
+// treats connections from pods like connections from outside.
 func (p policy) externalRoutes(local bool) (r routes) {
 	for origin := range r {
 		r[origin] = p.pick(false, !local || plan.Origin(origin) == plan.FromHost)

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of the faults in proxy.service_cidrs.
+// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of faults in the setting proxy.service_cidrs.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -39,9 +39,9 @@ func ServiceCIDRFaults(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 	return s.problems
 }
 
-// addSetting adds the configured ranges. Edgeway drops no connections to a range that overlaps a network of this host,
-// or contains the host's router or the API server, because the host would otherwise lose its network connection. A
-// range may contain a name server, because many hosts use the cluster's DNS Service.
+// addSetting adds the configured ranges. Edgeway drops no connections to unused addresses of a range that overlaps a
+// network of this host, or contains the host's router or the API server, because the host would otherwise lose its
+// network connection. A range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.knownRanges = append(s.knownRanges, c)
@@ -64,7 +64,7 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	}
 }
 
-// settingWithout formats the setting without the range c.
+// settingWithout formats the setting proxy.service_cidrs without the range c.
 func settingWithout(ranges []netip.Prefix, c netip.Prefix) string {
 	var others []string
 	for _, other := range ranges {
@@ -91,7 +91,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	}
 }
 
-// addRange adds a range to dropRanges, or a fault if why is not empty.
+// addRange adds the range c to dropRanges or, if why is not empty, adds a fault instead.
 func (s *serviceCIDRs) addRange(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.dropRanges = append(s.dropRanges, c)

@@ -41,7 +41,7 @@ func packetTo(origin, frontend string) plan.Packet {
 }
 
 // outcome formats a decision. For Forward, outcome formats the endpoints as "here", "there" or "any", with "+" if the
-// proxy rewrites the source. For any other verdict, outcome returns the verdict's name.
+// proxy rewrites the source address. For any other verdict, outcome returns the verdict's name.
 func outcome(d plan.Decision) string {
 	if d.Verdict != plan.Forward {
 		return d.Verdict.String()
@@ -54,7 +54,7 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Traffic policies determine the endpoints and whether the proxy rewrites the source. The columns are the four
+// Traffic policies determine the endpoints and whether the proxy rewrites the source address. The columns are the four
 // combinations of pod detection and masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
@@ -188,8 +188,8 @@ func TestLocalPolicyWithoutNodeObject(t *testing.T) {
 	}
 }
 
-// If an endpoint on this host connects to its own Service, the proxy rewrites the source only if the chosen endpoint is
-// the client itself.
+// If an endpoint on this host connects to its own Service, the proxy rewrites the source address only if the chosen
+// endpoint is the client itself.
 func TestHairpin(t *testing.T) {
 	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep(epHere, "here"), ep(epThere)))
 	p := packetTo("pod", "ClusterIP")

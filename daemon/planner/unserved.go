@@ -32,8 +32,8 @@ func UnservedPortFaults(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) 
 	return out
 }
 
-// explainUnserved returns a fault that explains why a port has no endpoint. If the reasons differ, the message lists
-// the reason for each family.
+// explainUnserved returns a fault that explains why a port has no endpoint. If the reasons differ between address
+// families, the message lists the reason for each family.
 func explainUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.ServicePortName) (first fault.Fault) {
 	var texts []string
 	same := true

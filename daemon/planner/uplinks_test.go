@@ -71,9 +71,9 @@ func withoutDefaultRoute() *nodeinfo.Host {
 	return h
 }
 
-// If Edgeway's own routes determine the source of the host's connections before the proxy chooses the endpoint, the
-// proxy rewrites the source to an address of the link. When the host has a default route again, the proxy keeps the
-// source.
+// If Edgeway's own routes determine the source address of the host's connections before the proxy chooses the endpoint,
+// the proxy rewrites it to an address of the link. When the host has a default route again, the proxy keeps the source
+// address.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
 	opts.OwnRoutes, opts.Proxy.LocalDetection = true, config.DetectNone
@@ -100,7 +100,7 @@ func TestGuessedSourceIsRewritten(t *testing.T) {
 	check("without own routes", "there", "there")
 }
 
-// If the primary address is unknown and a Service has a NodePort, the planner reports a problem with a fix.
+// If the host's primary address is unknown and a Service has a NodePort, the planner reports a problem with a fix.
 func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	opts := testOptions()
 	w := newWorld(t, opts, testService("svc"))
@@ -108,7 +108,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	w.replan()
 	w.wantProblems()
 	w.put(testService("svc", everywhere))
-	const says = `proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4, because "primary" stands for no address: `
+	const says = `proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4, because "primary" selects no address: `
 	const todo = `; set node.addresses to the address that clients use, or proxy.nodeport_addresses to ranges or "all"`
 	const proposed = `; fix: node.addresses = ["192.0.2.1", "2001:db8::1"]`
 	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo + proposed)
@@ -141,7 +141,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	}
 }
 
-// The pod bridge has the numerically lowest address, but clients do not use this address.
+// The pod bridge has the numerically lowest address, but clients do not use it.
 func TestProposedAddresses(t *testing.T) {
 	at := func(a, device string) nodeinfo.Addr { return nodeinfo.Addr{Addr: ip(a), Interface: device} }
 	bridge := at("10.42.0.1", "cni0")

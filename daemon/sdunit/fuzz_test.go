@@ -147,7 +147,7 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// PassedFiles ignores a number of descriptors that is invalid or above the process's limit.
+// PassedFiles ignores LISTEN_FDS if it is invalid or exceeds the process's limit on open files.
 func TestPassedIgnoresInvalidCount(t *testing.T) {
 	for _, n := range []string{"9223372036854775807", "2147483647", "-1", "", "x", "1e9", "0"} {
 		t.Run(n, func(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// sendTimeout limits the wait for a service manager that does not read its socket.
+// sendTimeout is the maximum time to wait for a service manager that does not read its socket.
 const sendTimeout = 2 * time.Second
 
 // Manager sends notifications to the service manager. If several consecutive notifications fail, Manager logs only

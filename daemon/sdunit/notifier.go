@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// startPeriod and steadyPeriod are the times between two reads of the daemon's state. The Notifier uses startPeriod
+	// startPeriod and steadyPeriod are the intervals between reads of the daemon's state. The Notifier uses startPeriod
 	// until the daemon is ready.
 	startPeriod  = 100 * time.Millisecond
 	steadyPeriod = time.Second
@@ -31,14 +31,14 @@ const (
 	maxReloadWait = 10 * time.Second
 )
 
-// View is the daemon's state at one point in time.
+// View is the daemon's state at a point in time.
 type View struct {
 	// Status is the text of STATUS=. The Notifier sends each new text, but at most one per statusPeriod.
 	Status string
-	// Programmed reports whether the backend has programmed the kernel and every follower has run at least once, even
-	// if a follower failed.
+	// Programmed reports whether the backend has programmed the kernel and every follower has run at least once,
+	// whether or not it failed.
 	Programmed bool
-	// ReloadDone reports whether the configuration is in force or has failed.
+	// ReloadDone reports whether the new configuration is in force or has failed.
 	ReloadDone bool
 }
 

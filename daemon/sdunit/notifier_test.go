@@ -56,7 +56,7 @@ func (h *host) unblock() {
 	h.beat = time.Time{}
 }
 
-// withServices returns a change to a View that puts a plan with n Services in force.
+// withServices returns a function that makes a View report a plan with n Services in force.
 func withServices(n int) func(*View) {
 	return func(v *View) {
 		*v = View{Status: fmt.Sprintf("nftables: %d Services", n), Programmed: true, ReloadDone: true}
@@ -213,8 +213,8 @@ func TestShortWatchdogInterval(t *testing.T) {
 	})
 }
 
-// A sync may take longer than the watchdog interval. A sync that exceeds its own time limit (here one minute) stops
-// the pings.
+// A sync may take longer than the watchdog interval. If a sync exceeds its own time limit (here one minute), the
+// watchdog pings stop.
 func TestBlockedStageStopsWatchdog(t *testing.T) {
 	m := sdtest.New(t)
 	t.Setenv("WATCHDOG_USEC", "60000000")

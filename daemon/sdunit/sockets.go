@@ -43,8 +43,8 @@ type socket struct {
 }
 
 // PassedFiles returns the files that the service manager passed, and removes the LISTEN_* variables from the
-// environment. go-systemd (22.7) allocates memory for as many files as the environment specifies, so a number above the
-// process's limit on open files has no effect.
+// environment. go-systemd (22.7) allocates memory for as many files as the environment specifies, so PassedFiles
+// ignores a LISTEN_FDS value above the process's limit on open files.
 func PassedFiles() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -87,9 +87,9 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	return file, nil
 }
 
-// Release closes the socket for an address in this process and in the fd store, so the kernel then refuses clients. A
-// socket from a socket unit stays open, because systemd keeps a copy. Clients of such a socket wait in its queue.
-// Callers must stop accepting connections from the socket before they call Release.
+// Release closes the socket for an address in this process and in the fd store, so that the kernel refuses clients. A
+// socket from a socket unit stays open, because systemd keeps a copy. Clients of a socket from a socket unit wait in
+// its queue. Callers must stop accepting connections from the socket before they call Release.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,8 +120,8 @@ func (s *Sockets) Unused() []netip.AddrPort {
 	return out
 }
 
-// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes stored sockets from socket unit
-// sockets, which by default have the name of their unit.
+// storePrefix is the prefix of socket names in the fd store. The prefix distinguishes stored sockets from the sockets
+// of socket units, which by default have the name of their unit.
 const storePrefix = "nodeport-"
 
 // storeName returns the name of a socket in the fd store. Socket names in the fd store must not contain a colon.
@@ -140,8 +140,8 @@ func (s *Sockets) store(sock *socket, name string) {
 }
 
 func (s *Sockets) remove(sock *socket) {
-	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the message. While
-	// only systemd's copy listens, clients hang, and no process can bind the address.
+	// Closing only the daemon's copy would leave systemd's copy listening until systemd has read the FDSTOREREMOVE=
+	// message. While only systemd's copy listens, clients hang, and no process can bind the address.
 	shutDown(sock.file)
 	sock.file.Close()
 	if sock.storedName != "" {
@@ -170,8 +170,8 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 	return listener.File()
 }
 
-// isStoreName reports whether Edgeway uses this name for a socket in the fd store. The result is false for a name with
-// a line break, which would begin another assignment.
+// isStoreName reports whether Edgeway uses name for a socket in the fd store. The result is false for a name with a
+// line break, which would begin another assignment.
 func isStoreName(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

@@ -86,7 +86,7 @@ func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 			t.Fatal(err) // the error is EADDRINUSE if only the daemon's copy was closed
 		}
 		s.Release(addr)
-		// The service manager has not read any message yet, so its copies are still open.
+		// The service manager has not read any message yet, so its copies of the socket are still open.
 		if conn, err := net.Dial("tcp", addr.String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("dial gave %v, %v", conn, err)
 		}
@@ -133,7 +133,7 @@ func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 	s.Release(four)
 }
 
-// A socket unit's port may not be a NodePort yet, or may no longer be a NodePort.
+// A socket unit's port might not be a NodePort yet, or might no longer be one.
 func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	manager := sdtest.New(t)
 	file, _, addr := passedSocket(t, "edgeway-nodeport@30080.socket")
@@ -212,7 +212,7 @@ func TestUnusableDescriptorsAreClosed(t *testing.T) {
 }
 
 // systemd may pass two sockets for one address: one from a socket unit with ReusePort=yes, and one from the fd store.
-// All clients must reach the unit's socket.
+// All clients must reach the socket from the socket unit.
 func TestDuplicateAddressIsKeptOnce(t *testing.T) {
 	addr := freeAddr(t, "127.0.0.1")
 	var files []*os.File

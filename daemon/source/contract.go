@@ -1,8 +1,8 @@
 // Package source defines the contract between the sources of Services (an API server, manifest files, the last-known
 // state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
 //
-// The objects have Edgeway's own types, which hold only the parsed and validated fields that a service proxy reads. The
-// objects use only a fraction of the memory that Kubernetes' own types use. Package convert creates the objects.
+// The objects have Edgeway's own types, which use a fraction of the memory of Kubernetes' own types, because they hold
+// only the parsed and validated fields that a service proxy reads. Package convert creates the objects.
 package source
 
 import (
@@ -29,7 +29,7 @@ type Sink interface {
 	Upsert(obj Object)
 	Delete(key Key)
 	// Synced tells the sink that the source has passed on every object that exists at its origin. Until the first call
-	// to Synced, an object that the sink lacks may still exist. Later calls to Synced have no effect.
+	// to Synced, an object that the sink lacks may still exist at the origin. Later calls to Synced have no effect.
 	Synced()
 }
 
@@ -39,7 +39,7 @@ type Status struct {
 	Synced bool `json:"synced"`
 	// LastContact is the last time that the source agreed with its origin, or zero before the first contact.
 	LastContact time.Time `json:"lastContact,omitzero"`
-	// Fault is the current fault of the source, or the zero Fault.
+	// Fault is the source's current fault, or the zero Fault.
 	Fault fault.Fault `json:"fault,omitzero"`
 	// Partial reports whether Fault affects only some of the origin's objects and all others are current.
 	Partial bool `json:"partial,omitempty"`

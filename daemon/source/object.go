@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads. A
-// Manifest is a file that contains objects. A Document holds only the faults that Edgeway found in an unusable manifest
-// document.
+// The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads from.
+// A Manifest is a file that contains objects. A Document holds only the faults that Edgeway found in an unusable
+// manifest document.
 const (
 	KindService       = "Service"
 	KindEndpointSlice = "EndpointSlice"
@@ -31,7 +31,7 @@ type Key = fault.Object
 // Object is a *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest or *Document.
 type Object interface {
 	Key() Key
-	// Problems returns a fault for each field that Edgeway ignores because the field is invalid.
+	// Problems returns a fault for each field that Edgeway ignores because it is invalid.
 	Problems() []fault.Fault
 }
 
@@ -39,16 +39,16 @@ type Object interface {
 // the object.
 const ObjectFaultID = "object"
 
-// FaultOf returns a fault for an object and formats its message. The parameter field is a path such as
-// "spec.ports[0].port", or "" for a fault of the whole object.
+// FaultOf returns a fault for an object, with a formatted message. The parameter field is a path such as
+// "spec.ports[0].port", or "" if the fault concerns the whole object.
 func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 	return fault.Fault{
 		ID: ObjectFaultID, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
 	}
 }
 
-// maxFaults limits the number of faults that a Faults value stores for one object. If there are more faults, List adds
-// a fault that counts the rest.
+// maxFaults is the maximum number of faults that Faults stores for one object. If there are more faults, List adds a
+// fault that counts the rest.
 const maxFaults = 20
 
 // Faults collects the faults of one object. On a nil *Faults, HasRoom returns false and Addf does nothing.
@@ -58,8 +58,8 @@ type Faults struct {
 	more   int
 }
 
-// HasRoom reports whether Add can store another fault, and counts the fault if Add cannot. Because one Service can have
-// 15,000 invalid addresses, a message for each address would use too much memory.
+// HasRoom reports whether Add can store another fault. If not, HasRoom counts the fault for List. Because one Service
+// can have 15,000 invalid addresses, a message for each address would use too much memory.
 func (f *Faults) HasRoom() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -93,8 +93,8 @@ type Flaws struct {
 // Problems implements Object.
 func (f *Flaws) Problems() []fault.Fault { return f.Faults }
 
-// NewReplacement returns a replacement for an unusable object, or nil for a kind without a replacement. The replacement
-// contains only the object's name and a fault.
+// NewReplacement returns a replacement for an unusable object, or nil if the object's kind has no replacement. The
+// replacement contains only the object's name and a fault.
 func NewReplacement(key Key, message string) Object {
 	flaws := Flaws{[]fault.Fault{FaultOf(key, "", "%s", message)}}
 	switch key.Kind {
@@ -203,8 +203,8 @@ type Endpoint struct {
 	*Hints                 // nil if the endpoint has no hints
 }
 
-// Hints lists the Nodes and zones that should use an endpoint. Endpoints with identical hints share one value, because
-// most endpoints in a slice have the same hints.
+// Hints lists the Nodes and zones that should use an endpoint. Endpoints with identical hints share one Hints value,
+// because most endpoints in a slice have the same hints.
 type Hints struct {
 	ForNodes []string `json:"forNodes,omitempty"`
 	ForZones []string `json:"forZones,omitempty"`
@@ -251,11 +251,11 @@ type ServiceCIDR struct {
 	Flaws
 }
 
-// APIServer describes the API server that a source reads. No Service can use an address of the API server as an
+// APIServer describes the API server that a source reads from. No Service can use an address of the API server as an
 // external or load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs lists the proven and the literal addresses of the API server and of its proxy, in sorted order.
+	// Addrs lists the proven and literal addresses of the API server and its proxy, sorted.
 	Addrs []netip.Addr `json:"trusted"`
 	// ProvenAddrs lists the addresses that TLS handshakes have proven, latest first.
 	ProvenAddrs []ServerAddr `json:"proven,omitempty"`
@@ -272,7 +272,7 @@ type ServerAddr struct {
 	MissingSince time.Time `json:"missing,omitzero"`
 }
 
-// Holding describes a port that several Services request, and names the Service that owns the port.
+// Holding describes a port that several Services request, and names the Service that owns it.
 type Holding struct {
 	Addr      netip.Addr    `json:"addr,omitzero"` // invalid if the port is a port of the host
 	Protocol  plan.Protocol `json:"protocol"`

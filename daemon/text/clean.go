@@ -38,7 +38,8 @@ func Clean(s string) string {
 	return out.String()
 }
 
-// writeInvalid writes the replacement character, or escapes an invalid byte.
+// writeInvalid escapes the first byte of s if it is invalid. Otherwise, s starts with a replacement character, which
+// writeInvalid writes.
 func writeInvalid(out *strings.Builder, s string) {
 	if _, size := utf8.DecodeRuneInString(s); size == 1 {
 		fmt.Fprintf(out, `\x%02x`, s[0])

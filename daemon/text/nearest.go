@@ -6,7 +6,7 @@ import (
 )
 
 // Suggest returns the known word with the smallest Distance to word. near is false if more than three letters, or more
-// than a third of the letters, are different.
+// than a third of the letters, differ.
 func Suggest(word string, known []string) (best string, near bool) {
 	least := min(3, (len(word)+2)/3) + 1
 	for _, k := range known {

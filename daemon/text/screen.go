@@ -26,7 +26,7 @@ func NewScreen(out io.Writer, width int, color bool) *Screen {
 	return &Screen{out: out, width: width, color: color}
 }
 
-// Err returns the first error of the writer.
+// Err returns the first error that the writer returned.
 func (s *Screen) Err() error { return s.err }
 
 // PrintVerdict prints a verdict in the color of its severity, followed by a reason.
@@ -69,8 +69,8 @@ func (s *Screen) PrintFix(fix string) {
 const (
 	// maxColumn is the maximum width of a table column. A longer cell shifts only the rest of its own line.
 	maxColumn = 64
-	// minColumn is the minimum width for a long text in the last column. If less width than minColumn is available, the
-	// text moves to the next line, with the indent ownIndent.
+	// minColumn is the minimum width for long text in the last column. If less width is available, the text moves to
+	// the next line, indented by ownIndent.
 	minColumn = 24
 	ownIndent = 4
 )
@@ -104,7 +104,7 @@ func (s *Screen) PrintTable(rows [][]string) {
 	}
 }
 
-// colors holds the color of each severity, as a parameter of terminal escape sequences: green, cyan, yellow and red.
+// colors holds the escape sequence parameter for each severity's color: green, cyan, yellow or red.
 var colors = [...]string{
 	fault.OK: "32", fault.Notice: "36", fault.Warning: "33", fault.Problem: "31", fault.Unhealthy: "31",
 }

@@ -7,7 +7,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// A Service is hidden if two sources contain it. The last-known state of a source is not another source.
+// A Service is hidden if two sources contain it. A source and its last-known state count as one source.
 func TestHiddenServices(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	a, b := svc("a"), svc("b")

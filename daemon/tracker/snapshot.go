@@ -42,7 +42,7 @@ type Snapshot struct {
 // Name is the namespace and name of a Service.
 type Name struct{ Namespace, Name string }
 
-// Compare compares by namespace, then by name, which is the order of Snapshot.Services.
+// Compare orders Names by namespace, then by name, like Snapshot.Services.
 func (n Name) Compare(o Name) int {
 	return cmp.Or(strings.Compare(n.Namespace, o.Namespace), strings.Compare(n.Name, o.Name))
 }

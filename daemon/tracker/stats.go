@@ -15,7 +15,7 @@ type LayerStats struct {
 	Objects map[string]int // by kind
 }
 
-// Stats counts objects and changes for metrics and for the status.
+// Stats counts objects and changes for the metrics.
 type Stats struct {
 	// Layers is sorted by priority, the highest first.
 	Layers []LayerStats

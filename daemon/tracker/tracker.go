@@ -172,7 +172,7 @@ func (t *Tracker) update(key source.Key, before source.Object) {
 	}
 }
 
-// noteHidden adds the key to hidden, or removes it, after a change. The caller must hold the lock.
+// noteHidden updates t.hidden after a change to the object with this key. The caller must hold the lock.
 func (t *Tracker) noteHidden(key source.Key) {
 	if key.Kind != source.KindService {
 		return
@@ -192,18 +192,18 @@ func (t *Tracker) noteHidden(key source.Key) {
 	}
 }
 
-// HiddenServices returns the Services of one source that another source hides, sorted. The last-known state belongs to
-// the source that it replaces.
+// HiddenServices returns the sorted keys of the Services that exist in several sources. A source and its last-known
+// state count as one source.
 func (t *Tracker) HiddenServices() []source.Key {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(t.hidden), source.Key.Compare)
 }
 
-// servedObject returns the version in the first layer that contains the key, or nil if no layer does.
+// servedObject returns the object from the first layer that contains the key, or nil if no layer does.
 func (t *Tracker) servedObject(key source.Key) source.Object { return t.servedObjectAbove(nil, key) }
 
-// servedObjectAbove is like servedObject, but considers only the layers that precede below.
+// servedObjectAbove is like servedObject, but considers only the layers that precede the layer passed as below.
 func (t *Tracker) servedObjectAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {

@@ -296,7 +296,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}
-	// A Document holds the faults of a Service that its manifest document fails to define.
+	// The manifest document that should define b is unusable, so a Document holds b's fault.
 	doc := &source.Document{Name: "f.yaml#2", Flaws: source.Flaws{Faults: []fault.Fault{problem(b.Key(), "a")}}}
 	kube.Upsert(b)
 	kube.Upsert(a)

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// maxTriggers limits the number of trigger times between two snapshots. 1,000 trigger times suffice for a percentile of
-// the programming latency, and use at most 24 KB if the pipeline requests no snapshot.
+// maxTriggers is the maximum number of trigger times that the view stores between two snapshots. 1,000 trigger times
+// suffice for a percentile of the programming latency, and use at most 24 KB while the pipeline requests no snapshot.
 const maxTriggers = 1000
 
 type view struct {
@@ -22,12 +22,12 @@ type view struct {
 	last    *Snapshot // nil before the first snapshot
 
 	// mergedServices maps each name to the Service and its EndpointSlices. Spec is nil if only EndpointSlices exist.
-	// The view replaces a changed Service and never modifies it, because snapshots share Services.
+	// The view replaces a changed Service instead of modifying it, because snapshots share Services.
 	mergedServices map[Name]*Service
 	nodes          map[string]*source.Node
 	cidrs          map[string]*source.ServiceCIDR
 	apis           map[string]*source.APIServer
-	// faults maps each object to its problems. A Document may contain another object's problem.
+	// faults maps each object to its faults. A Document may contain another object's faults.
 	faults map[fault.Object][]fault.Fault
 
 	dirtyServices map[Name]struct{}
@@ -52,7 +52,7 @@ func newView(started time.Time) *view {
 	}
 }
 
-// Either object may be nil. Both objects have the same key.
+// replace replaces before with after, which has the same key. Either object may be nil.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)
@@ -116,8 +116,8 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes the merged Service that has the given name. The view stores a merged Service while a Spec or a slice
-// exists.
+// edit changes the merged Service that has the given name. The view stores a merged Service while it has a Spec or a
+// slice.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.mergedServices[name]; ok {
@@ -132,16 +132,16 @@ func (v *view) edit(name Name, change func(*Service)) {
 	v.mergedServices[name] = next
 }
 
-// spliceSlice returns a copy of list in which fresh, which holds at most one slice, replaces the slice with this name.
+// spliceSlice returns a copy of list in which fresh replaces the slice with the given name. fresh holds at most one
+// slice.
 func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.EndpointSlice) []*source.EndpointSlice {
 	return sorted.Splice(list, []string{name},
 		func(s *source.EndpointSlice, name string) int { return strings.Compare(s.Name, name) },
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and stores the trigger time of a new version of a slice. Trigger times from before
-// the start do not show the latency of current changes, so count ignores them. The first list contains trigger times
-// from before the start.
+// count counts a change for metrics and stores the trigger time of a new version of a slice. The first list contains
+// trigger times from before the start. They do not show the latency of current changes, so count ignores them.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {
@@ -200,8 +200,8 @@ func (v *view) snapshot() *Snapshot {
 		slices.Sort(next.APIPorts)
 		next.APIPorts = slices.Compact(next.APIPorts)
 	}
-	// The recorded changes stay until the end, so that the next snapshot includes the changes after a panic. The maps
-	// are new, because the old maps are large after the first list.
+	// Clear the recorded changes last, so that the next snapshot still includes them after a panic. Replace the maps
+	// instead of clearing them, because the old maps are large after the first list.
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.dirtyServices, v.dirtyFaults = map[Name]struct{}{}, map[fault.Object]struct{}{}
 	v.services.Pending, v.endpoints.Pending = 0, 0

@@ -33,17 +33,17 @@ type Options struct {
 }
 
 const (
-	// maxServices limits the number of ServicePorts to try if Options.Service is empty.
+	// maxServices is the maximum number of ServicePorts to try if Options.Service is empty.
 	maxServices = 200
-	// The limits maxEndpoints and maxFrontends apply to each ServicePort.
+	// maxEndpoints and maxFrontends are the maximum numbers of endpoints and frontends to try for each ServicePort.
 	maxEndpoints = 16
 	maxFrontends = 8
 	// maxParallel is the maximum number of simultaneous connections.
 	maxParallel = 32
 	// timeBound is the maximum time for all connections together. Traces run afterwards.
 	timeBound = 3 * time.Minute
-	// maxTries limits the connections to a frontend some of whose endpoints are dead. One connection is not enough,
-	// because each connection may reach a different endpoint.
+	// maxTries is the maximum number of connections to a frontend that has live and dead endpoints. One connection is
+	// not enough, because each connection may reach a different endpoint.
 	maxTries = 8
 	// maxTraces is the maximum number of traces. Traces run one after another.
 	maxTraces = 3

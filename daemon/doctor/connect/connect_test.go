@@ -102,7 +102,7 @@ func TestLookAfterTimeout(t *testing.T) {
 	}
 }
 
-// A server that does not respond and a server that refuses connections have different outcomes.
+// dial returns different outcomes for a server that does not respond and a server that refuses connections.
 func TestDialDistinguishesSilenceFromRefusal(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

@@ -38,7 +38,7 @@ type Checker struct {
 	// needs lists the packets that the rules must accept for the connections in plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
-	// links holds the interfaces that lead to endpoints, or nil while these interfaces are unknown.
+	// links holds the interfaces that lead to endpoints, or nil while they are unknown.
 	links []string
 }
 
@@ -48,8 +48,8 @@ func New() *Checker { return &Checker{reader: reader{nextAttempts: map[tableID]t
 // Requirements lists the connections that the rules must accept.
 type Requirements struct {
 	Plan *plan.Plan
-	// ForwardedFrontends names two frontends. This host must always forward connections to the first frontend, needed.
-	// This host must forward connections to the second frontend, useful, only if other hosts route these connections
+	// ForwardedFrontends describes at most one frontend. needed is a frontend to which this host must always forward
+	// connections. useful is a frontend to which this host must forward connections only if other hosts route them
 	// through this host.
 	ForwardedFrontends func(plan.Family) (needed, useful string)
 	// Links returns the interfaces that lead to endpoints on other hosts.
@@ -157,8 +157,7 @@ func needsOf(q Requirements) (needs []need) {
 }
 
 // examplePorts returns a ServicePort with an endpoint on this host (local), and a ServicePort with an endpoint on
-// another host (remote). Both ServicePorts belong to the family f. A result is nil if the plan contains no matching
-// ServicePort.
+// another host (remote). Both ServicePorts have family f. A result is nil if the plan contains no matching ServicePort.
 func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {

@@ -19,7 +19,7 @@ func base(hook, policy string, rules ...string) string {
 
 const forward = "forward priority 0"
 
-// The check reports each possible outcome for rules in a real kernel, and each suggested fix resolves its problem.
+// With rules in a real kernel, the check reports each possible outcome, and each suggested fix resolves its problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {
@@ -88,8 +88,8 @@ func kubeProxy(iptables string) string {
 %[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
 }
 
-// Connections to endpoints on this host and to the health checks of these endpoints must pass the input hook. Edgeway
-// does not translate connections to health checks.
+// Connections to endpoints on this host and to their health checks must pass the input hook. Edgeway does not translate
+// connections to health checks.
 func TestLocalEndpointsNeedInputHook(t *testing.T) {
 	for _, plant := range []string{
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),
@@ -112,8 +112,8 @@ func TestLocalEndpointsNeedInputHook(t *testing.T) {
 	}
 }
 
-// A rule that drops only connections that other hosts route through this host causes a warning. A rule that drops no
-// connection to a Service causes no finding.
+// If a rule drops only connections that other hosts route through this host, the check returns a warning. A rule that
+// drops no connection to a Service causes no finding.
 func TestRulesThatDropOtherConnections(t *testing.T) {
 	h := newRulesHost(t)
 	h.sh(base(forward, "drop"))
@@ -142,7 +142,7 @@ func TestOwnTablesCauseNoFinding(t *testing.T) {
 	}
 }
 
-// A table that is too large causes a warning, and the next runs of the check do not read the table again.
+// A table that is too large causes a warning, and later runs of the check do not read it again.
 func TestOversizedTableIsReadOnce(t *testing.T) {
 	var rules []string
 	for i := range 18_000 {

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// owner is a program that writes rules. The names of tables and chains identify the owner.
+// owner is a program that writes firewall rules. The name of a table or chain identifies its owner.
 type owner string
 
 const (
@@ -26,7 +26,7 @@ const (
 // dockerUser is the chain that Docker reserves for other programs' rules.
 const dockerUser = "DOCKER-USER"
 
-// prefix is a name prefix that identifies an owner.
+// prefix is a prefix of table or chain names that identifies their owner.
 type prefix struct {
 	text  string
 	owner owner
@@ -64,8 +64,8 @@ func ownerOf(name string, list []prefix) owner {
 	return ""
 }
 
-// owner returns the owner of the chain or the table, or "" if the owner is unknown. An iptables chain's policy belongs
-// to ufw if the chain jumps to ufw's chains, or else to Docker if the chain jumps to Docker's chains.
+// owner returns the program that owns the chain or its table, or "" if the owner is unknown. An iptables chain's policy
+// belongs to ufw if the chain jumps to ufw's chains, or else to Docker if the chain jumps to Docker's chains.
 func (p ruleRef) owner() owner {
 	if o := cmp.Or(ownerOf(p.chain.name, chainOwners), ownerOf(p.base.table.name, tableOwners)); o != "" {
 		return o
@@ -100,7 +100,7 @@ func (t *table) String() string {
 	return fmt.Sprintf("(%s table %s)", t.family, t.name)
 }
 
-// word matches a name that a shell and nft read as one word, and that is not a command-line option.
+// word matches a name that both a shell and nft read as one word and that is not a command-line option.
 var word = regexp.MustCompile(`^([\w?][\w./-]*)?$`)
 
 func (t *table) list() string {
@@ -190,18 +190,18 @@ func (t *table) kubeProxyFix() string {
 // Drop is a rule or policy that dropped a packet during a trace.
 type Drop struct {
 	Family, Table, Chain string
-	// Handle and Rule are the handle and the text of the rule. Handle is 0 for the chain's policy.
+	// Handle and Rule are the rule's handle and text. Handle is 0 for the chain's policy.
 	Handle uint64
 	Rule   string
 	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// Destination is the packet's destination. Direct reports whether no rule translates the destination.
+	// Destination is the packet's destination. Direct is true if no rule translates the destination.
 	Destination netip.AddrPort
 	Direct      bool
 }
 
-// ruleRef converts the Drop to a reference into a table that contains only the Drop's chain.
+// ruleRef returns a reference to the Drop's rule or policy, in a table that contains only the Drop's chain.
 func (d Drop) ruleRef() ruleRef {
 	t := newTable(d.Family, d.Table)
 	if isIPTables(nft.Table{Family: d.Family, Name: d.Table}) {

@@ -16,7 +16,7 @@ var asInstalled = strings.NewReplacer()
 // restorePrograms lists the programs that load iptables rules from a file.
 var restorePrograms = []string{"iptables-nft-restore", "iptables-legacy-restore"}
 
-// Docker sets the policy DROP, and its chain DOCKER-USER runs first.
+// Docker sets the policy of the chain FORWARD to DROP, and its chain DOCKER-USER runs first.
 func TestDocker(t *testing.T) {
 	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
@@ -72,7 +72,7 @@ func TestFirewalld(t *testing.T) {
 	}
 }
 
-// libvirt's rules affect only its own bridges, so the rules cause no finding.
+// libvirt's rules affect only its own bridges, so they cause no finding.
 func TestLibvirt(t *testing.T) {
 	h := newRulesHost(t)
 	h.load("libvirt.nft", asInstalled, "nft", "-f", "-")

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// maxTable limits a table's text to the size of about 20,000 rules.
+	// maxTable is the maximum length of a table's text in bytes, enough for about 20,000 rules.
 	maxTable = 2 << 20
 	// timeBound is the maximum time for one run of the check.
 	timeBound = 15 * time.Second
@@ -29,7 +29,7 @@ const (
 	retryDelay = 10 * time.Minute
 )
 
-var errTooBig = fmt.Errorf("too many rules to read every minute (more than %d MiB of text, or %s)",
+var errTooBig = fmt.Errorf("too many rules to read every minute (limits: %d MiB of text and %s)",
 	maxTable>>20, tableBound)
 
 type reader struct {
@@ -37,7 +37,7 @@ type reader struct {
 	// cache is nil if the check must read the tables again.
 	tableCache []*table
 	generation uint16
-	// nextAttempts maps each table that was too large to the time of the next attempt to read it.
+	// nextAttempts holds, for each table that was too large, the time of the next attempt to read it.
 	nextAttempts map[tableID]time.Time
 }
 
@@ -74,7 +74,7 @@ func (r *reader) read(ctx context.Context) (out []*table) {
 
 var families = map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}
 
-// readTables reads the tables one at a time, and the iptables nat tables last. The method skips a nat table that
+// readTables reads the tables one at a time, and the iptables nat tables last. readTables skips a nat table that
 // Edgeway itself uses, because that table may be huge.
 func (r *reader) readTables(ctx context.Context, listed []nft.Table, v xtables.Variant) []*table {
 	out, nat := []*table{}, []nft.Table{}
@@ -131,8 +131,8 @@ func (r *reader) readUnlessTooBig(ctx context.Context, s tableID) *table {
 	return failed
 }
 
-// readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. The function
-// reads any other table with nft, even if the table has the name of an iptables table.
+// readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. readTable
+// reads any other table with nft, even if it has the name of an iptables table.
 func readTable(ctx context.Context, s tableID) (*table, error) {
 	if isIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)
@@ -182,8 +182,8 @@ func (t *table) readSave(text string) bool {
 	return true
 }
 
-// readNFT parses the output of "nft -y list table", such as "type filter hook forward priority 0; policy drop;". The
-// method ignores the hooks of nat chains, because nat chains drop no packets.
+// readNFT parses the output of "nft -y list table", such as "type filter hook forward priority 0; policy drop;".
+// readNFT ignores the hooks of nat chains, because nat chains drop no packets.
 func (t *table) readNFT(text string) {
 	var c *chain
 	for line := range strings.Lines(text) {
@@ -226,8 +226,8 @@ func (c *chain) setHook(hook string) {
 	}
 }
 
-// command returns the iptables program that changes the rules. The result is the long name, such as iptables-nft, if a
-// program with that name exists.
+// command returns the name of the iptables program for a family and a variant. The result is the long name, such as
+// iptables-nft, if a program with that name exists.
 func command(family string, v xtables.Variant) string {
 	plain := family + "tables"
 	if long := plain + "-" + string(v); exec.Command(long).Err == nil {

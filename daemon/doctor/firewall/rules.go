@@ -28,19 +28,19 @@ type chain struct {
 	rules    []rule
 }
 
-// rule holds the properties of a rule that the check understands.
+// rule holds those properties of a rule that the check understands.
 type rule struct {
 	text    string
 	verdict verdict
 	target  string // target is the chain that jump and gotoChain lead to
-	// matchesNew states whether the rule matches a new connection to a Service, and matchesReply whether the rule
+	// matchesNew states whether the rule matches a new connection to a Service, and matchesReply states whether it
 	// matches reply packets.
 	matchesNew, matchesReply matchState
 	// translated reports whether the rule matches translated connections.
 	translated bool
-	// output is the only output interface that the rule matches, or "" if the rule names no output interface.
+	// output is the only output interface that the rule matches, or "" if the rule names none.
 	output string
-	// ports holds the only destination ports that the rule matches, or nil if the rule names no ports.
+	// ports lists the only destination ports that the rule matches, or is nil if the rule names none.
 	ports []string
 }
 
@@ -71,7 +71,7 @@ var verdicts = map[string]verdict{
 }
 
 var (
-	// nonCondition matches the text of a rule that is not a condition: comments, counters and log statements.
+	// nonCondition matches the parts of a rule's text that are not conditions: comments, counters and log statements.
 	nonCondition = regexp.MustCompile(`(?:^| )(?:(?:--)?comment (?:"(?:\\.|[^"\\])*"|\S+)|counter\b(?: name \S+)?|` +
 		`-m \w+|log\b(?: (?:prefix "[^"]*"|(?:level|group|snaplen|flags) \S+))*)`)
 	// nftVerdict and saveVerdict split a rule into conditions, verdict and target.
@@ -79,8 +79,8 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// impossibleCondition matches conditions that Service packets cannot satisfy. An impossible condition requires ICMP
-	// or the interface lo.
+	// impossibleCondition matches conditions that Service packets cannot satisfy, because they require ICMP or the
+	// interface lo.
 	impossibleCondition = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -97,7 +97,8 @@ var (
 // firstClientPort is the first unprivileged port.
 const firstClientPort = 1024
 
-// condition returns an expression that matches a rule with one of the conditions, unless a "!" negates it.
+// condition returns a regular expression that matches a rule with one of the conditions in text, unless a "!" negates
+// the condition.
 func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }

@@ -17,11 +17,11 @@ import (
 const waitDelay = 2 * time.Second
 
 const (
-	// maxMessage limits the length of an error message, because nft's messages quote its input.
+	// maxMessage limits an error message's length, in bytes, because nft's messages quote its input.
 	maxMessage = 200
-	// maxRule limits the text of a rule.
+	// maxRule is the maximum length of a rule's text, in bytes.
 	maxRule = 200
-	// maxChain limits the size of a chain's listing.
+	// maxChain is the maximum length of a chain's listing, in bytes.
 	maxChain = 4 << 20
 )
 
@@ -32,14 +32,14 @@ var ErrOutputTooLong = errors.New("the output is too long")
 // ruleset" could otherwise change the rules.
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run runs nft in the same way as RunProgram.
+// Run runs nft with RunProgram.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
 	return RunProgram(ctx, limit, input, "nft", args...)
 }
 
 // RunProgram runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
-// The program reads input as its standard input. Each argument must be a single word. RunProgram truncates the output
-// if the error is ErrOutputTooLong.
+// The program reads input from its standard input. Each argument must be a single word. If the error is
+// ErrOutputTooLong, the returned output is truncated.
 func RunProgram(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
@@ -71,7 +71,7 @@ func RunProgram(ctx context.Context, limit int, input, name string, args ...stri
 	return out.buf.Bytes(), nil
 }
 
-// failure returns the first line of a program's messages as an error. Versions of nft up to 1.0.9 crash on rules that
+// failure returns the first line of a program's messages as an error. nft 1.0.9 and older versions crash on rules that
 // nft 1.1.3 or a newer version wrote (kubernetes#136786).
 func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")

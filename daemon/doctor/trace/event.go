@@ -84,8 +84,8 @@ func destination(header []byte) netip.Addr {
 }
 
 // findDrop finds the first drop among the packets that matched a rule in the trace table. All other packets belong to
-// the traces of other programs. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the
-// loopback interface.
+// other programs' traces. The kernel reuses packet IDs, and assigns a new ID when a packet passes through the loopback
+// interface.
 func findDrop(events []event) (v Verdict) {
 	replies, to := map[uint32]bool{}, map[uint32]netip.AddrPort{}
 	for _, e := range events {

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// When a packet to this host passes through the loopback interface, the kernel assigns another ID to the packet. This
-// host itself sends the reply.
+// When a packet to this host passes through the loopback interface, the kernel assigns it another ID. This host itself
+// sends the reply.
 func TestTraceConnectionToThisHost(t *testing.T) {
 	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node

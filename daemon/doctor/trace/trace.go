@@ -31,18 +31,18 @@ const (
 	tableName = proxiers.TraceTable
 	// replyPrefix is the name prefix of the chains that process reply packets.
 	replyPrefix = "answers"
-	// leavingChain processes the packets that leave this host or are destined for it.
+	// leavingChain is the name of the chain that processes the packets that leave this host or are destined for it.
 	leavingChain = "leaving"
 )
 
 const (
 	// maxOutput limits nft's output.
 	maxOutput = 1 << 16
-	// maxMessages limits the number of kernel messages.
+	// maxMessages limits the number of kernel messages that a trace collects.
 	maxMessages = 20_000
 	// idleTime is the time to wait for another kernel message before the trace counts as complete.
 	idleTime = 200 * time.Millisecond
-	// removeTime limits the time for removing the table. Run removes the table even if ctx is done.
+	// removeTime is the maximum time for removing the table. Run removes the table even if ctx is done.
 	removeTime = 20 * time.Second
 	buffer     = 4 << 20
 )

@@ -17,7 +17,7 @@ import (
 // RetryAfter is the delay between two attempts to bind the address, as in kube-proxy.
 const RetryAfter = 5 * time.Second
 
-// maxConns limits the number of connections to a server. A few hundred clients use 8 MB of memory.
+// maxConns is the maximum number of connections to a server. A few hundred clients use 8 MB of memory.
 const maxConns = 256
 
 // Server configures an HTTP server.
@@ -32,7 +32,7 @@ type Server struct {
 	// passwords.
 	WebConfig string
 	Logger    *slog.Logger
-	// The server calls OnStateChange with the reason when it stops serving, and with nil when it starts serving.
+	// OnStateChange receives the reason when the server stops serving, and nil when the server starts serving.
 	// OnStateChange may be nil.
 	OnStateChange func(error)
 }

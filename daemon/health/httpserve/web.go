@@ -13,7 +13,7 @@ import (
 	"edgeway/daemon/files"
 )
 
-// ValidateWebConfig returns the error in a web configuration file, or nil if path is "".
+// ValidateWebConfig returns an error if a web configuration file is invalid, or nil if path is "".
 func ValidateWebConfig(path string) error {
 	if path == "" {
 		return nil

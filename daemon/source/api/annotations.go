@@ -2,9 +2,10 @@ package api
 
 import corev1 "k8s.io/api/core/v1"
 
-// Edgeway reads the annotations with these keys, which Annotations also returns.
+// Edgeway reads annotations with these keys. Annotations returns the keys as a list.
 const (
-	// AnnotationLastChange is the key of an EndpointSlice annotation. All other keys belong to Service annotations.
+	// AnnotationLastChange is the key of an annotation on EndpointSlices. All other keys are for annotations on
+	// Services.
 	AnnotationLastChange = corev1.EndpointsLastChangeTriggerTime
 	// AnnotationPrefix is the key prefix of Edgeway's own annotations.
 	AnnotationPrefix = "edgeway.io/"

@@ -12,9 +12,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// parseAddr accepts every address that Kubernetes accepts in fields that predate Go 1.17's strict parser. The octets of
-// an IPv4 address are decimal and may have leading zeros. The function rejects addresses with a zone and IPv4-mapped
-// IPv6 addresses.
+// parseAddr parses an address as leniently as Kubernetes does in fields that predate Go 1.17's strict parser: the
+// octets of an IPv4 address are decimal and may have leading zeros. parseAddr rejects addresses with a zone and
+// IPv4-mapped IPv6 addresses.
 func parseAddr(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -45,7 +45,7 @@ func trimOctets(s string) string {
 	return strings.Join(octets, ".")
 }
 
-// parsePrefix accepts prefixes with host bits, as Kubernetes does, and clears these bits.
+// parsePrefix accepts prefixes with host bits, as Kubernetes does, and clears the host bits.
 func parsePrefix(s string) (netip.Prefix, error) {
 	addr, length, ok := strings.Cut(s, "/")
 	if !ok {
@@ -109,9 +109,10 @@ func validateUnicast(a netip.Addr) error {
 	return nil
 }
 
-// metadataAddrs lists addresses of cloud metadata services, which provide a host with its identity and credentials.
-// Most clouds use 169.254.169.254, which is link-local. An endpoint may have a metadata address, because a pod network
-// can contain 100.100.100.200. To forbid endpoints at metadata addresses, set proxy.deny_endpoints.
+// metadataAddrs lists addresses of cloud metadata services, which provide a host with its identity and credentials. The
+// metadata services of most clouds use 169.254.169.254, which is link-local. An endpoint may have a metadata address,
+// because a pod network can contain 100.100.100.200. To forbid endpoints at metadata addresses, set
+// proxy.deny_endpoints.
 var metadataAddrs = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),      // Azure
 	netip.MustParseAddr("100.100.100.200"),    // Alibaba
@@ -159,7 +160,8 @@ func parseFrontend(s string) (netip.Addr, error) {
 	return a, nil
 }
 
-// familiesOf guesses the family of an invalid range, and returns both families if the range could belong to either.
+// familiesOf guesses the address family of an invalid range, and returns both families if the range could belong to
+// either.
 func familiesOf(s string) []plan.Family {
 	colon, dot := strings.Contains(s, ":"), strings.Contains(s, ".")
 	switch {

@@ -96,8 +96,8 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// hasDuplicates reports whether a key occurs more than once. The function compares the keys of a short list in pairs,
-// because a map uses more memory than the list.
+// hasDuplicates reports whether a key occurs more than once. hasDuplicates compares the keys of a short list in pairs,
+// because a map would use more memory than the list.
 func hasDuplicates[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {

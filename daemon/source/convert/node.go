@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// leavingTaint is the taint that the cluster autoscaler sets on a Node before removing the Node.
+// leavingTaint is the taint that the cluster autoscaler sets on a Node before removing it.
 const leavingTaint = "ToBeDeletedByClusterAutoscaler"
 
 // Node converts a Kubernetes Node to a source.Node.
@@ -90,7 +90,7 @@ func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 			// most of the host's traffic.
 			f.Addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
-			f.Addf(field, "%s is a second range of the family %s", p, plan.FamilyOf(p.Addr()))
+			f.Addf(field, "%s is a second %s range", p, plan.FamilyOf(p.Addr()))
 		default:
 			out.CIDRs = append(out.CIDRs, p)
 		}

@@ -17,7 +17,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The API server defines this default and this maximum for SessionAffinityConfig.ClientIP.TimeoutSeconds.
+// defaultAffinity and maxAffinity are the API server's default and maximum for
+// SessionAffinityConfig.ClientIP.TimeoutSeconds.
 const (
 	defaultAffinity = 10800
 	maxAffinity     = 86400
@@ -109,7 +110,7 @@ func (b *serviceBuilder) readType() {
 }
 
 // readClusterIPs reads at most one address for each family. If spec.ipFamilies is set, each address must belong to the
-// family with the same index.
+// family at the same index.
 func (b *serviceBuilder) readClusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
@@ -136,7 +137,7 @@ func (b *serviceBuilder) readClusterIPs() {
 			continue
 		}
 		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {
-			b.Addf(name, "%s is a second address of the family %s", a, family)
+			b.Addf(name, "%s is a second %s address", a, family)
 			continue
 		}
 		b.out.ClusterIPs = append(b.out.ClusterIPs, a)
@@ -203,7 +204,7 @@ func (b *serviceBuilder) ingress(field string, in *corev1.LoadBalancerIngress) (
 	return a, err == nil
 }
 
-// If all source ranges of a family are invalid, no client of that family can connect.
+// If all source ranges of an address family are invalid, no client of that family can connect.
 func (b *serviceBuilder) readSourceRanges() {
 	var broken []plan.Family
 	seen := set[netip.Prefix]{}
@@ -260,7 +261,7 @@ func (b *serviceBuilder) readScheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights limits the number of weights that the planner compares with each endpoint.
+// maxWeights is the maximum number of weights that the planner compares with each endpoint.
 const maxWeights = 256
 
 // readWeights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in

@@ -32,7 +32,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.readPorts(s.Ports)
 		b.readEndpoints(s.Endpoints)
 	}
-	// An invalid time causes no fault, because Edgeway uses the time only for one latency sample.
+	// An invalid trigger time causes no fault, because Edgeway uses it only for one latency sample.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.TriggerTime = encodableTime(t)
 	}

@@ -24,18 +24,18 @@ func measure(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// For each hostile file, Edgeway reports a fault and serves the objects of the other file. Edgeway needs little memory
-// and little time to read a hostile file.
+// For each hostile file, Edgeway reports a fault and still serves the objects of the good file. Edgeway reads a hostile
+// file with little memory and in little time.
 func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error
 		problem string
 	}{
-		"aliases of aliases": {content(lol()), "with its aliases"},
+		"aliases of aliases": {content(lol()), "after alias expansion"},
 		"a list as a key":    {content("a: b\n? [c, d]\n: x\n"), "a.yaml:1: cannot be parsed: invalid map key: "},
 		"sparse": {func(path string) error {
 			return errors.Join(os.WriteFile(path, nil, 0o600), os.Truncate(path, 3<<30))
-		}, "more than 16 MiB: split it"},
+		}, "larger than 16 MiB: split it"},
 		"pipe":   {func(path string) error { return unix.Mkfifo(path, 0o600) }, "not a regular file"},
 		"device": {func(path string) error { return os.Symlink("/dev/zero", path) }, "not a regular file"},
 		"/proc":  {func(path string) error { return os.Symlink("/proc/kmsg", path) }, "a.yaml: resource temporarily unavailable"},
@@ -115,7 +115,7 @@ func TestTotalFileSizeIsBounded(t *testing.T) {
 			strings.Repeat("\n", 15<<20))
 	}
 	f.read()
-	if got := f.sink.problems(f.dir); len(got) != 1 || !strings.Contains(got[0], "8.json: the manifests have more than 128 MiB") {
+	if got := f.sink.problems(f.dir); len(got) != 1 || !strings.Contains(got[0], "8.json: the manifests exceed 128 MiB") {
 		t.Errorf("problems %q", got)
 	}
 	if f.sink.service("x7") == nil || f.sink.service("x8") != nil {

@@ -39,8 +39,8 @@ func Check(o Options) *CheckResult {
 	return c
 }
 
-// Locate sets the position of each problem to the position of the document that contains the object, and returns the
-// problems sorted by position.
+// Locate sets each problem's position to that of the document that contains its object, and returns the problems sorted
+// by position.
 func (c *CheckResult) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {
@@ -58,7 +58,7 @@ func comparePositions(a, b fault.Fault) int {
 	return cmp.Or(strings.Compare(fileA, fileB), cmp.Compare(lineA, lineB))
 }
 
-// splitPosition splits "file:line". The result line is 0 if at contains no line.
+// splitPosition splits "file:line". line is 0 if the position contains no line number.
 func splitPosition(at string) (file string, line int) {
 	i := strings.LastIndexByte(at, ':')
 	line, err := strconv.Atoi(at[i+1:])

@@ -83,9 +83,9 @@ func wantNothingRemoved(t *testing.T, text string, others []string) {
 	}
 }
 
-// Edgeway removes no Service and no endpoint because of a truncated file, for example after an interrupted copy or on a
-// full disk. The test truncates a file with the document end marker at every byte, and any other file only within a
-// line.
+// Edgeway does not remove a Service or an endpoint because a file is truncated, for example by an interrupted copy or a
+// full disk. If a file ends with the document end marker, the test truncates it at every byte. The test truncates any
+// other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string

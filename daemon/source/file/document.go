@@ -35,14 +35,14 @@ type document struct {
 	// faults lists the first maxFaults reasons why the document, or an item of its list, is unusable. A usable object
 	// stores its own faults.
 	faults []fault.Fault
-	// omittedFaults counts the reasons that faults does not contain.
+	// omittedFaults is the number of reasons that faults omits.
 	omittedFaults int
 	ignored       []ignored
 }
 
 type ignored struct{ at, version, kind, namespace, name string }
 
-// maxFaults limits the number of faults that Edgeway reports for one file.
+// maxFaults is the maximum number of faults that Edgeway reports for one file.
 const maxFaults = 20
 
 func (d *document) addf(field, fix, format string, args ...any) {
@@ -193,7 +193,7 @@ func adjustLines(p part, err error) error {
 }
 
 // decode adds one object, or the items of a list, to the document. The parameter at is the path of the object in the
-// document. The parameter inherited is the kind that a list specifies for items without a kind.
+// document, and inherited is the kind that a list specifies for its items without a kind.
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
@@ -226,11 +226,11 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 }
 
-// maxIgnored limits the number of ignored kinds that Edgeway logs.
+// maxIgnored is the maximum number of ignored kinds that Edgeway logs.
 const maxIgnored = 100
 
-// ignore records an object of a kind that Edgeway does not use, and logs each kind once. An earlier version of the
-// object may have had a kind that Edgeway uses.
+// ignore records an object of a kind that Edgeway does not use, because an earlier version of the object may have had a
+// kind that Edgeway uses. ignore logs each kind once.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`

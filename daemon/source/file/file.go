@@ -1,13 +1,13 @@
 // Package file is the source that reads manifests: YAML or JSON files with any number of documents, in the same format
-// that kubectl uses. Edgeway watches the files and reads a changed file again.
+// that kubectl uses. Edgeway watches the files and rereads each file that changes.
 //
 // Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and any NodePorts that
 // its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
 // strict. A misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes renders a document unusable.
-// Edgeway ignores the Kubernetes kinds that it does not use. Edgeway also ignores the objects of other API groups.
-// If no document contains a served object any more, Edgeway reports each ignored object with the same kind, namespace
-// and name as a fault, because the ignored object's apiVersion is probably misspelt. A YAML file must end with a
-// newline. A file that once ended with the document end marker must keep the marker.
+// Edgeway ignores objects of other API groups and of Kubernetes kinds that it does not use. If no document contains a
+// served object any more, Edgeway reports each ignored object with the same kind, namespace and name as a fault,
+// because the ignored object's apiVersion is probably misspelt. A YAML file must end with a newline. A file that once
+// ended with the document end marker must keep it.
 //
 // Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
 // document, a file or a path is unusable, Edgeway removes no object. For example, Edgeway removes no Service after an
@@ -17,9 +17,9 @@
 // contained before. Once every document is readable, Edgeway removes the objects that no document contains any more. If
 // several documents contain the same object, Edgeway uses the first one, in order of path and line.
 //
-// A Service without a creationTimestamp counts as the youngest. Without a creationTimestamp, a Service cannot take an
-// address or a NodePort from a cluster Service, but keeps the addresses and NodePorts that it already owns. To give a
-// Service precedence, set its creationTimestamp.
+// A Service without a creationTimestamp counts as the youngest Service. Without a creationTimestamp, a Service cannot
+// take an address or a NodePort from a cluster Service, but keeps the addresses and NodePorts that it already owns. To
+// give a Service precedence, set its creationTimestamp.
 package file
 
 import (
@@ -44,10 +44,10 @@ type Options struct {
 	// Paths lists files and directories. In a directory, Edgeway reads the files *.yaml, *.yml and *.json, but no
 	// hidden files and no subdirectories. Paths should be absolute.
 	Paths []string
-	// NodeName is the name of the host's Node. Edgeway ignores all other Nodes.
+	// NodeName is the name of the host's Node. Edgeway ignores Nodes with other names.
 	NodeName string
-	// KnownObjects returns the objects that the previous run read from the files. The result ok is false if the
-	// previous run's objects are unknown. The function may be nil.
+	// KnownObjects returns the objects that the previous run read from the files. ok is false if the previous run's
+	// objects are unknown. KnownObjects may be nil.
 	KnownObjects func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
@@ -107,10 +107,12 @@ func (s *Source) Status() source.Status {
 	return s.status
 }
 
-// ManifestsID is the ID of a directory's fault, and of the faults that "edgeway config check" finds in manifests.
+// ManifestsID is the ID of the Notice for a directory without manifests, and of the faults that "edgeway config check"
+// finds in manifests.
 const ManifestsID = "manifests"
 
-// Faults returns a Notice for each directory without manifests. Such a directory does not make a read incomplete.
+// Faults returns a Notice for each directory without manifests. A directory without manifests does not make a read
+// incomplete.
 func (s *Source) Faults() []fault.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +143,7 @@ func (s *Source) Position(key source.Key) string {
 const (
 	// quietTime is the time that the files must stay unchanged before Edgeway reads them.
 	quietTime = 100 * time.Millisecond
-	// maxChangeWait is the longest time that Edgeway waits for the changes to stop.
+	// maxChangeWait is the longest time that Edgeway waits for changes to the files to stop.
 	maxChangeWait = time.Second
 	// pollPeriod is the time between two reads if the kernel reports no change. The kernel sends no events for changes
 	// behind symbolic links or on network file systems.
@@ -275,7 +277,7 @@ func (s *Source) finish(sink source.Sink, r *readResult) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the fault of the latest read, or the time of its success, in the status.
+// setFault stores the latest read's fault in the status or, if the read succeeded, the current time.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func (m *memory) names() string {
 	return strings.Join(out, ", ")
 }
 
-// problems returns all problems, without the name of the directory.
+// problems returns all problems, with the directory's name removed from each.
 func (m *memory) problems(dir string) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

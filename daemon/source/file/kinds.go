@@ -17,8 +17,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// kind is a kind of object that Edgeway reads. The function add decodes and converts an object. Before the conversion,
-// add applies the API server's defaults and validates the fields that only a manifest can omit.
+// kind is a kind of object that Edgeway reads. add decodes and converts an object. Before the conversion, add applies
+// the API server's defaults and validates the fields that only a manifest can omit.
 type kind struct {
 	apiVersion, kind string
 	add              func(s *Source, d *document, at string, data []byte)
@@ -133,7 +133,7 @@ func addService(s *Source, d *document, at string, data []byte) {
 }
 
 // distributionFaults returns a fault for a spec.trafficDistribution that an API server rejects. Edgeway does not use
-// the value itself, because EndpointSlices hold the resulting zone and Node hints.
+// spec.trafficDistribution itself, because EndpointSlices hold the resulting zone and Node hints.
 func distributionFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,

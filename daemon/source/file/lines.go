@@ -10,7 +10,7 @@ import (
 )
 
 // locate sets the line of each fault in a document to the line of its field, or of the nearest enclosing field that
-// exists. A second parse is necessary only if the document has faults, which is rare.
+// exists. locate parses the document a second time only if it has faults, which is rare.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return

@@ -21,7 +21,7 @@ type readResult struct {
 	objects   map[source.Key]source.Object
 	positions map[source.Key]position
 	paths     []fault.Fault // the faults of unreadable paths
-	// emptyPaths lists the directories without manifests from which Edgeway serves no object.
+	// emptyPaths lists the directories that contain no manifests and from which Edgeway serves no object.
 	emptyPaths []string
 	// hasUnreadablePath reports whether a path was unreadable, and hasReadableObject whether any object comes from a
 	// readable file.
@@ -38,8 +38,8 @@ type readResult struct {
 // noteProgress stores the current time in lastProgress.
 func (r *readResult) noteProgress() { r.lastProgress.Store(new(time.Now())) }
 
-// maxNamed limits how many faults and how many Services the source's status names. The Document objects list the other
-// faults.
+// maxNamed is the maximum number of faults, and of Services, that the source's status names. The Document objects list
+// the other faults.
 const maxNamed = 3
 
 func (r *readResult) add(p fault.Fault) {
@@ -88,8 +88,8 @@ func (r *readResult) fault() fault.Fault {
 	return fault.New(FaultID, fault.Warning, cmp.Or(r.faults[0].Fix, "edgeway config check"), "%s", out)
 }
 
-// merge adds the objects of all files to the result. The result also receives a Manifest for each file with objects,
-// and a Document for each position with faults.
+// merge adds the objects of all files to the result. merge also adds a Manifest for each file with objects and a
+// Document for each position with faults.
 func (s *Source) merge(r *readResult) {
 	r.objects = make(map[source.Key]source.Object, len(s.served))
 	r.positions = make(map[source.Key]position, len(s.served))
@@ -149,8 +149,8 @@ type position struct {
 
 func (p position) String() string { return formatPosition(p.path, p.line) }
 
-// addDocument adds a document's objects and faults to the result. The parameter kept reports whether the document's
-// file is currently unreadable.
+// addDocument adds a document's objects and faults to the result. kept reports whether the document's file is currently
+// unreadable.
 func (r *readResult) addDocument(d *document, at position, kept bool, out *reporter) {
 	faults := d.faults
 	if len(faults) > 0 && !kept {
@@ -214,7 +214,7 @@ func (r *reporter) add(f fault.Fault) {
 	d.Faults = append(d.Faults, f)
 }
 
-// keepServed adds the served objects that no readable document contains.
+// keepServed adds to the result the served objects that no readable document contains.
 func (s *Source) keepServed(r *readResult) {
 	for key, obj := range s.served {
 		if _, there := r.objects[key]; there || key.Kind == source.KindDocument {

@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The source sets the field Manifest of a Service from a manifest, even if it loaded the Service from the last-known
+// The source sets Service.Manifest for each Service from a manifest, even if it loaded the Service from the last-known
 // state.
 func TestManifestServicesAreMarked(t *testing.T) {
 	f := newManifestDir(t)

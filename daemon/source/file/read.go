@@ -112,7 +112,7 @@ func (s *Source) servesFileBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files that Edgeway read below a path before the path became unreadable.
+// keepBelow adds the files that Edgeway read below a path before it became unreadable.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
@@ -121,14 +121,14 @@ func (s *Source) keepBelow(path string, files map[string]error) {
 	}
 }
 
-// Edgeway reads the files in path order, and skips a file that would exceed maxTotal. An export of 10,000 Services with
-// their EndpointSlices is about 40 MiB in size.
+// Edgeway reads the files in path order, and skips a file that would bring the total size above maxTotal. An export of
+// 10,000 Services with their EndpointSlices is about 40 MiB.
 const (
 	maxFile  = 16 << 20
 	maxTotal = 128 << 20
 )
 
-// readFile reads a file if the file has changed and fault is nil, and returns the file's size.
+// readFile reads a file if it has changed and fault is nil, and returns its size.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -233,15 +233,15 @@ func (s *Source) isStable(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.timestampMargin
 }
 
-// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a size
+// reason returns err without the path, because the fault's position already contains it. If a file exceeds a size
 // limit, the returned error names the limit.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
 	switch {
 	case errors.Is(err, files.ErrTooLarge) && limit < maxFile:
-		return fmt.Errorf("the manifests have more than %d MiB in total: remove some manifests", maxTotal>>20)
+		return fmt.Errorf("the manifests exceed %d MiB in total: remove some manifests", maxTotal>>20)
 	case errors.Is(err, files.ErrTooLarge):
-		return fmt.Errorf("the file has more than %d MiB: split it", maxFile>>20)
+		return fmt.Errorf("the file is larger than %d MiB: split it", maxFile>>20)
 	case errors.As(err, &pathErr):
 		return pathErr.Err
 	}

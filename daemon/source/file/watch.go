@@ -33,8 +33,8 @@ func (w *watcher) close() {
 	}
 }
 
-// add watches each path and its parent directory, and returns false if it cannot watch one of them. Each call also
-// watches directories that are new since the previous call. When an editor replaces a file, the kernel removes the
+// add watches each path and its parent directory, and returns false if it cannot watch one of them. Each call to add
+// also watches directories that are new since the previous call. When an editor replaces a file, the kernel removes the
 // watch on the file, but not the watch on the directory. Each path also needs a watch of its own, because the path may
 // be a directory.
 func (w *watcher) add() bool {

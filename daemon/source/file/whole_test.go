@@ -67,7 +67,7 @@ func (f *manifestDir) readAsNobody() {
 	<-done
 }
 
-// removesNothing is a part of each fault that makes a read incomplete.
+// removesNothing is part of the message of each fault that makes a read incomplete.
 const removesNothing = "; Edgeway removes no Service while a file has a fault"
 
 // accident damages manifests in a way that must not cause Edgeway to remove a Service.
@@ -213,8 +213,8 @@ func TestFaultOnlyObjectKeepsPreviousVersion(t *testing.T) {
 	}
 }
 
-// If two files contain the same Service and the first one becomes unreadable, Edgeway does not use the version in the
-// second one.
+// If two files contain the same Service and the first file becomes unreadable, Edgeway does not use the version in the
+// second file.
 func TestUnreadableFirstDuplicateStillWins(t *testing.T) {
 	f := newManifestDir(t)
 	f.write("a.yaml", web)
@@ -299,8 +299,8 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// blockOpen blocks every attempt to open the directory until the test calls release. A network file system blocks in
-// the same way while its server is down.
+// blockOpen blocks every attempt to open the directory until the test calls release. While its server is down, a
+// network file system blocks in the same way.
 func (f *manifestDir) blockOpen() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -315,8 +315,8 @@ func (f *manifestDir) blockOpen() (release func()) {
 	return release
 }
 
-// While a read hangs, the source reports a fault and serves the known objects. A hanging read does not prevent the
-// daemon from stopping.
+// While a read hangs, the source reports a fault and serves the previous run's objects. A hanging read does not prevent
+// the daemon from stopping.
 func TestHungFileSystem(t *testing.T) {
 	f := newManifestDir(t)
 	f.write("a.yaml", web)
@@ -361,7 +361,7 @@ func TestHungFileSystem(t *testing.T) {
 }
 
 // A read that takes minutes because there are many files is not a fault as long as it makes progress. During a long
-// read, Edgeway serves the known objects.
+// read, Edgeway serves the previous run's objects.
 func TestSlowReadingIsNoFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newMemory()

@@ -63,8 +63,8 @@ func authorityOf(api *fakeAPI) string {
 	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
 }
 
-// redial closes all connections. The test fails unless a request over a new connection succeeds in time. The source
-// must also regain contact. The feed's pace and the reflector's back-off may delay this contact.
+// redial closes all connections, and fails the test unless a request over a new connection succeeds in time. The source
+// must also regain contact, which the feed's pace and the reflector's back-off may delay.
 func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -117,8 +117,8 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// If the host name resolves to a new address, a running source connects to the new address. The source then trusts both
-// the old and the new address.
+// If the host name resolves to a new address, a running source connects to it. The source then trusts both the old and
+// the new address.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := startNameServer(t, "127.0.0.1")
@@ -196,7 +196,7 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")
 
 	names.Set(proxyName, nameserver.Addrs("127.66.0.1")...)
-	// The server accepts but sends nothing.
+	// The false server accepts connections but sends nothing.
 	startFalseServer(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {})
 	proxy.CloseClientConnections()
 	r.redial(t, api, 10*time.Second)

@@ -123,7 +123,7 @@ func (c *client) end() {
 }
 
 // configurePings configures the HTTP/2 health check of a client-go transport before its first request, with the same
-// times as the TCP keep-alive probes. A program can change client-go's own times (30 and 15 s) only for the whole
+// timeouts as the TCP keep-alive probes. A program can change client-go's own timeouts (30 and 15 s) only for the whole
 // process. If client-go returns the same transport again, configurePings does nothing.
 func configurePings(rt http.RoundTripper) http.RoundTripper {
 	if t := innermostTransport(rt); t != nil && t.HTTP2 == nil {

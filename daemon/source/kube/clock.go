@@ -12,8 +12,7 @@ import (
 const ClockID = "clock"
 
 // maxSkew is the largest tolerated difference between the clocks of this host and of the API server. A host whose clock
-// is behind rejects new tokens and certificates. A host with a wrong clock misjudges the expiry of tokens and
-// certificates.
+// is behind rejects new certificates. A host with a wrong clock misjudges the expiry of tokens and certificates.
 const maxSkew = 10 * time.Second
 
 // clock estimates the API server's clock from the server's latest response.
@@ -36,8 +35,7 @@ func (c *clock) note(resp *http.Response) {
 }
 
 // skew returns how far this host's clock is ahead of the API server's clock. The calculation uses the monotonic clock,
-// so the result is correct as soon as a program has set the host's clock. The result ok is false before the first
-// response.
+// so the result is correct as soon as a program has set the host's clock. ok is false before the first response.
 func (c *clock) skew() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

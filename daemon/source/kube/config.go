@@ -25,10 +25,10 @@ import (
 // access holds the address of the API server and the credentials, from a kubeconfig and the files that it names.
 type access struct {
 	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that it
-	// has validated. For the token file alone, config contains the path.
+	// has validated. The token file is the only exception: config contains its path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
-	// digest covers all files except the token file, which client-go reads itself.
+	// digest is the checksum of all files except the token file, which client-go reads itself.
 	digest   [sha256.Size]byte
 	expiries map[string]Expiry // keyed by credential
 	insecure []fault.Fault     // the security faults of the kubeconfig
@@ -58,7 +58,7 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 	return raw, err
 }
 
-// loadKubeconfig reads the current context of a kubeconfig and all files that the context names. Edgeway thus finds
+// loadKubeconfig reads the current context of a kubeconfig and all files that the context names, so that Edgeway finds
 // faults immediately instead of during a later request. After an error, the returned access still lists the files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
@@ -130,12 +130,12 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 
 const (
 	fixName    = "write an existing name: kubectl config get-%s --kubeconfig FILE"
-	fixServer  = "write a URL, as in https://192.0.2.1:6443"
+	fixServer  = "write a URL, such as https://192.0.2.1:6443"
 	fixPEM     = "write PEM, which begins with -----BEGIN"
 	fixCert    = "write PEM, which begins with -----BEGIN CERTIFICATE-----"
-	fixEmpty   = "write the content into the file"
+	fixEmpty   = "write the credential or certificate into the file"
 	fixPair    = "use the key that belongs to the certificate"
-	fixCommand = "install the program below /usr, or write its whole path"
+	fixCommand = "install the program under /usr, or specify its absolute path"
 )
 
 func currentCluster(config *api.Config) (*api.Cluster, error) {
@@ -274,8 +274,8 @@ func isPEM(text []byte) bool {
 }
 
 // fileOrData returns the content of a kubeconfig entry. Either the field NAME holds the path of a file, or the field
-// NAME-data holds the content itself. The second result is the name of the field. As in client-go, NAME-data takes
-// precedence.
+// NAME-data holds the content itself. The second result is the kubeconfig field's name. As in client-go, NAME-data
+// takes precedence.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {

@@ -27,7 +27,7 @@ const serviceCIDRs = "servicecidrs"
 // kubeconfigObject identifies a kubeconfig in a fault.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
-// credentials holds the kubeconfig in use, and the fault of the kubeconfig on disk.
+// credentials holds the kubeconfig in use, and the fault in the kubeconfig on disk.
 type credentials struct {
 	access *access
 	// fault explains why Edgeway does not use the kubeconfig on disk.
@@ -36,7 +36,7 @@ type credentials struct {
 	faults int // the number of consecutive reads that found the fault
 }
 
-// Faults returns the current faults of the credentials, including missing permissions. The severity is at most Warning,
+// Faults returns the current faults in the credentials, including missing permissions. The severity is at most Warning,
 // because Edgeway still serves the known Services.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
@@ -98,8 +98,8 @@ func (s *Source) poll(ctx context.Context) {
 	}
 }
 
-// reload reads the kubeconfig and the files that the kubeconfig names, and returns a new client if the content has
-// changed, or nil otherwise. The token file is an exception, because client-go reads that file every minute.
+// reload reads the kubeconfig and the files that it names, and returns a new client if the content has changed, or nil
+// otherwise. reload ignores changes to the token file, because client-go reads that file every minute.
 func (s *Source) reload() (next *client) {
 	access, err := s.load()
 	if err == nil && access.digest != s.client.Load().digest {

@@ -78,7 +78,7 @@ func explain(host, what string, err error) string {
 	case errors.As(err, &errno):
 		return fmt.Sprintf("%s: %s", what, errno)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return what + ": the connection was closed before the end of the answer"
+		return what + ": the connection was closed before the response was complete"
 	case apierrors.IsUnauthorized(err):
 		return fmt.Sprintf("%s: the server rejected the credentials (401)", what)
 	case errors.As(err, &status):
@@ -115,7 +115,7 @@ func rootCause(err error) string {
 }
 
 // isDenied reports whether the API server denied the request because of a missing permission or an unknown resource. A
-// denied request fails again if the client retries it early.
+// denied request fails again if the client retries it soon.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }
@@ -126,8 +126,8 @@ func isOverloaded(err error) bool {
 	return errors.As(err, &status) && slices.Contains([]int32{429, 502, 503}, status.Status().Code)
 }
 
-// isAhead reports whether the requested resource version is newer than the API server's data. If the requested resource
-// version is ahead, the reflector retries without a resource version.
+// isAhead reports whether a request failed because its resource version is newer than the API server's data. The
+// reflector then retries without a resource version.
 func isAhead(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }

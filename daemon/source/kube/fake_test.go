@@ -20,7 +20,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// fakeAPI is a fake API server with real HTTP connections. The server stores its objects as JSON.
+// fakeAPI is a fake API server with real HTTP connections. fakeAPI stores its objects as JSON.
 type fakeAPI struct {
 	*httptest.Server
 	t *testing.T
@@ -86,7 +86,7 @@ var kinds = map[string][2]string{
 	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
 }
 
-// rest is the remaining JSON text of the object, such as `"spec":{}`.
+// body returns an object as JSON. rest is the object's remaining JSON text, such as `"spec":{}`.
 func body(resource, name, rest string, rv int) string {
 	if rest != "" {
 		rest = "," + rest
@@ -224,8 +224,8 @@ func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	}
 }
 
-// serveWatch serves a watch. Like a real API server, serveWatch sends bookmarks every minute and two seconds before the
-// end of the watch.
+// serveWatch serves a watch. Like a real API server, serveWatch sends a bookmark every minute, and another two seconds
+// before the end of the watch.
 func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(req.get("timeoutSeconds"))
@@ -365,5 +365,5 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// String returns the feed's name in test failures.
+// String returns the feed's name for test failures.
 func (f *feed) String() string { return fmt.Sprintf("%s of namespace %q", f.resource, f.namespace) }

@@ -42,8 +42,8 @@ type feed struct {
 	namespace string
 	labels    string
 	fields    string
-	// required reports whether the feed determines Synced and Status. If the API server forbids or does not know the
-	// resource of a feed that is not required, the feed retries after deniedPause.
+	// required reports whether Synced and Status depend on the feed. If the API server forbids or does not know the
+	// resource of an optional feed, the feed retries after deniedPause.
 	required bool
 	kind     string // the Kind of the key
 	example  runtime.Object
@@ -94,11 +94,12 @@ const (
 	// listSpread is the maximum random delay of a new list after a resource version has expired. An API server restart
 	// invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
-	// streamTimeout limits a watch that starts with the full list. The limit is long, because a list may take hours
-	// over a slow link. Only a silent connection ends a list earlier.
+	// streamTimeout is the maximum duration of a watch that starts with the full list. The limit is long, because a
+	// list may take hours over a slow link. Only a silent connection ends a list earlier.
 	streamTimeout = 24 * time.Hour
 	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
-	// after testOvertime. A long watch and the test watch that follows it detect a silent API server within 90 s.
+	// after testOvertime. Together, a long watch and the test watch that follows it detect a silent API server within
+	// 90 s.
 	overtime     = 20 * time.Second
 	testOvertime = 5 * time.Second
 	// maxListSilence is the longest time that Edgeway waits for data during a list. An API server aborts a list that is
@@ -191,8 +192,8 @@ func (s *session) request(o *metav1.ListOptions) *rest.Request {
 		MaxRetries(0) // the pace controls the retries
 }
 
-// list is the reflector's fallback for API servers that cannot stream a list. If the stream failed for any other
-// reason, a list fails too.
+// list is the reflector's fallback for API servers that cannot stream a list. If a stream failed for a reason other
+// than missing support, a list would fail too.
 func (s *session) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	streamErr := s.streamErr
 	s.streamErr = nil
@@ -276,7 +277,7 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 }
 
 // nextWatch returns the next watch and its time limits. If the API server may not be working, for example after a watch
-// without a bookmark, nextWatch returns a short watch. A short watch soon ends with a bookmark.
+// without a bookmark, nextWatch returns a short watch, which soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}
@@ -305,8 +306,8 @@ func (s *session) watchError(ctx context.Context, c *call, err error) error {
 		s.streamErr = err
 		return err
 	case c.list && !isAhead(err):
-		// After some types of errors, the reflector sleeps even if ctx is done. An error of another type prevents the
-		// reflector's sleep.
+		// After some types of errors, the reflector sleeps even if ctx is done, so watchError returns an error of
+		// another type.
 		s.streamErr = s.recordFailure(ctx, c, err)
 		return s.streamErr
 	case s.hasExpired(err):
@@ -320,7 +321,7 @@ func (s *session) watchError(ctx context.Context, c *call, err error) error {
 	return err
 }
 
-// recordFailure stores the error of a request in the feed's health. The returned error only describes the failure in
+// recordFailure stores the error from a request in the feed's health. The returned error only describes the failure in
 // plain words, so the reflector cannot interpret it.
 func (s *session) recordFailure(ctx context.Context, c *call, err error) error {
 	if ctx.Err() != nil {

@@ -238,7 +238,7 @@ func FuzzWatch(f *testing.F) {
 			w := (&watcher{call: c}).start(ctx, on(s, feed), inner)
 			defer w.Stop()
 			for e := range w.ResultChan() {
-				// The reflector ignores objects of other types.
+				// The reflector ignores objects that are not of the feed's type.
 				if reflect.TypeOf(e.Object) != reflect.TypeOf(feed.example) {
 					continue
 				}

@@ -4,9 +4,9 @@
 // The package uses client-go's rest and cache packages, but not its clientset. Instead of storing Kubernetes objects,
 // the package converts each object immediately after decoding it. The package supports hosts that are far away from the
 // API server. The package detects a silent connection within half a minute, and an unanswered request or a silent watch
-// within 90 seconds. After a lost connection, the watch continues after the last event. A list may take any amount of
-// time as long as it delivers data. The package sends a failing API server at most one full-list request per second,
-// and increases the interval with each request. The package also respects Retry-After.
+// within 90 seconds. After a lost connection, the watch resumes from the last event. A list may take any amount of time
+// as long as it delivers data. The package sends a failing API server at most one full-list request per second, and
+// increases the interval with each request. The package also respects Retry-After.
 //
 // Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
 // bookmarks. The API server sends a bookmark each minute and another one before the end of a watch.
@@ -54,7 +54,7 @@ type Options struct {
 	UserAgent string
 	// Mark is the packet mark of the connections, or 0 for no mark.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
+	// KnownAddrs returns the previous run's proven addresses, most recently proven first, or nil until they are known.
 	KnownAddrs func() []source.ServerAddr
 	// If BeforeLists is not nil, the source waits for it to return before sending requests.
 	BeforeLists func(context.Context)
@@ -256,8 +256,7 @@ func (s *Source) sendAddrs(sink source.Sink) {
 	}
 }
 
-// finishSync passes the addresses of the API server to the sink and then calls Synced, because a plan needs the
-// addresses.
+// finishSync passes the addresses of the API server to the sink and then calls Synced, because a plan needs them.
 func (s *Source) finishSync(sink source.Sink) {
 	s.sendAddrs(sink)
 	s.listed.Store(s.client.Load())

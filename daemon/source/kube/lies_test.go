@@ -92,8 +92,8 @@ func TestFalseDNSAnswers(t *testing.T) {
 	}
 }
 
-// The source starts together with the last-known state, whose load may take longer than the first attempts. The host
-// still connects within 10 s.
+// The source starts while the last-known state is loading, which may take longer than the first connection attempts.
+// The host still connects to the API server within 10 s.
 func TestFalseDNSAnswersBeforeLastKnownState(t *testing.T) {
 	t.Parallel()
 	_, resolver := startNameServer(t, "127.66.0.3")

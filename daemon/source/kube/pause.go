@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// maxPause limits the pause that an API server can request.
+// maxPause is the longest pause that Edgeway grants to an API server.
 const maxPause = 5 * time.Minute
 
 // pause holds the end of the pause that an overloaded API server requested (Retry-After).

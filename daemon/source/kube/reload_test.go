@@ -23,7 +23,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// gate rejects requests that carry none of the tokens.
+// gate rejects requests that carry none of its tokens.
 type gate struct {
 	next   http.Handler
 	tokens atomic.Value // holds a []string

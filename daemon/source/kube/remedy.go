@@ -41,17 +41,17 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 	return f
 }
 
-// An operator must run the commands that create new credentials on a host where kubectl has the necessary permissions.
+// An operator must run the kubectl commands on a host where kubectl has the necessary permissions.
 const (
-	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  # on a machine where " +
-		"kubectl has the rights: write the output into %s as the token"
+	fixToken = "kubectl -n kube-system create token edgeway --duration=720h  # run where kubectl " +
+		"has the required permissions, then put the output into %s as the token"
 	fixAuthority = "kubectl -n kube-system get configmap kube-root-ca.crt -o " +
-		"'jsonpath={.data.ca\\.crt}' | base64 -w0  # on a machine where kubectl has the rights: write the output " +
-		"into %s as certificate-authority-data"
-	fixRights = "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml  # on a " +
-		"machine where kubectl has the rights: grants the rights of the service account edgeway"
-	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # on a " +
-		"machine where kubectl works: write the output into %s as the server"
+		"'jsonpath={.data.ca\\.crt}' | base64 -w0  # run where kubectl has the required permissions, " +
+		"then put the output into %s as certificate-authority-data"
+	fixRights = "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml  # run where kubectl " +
+		"has the required permissions; grants the service account edgeway its permissions"
+	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # run where kubectl " +
+		"works, then put the output into %s as the server"
 	fixClock = "timedatectl set-ntp true  " +
 		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
 )
@@ -73,8 +73,8 @@ func remedy(err error, server, kubeconfig string) string {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
-		return fmt.Sprintf("getent hosts %s  # finds nothing: correct the DNS of this host, "+
-			"or write an address as the server into %s", host, kubeconfig)
+		return fmt.Sprintf("getent hosts %s  # if it finds nothing, correct this host's DNS, "+
+			"or use an IP address as the server in %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("ip route get %s  # shows the route: at the destination, no program listens "+
 			"on port %d, or a firewall rejects the connection; or correct the server in %s",
@@ -104,10 +104,10 @@ func remedyTLS(err error, kubeconfig string) string {
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Sprintf(fixClock, kubeconfig)
 	case errors.As(err, &name):
-		return "write one of the names or addresses of its certificate as the server into " + kubeconfig
+		return "set the server in " + kubeconfig + " to a name or address from the server's certificate"
 	case errors.As(err, &plain), errors.Is(err, http.ErrSchemeMismatch):
-		return "write the address of the API server itself as the server into " + kubeconfig +
-			": the server at this address does not use TLS"
+		return "set the server in " + kubeconfig + " to the address of the API server itself: " +
+			"the server at the current address does not use TLS"
 	}
 	return ""
 }

@@ -105,13 +105,13 @@ var badAnswers = map[string]struct {
 		fmt.Fprint(w, `{"type":"ADDED","obj`)
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
-	}), []string{"closed before the end of the answer"}},
+	}), []string{"closed before the response was complete"}},
 	"garbage": {headers(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "\x00\xff{]garbage") }), []string{"unable to decode an event"}},
 	"another kind": {headers(func(w http.ResponseWriter, r *http.Request) {
 		emit(w, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"500"}}`)
 		<-r.Context().Done()
 	}), []string{
-		"an event with something other than services", "an event with something other than endpointslices",
+		"an object that does not belong to services", "an object that does not belong to endpointslices",
 	}},
 	"HTML": {func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -120,7 +120,7 @@ var badAnswers = map[string]struct {
 	"500":             {code(500), []string{"(500)"}},
 	"503":             {code(503), []string{"(503)"}},
 	"410":             {code(410), []string{"(410)"}},
-	"closed at once":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"closed before the end of the answer"}},
+	"closed at once":  {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, []string{"closed before the response was complete"}},
 	"half of a list":  {headers(serveHalfList), []string{"the list ended early", "the watch ended immediately"}},
 	"trickle of none": {headers(trickle), []string{"the connection went silent", "unable to decode"}},
 }
@@ -139,7 +139,8 @@ func code(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { status(w, n, map[int]string{410: "Expired"}[n], "no") }
 }
 
-// serveHalfList starts each streamed list but never completes it. The server also accepts watches, but sends no events.
+// serveHalfList starts each streamed list but never completes it. serveHalfList also accepts watches, but sends no
+// events.
 func serveHalfList(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		emit(w, "ADDED", body("services", "a", clusterIP(1), 300))
@@ -293,7 +294,7 @@ func TestPauseAppliesToAllFeeds(t *testing.T) {
 }
 
 // Connections break, and then the API server asks other feeds to pause. A feed that receives no response itself still
-// reports the pause as the reason.
+// reports the pause as its fault.
 func TestPauseReplacesLostConnection(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		var answers atomic.Int32
@@ -358,7 +359,7 @@ func TestSlowListIsNotRestarted(t *testing.T) {
 	}
 }
 
-// writeSlowly writes a list over two hours.
+// writeSlowly writes a list over the course of two hours.
 func writeSlowly(w http.ResponseWriter, verb string) {
 	text := `{"apiVersion":"v1","kind":"ServiceList","metadata":{"resourceVersion":"300"},"items":[` +
 		body("services", "a", clusterIP(1), 101) + "," + body("services", "late", clusterIP(2), 102) + "]}"

@@ -22,8 +22,8 @@ type store struct {
 
 	converter convert.Converter
 	// sentObjects contains all objects that the sink has from this store, and shares them with the receiver behind the
-	// sink. When ctx is done, the map may contain more objects than the sink, because the store drops the events that
-	// the sink has not received.
+	// sink. When ctx is done, sentObjects may contain more objects than the sink, because the store drops the events
+	// that the sink has not received.
 	sentObjects map[source.Key]source.Object
 	// earlierKeys lists the keys of objects from earlier stores until the store receives the first complete list.
 	earlierKeys []source.Key

@@ -16,8 +16,8 @@ import (
 // pings.
 type transport struct {
 	base http.RoundTripper
-	// prove records a connection after net/http has verified the API server's certificate. The function is nil if the
-	// client does not verify certificates.
+	// prove records a connection after net/http has verified the API server's certificate. prove is nil if the client
+	// does not verify certificates.
 	prove func(net.Conn)
 	pause pause
 	clock clock
@@ -38,7 +38,7 @@ type call struct {
 	body      io.ReadCloser
 
 	mu sync.Mutex
-	// maxSilence limits the time until the response starts and the time between two reads of the response.
+	// maxSilence is the maximum time until the response starts, and between two reads of the response.
 	maxSilence time.Duration
 	timer      *time.Timer
 	heard      time.Time
@@ -57,7 +57,7 @@ var (
 
 type callKey struct{}
 
-// withContext returns a context for a request that the transport records in c.
+// withContext returns a context that makes the transport record the request in c.
 func (c *call) withContext(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
@@ -103,7 +103,7 @@ func (c *call) limitSilence(why error) {
 	c.timer = time.AfterFunc(c.maxSilence, func() { c.cancelIfSilent(why) })
 }
 
-// endList records the end of the list, and sets the limit on silence to quiet for the watch that follows the list.
+// endList records the end of the list, and sets maxSilence to quiet for the watch that follows.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +132,7 @@ func (c *call) silentFor() time.Duration {
 	return time.Since(c.heard)
 }
 
-// timeoutError returns the error that the transport cancelled the call with, or nil if the transport has not cancelled
-// the call.
+// timeoutError returns the error that the transport cancelled the call with, or nil if the transport did not cancel it.
 func (c *call) timeoutError() error {
 	if cause := context.Cause(c.ctx); errors.Is(cause, errNoAnswer) || errors.Is(cause, errSilent) {
 		return cause

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Contact is the result of one request to the API server.
+// Contact is the result of Try.
 type Contact struct {
 	Server string // the URL of the API server
 	// Latency is the time from the request to the response.

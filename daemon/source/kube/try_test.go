@@ -70,7 +70,7 @@ func TestTryAdvice(t *testing.T) {
 	}
 	for want, err := range map[string]error{
 		"timedatectl set-ntp true": x509.CertificateInvalidError{Reason: x509.Expired},
-		"names or addresses":       &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}},
+		"name or address":          &tls.CertificateVerificationError{Err: x509.HostnameError{Certificate: &x509.Certificate{}}},
 		"ip route get 192.0.2.1 ":  context.DeadlineExceeded,
 	} {
 		if got := remedy(err, "https://192.0.2.1:6443", "/k"); !strings.Contains(got, want) {

@@ -84,7 +84,7 @@ func (w *watcher) acceptEvent(ctx context.Context, e watch.Event) bool {
 		return w.acceptError(ctx, apierrors.FromObject(e.Object))
 	}
 	if want := reflect.TypeOf(w.session.example); reflect.TypeOf(e.Object) != want {
-		w.fail(ctx, fmt.Errorf("an event with something other than %s", w.session.resource))
+		w.fail(ctx, fmt.Errorf("an event contained an object that does not belong to %s", w.session.resource))
 		w.Interface.Stop()
 		return false
 	}
@@ -134,8 +134,8 @@ const (
 )
 
 // maxQuietWatch is the longest silence after which Edgeway still reports a broken connection of a long watch as a
-// fault. After a longer silence, the cause may be a proxy, because proxies close silent connections after 50 s or a
-// minute. Edgeway then uses short watches for shortTime, because a short watch ends with a bookmark.
+// fault. After a longer silence, a proxy may have broken the connection, because proxies close silent connections after
+// 50 s or a minute. Edgeway then uses short watches for shortTime, because a short watch ends with a bookmark.
 const maxQuietWatch = 40 * time.Second
 
 // judgeEnd decides whether a watch that the reflector did not stop has ended with a fault.
@@ -170,12 +170,12 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	}
 }
 
-// toleratedExpiries is the number of consecutive watches that may fail because of an expired or too new resource
-// version before Edgeway reports a fault. A single failure is normal after a lost connection or an API server restart.
+// toleratedExpiries is the number of consecutive watches that may fail because their resource version has expired or is
+// too new before Edgeway reports a fault. A single failure is normal after a lost connection or an API server restart.
 const toleratedExpiries = 2
 
 // hasExpired reports whether err only means that the resource version of the watch has expired or is too new. A
-// resource version is too new for an API server that lags or has restored an older state. The function also delays the
+// resource version is too new for an API server that lags or has restored an older state. hasExpired also delays the
 // next list by a random time.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {

@@ -53,8 +53,8 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 	}
 }
 
-// If a server hangs with open connections, the source detects the fault within 90 s, regardless of the age of the
-// watch.
+// If a server hangs with open connections, the source detects the fault within 90 s, regardless of how old the watch
+// is.
 func TestHungServerIsDetected(t *testing.T) {
 	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {

@@ -37,7 +37,8 @@ func TestSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// The time of the last-known state is never in the future, even if an operator copied the file or the clock was wrong.
+// SavedAt ignores a modification time in the future, for example after an operator copied the snapshot or if the host's
+// clock was wrong.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -58,7 +59,8 @@ func TestAgeIsNotInTheFuture(t *testing.T) {
 	})
 }
 
-// If the clock was ahead during a write, later confirmations still update the state's age, before and after a restart.
+// If the host's clock was ahead during a write, later confirmations still correct the state's age, both before and
+// after a restart.
 func TestAgeAfterClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

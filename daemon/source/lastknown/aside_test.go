@@ -76,7 +76,7 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 }
 
 // After a downgrade, Edgeway cannot read the state that the later version saved, but does not treat the state as
-// damaged. Unless the earlier version replaces the state, the later version can use the state again after an upgrade.
+// damaged. Unless the earlier version replaces the state, the later version can use it again after an upgrade.
 func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

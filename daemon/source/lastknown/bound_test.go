@@ -27,8 +27,7 @@ func allocatedMiB(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// A faulty disk or a wrong restore may leave a huge file. Edgeway detects and renames a huge file without using much
-// memory.
+// A faulty disk or a botched restore may leave a huge file. Edgeway detects and renames it without using much memory.
 func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -48,7 +47,7 @@ func TestHugeFileIsSetAside(t *testing.T) {
 			size    int64
 			want    string
 		}{
-			"sparse":         {good, 1 << 30, "it has 1024 MiB, more than 512"},
+			"sparse":         {good, 1 << 30, "the file size of 1024 MiB exceeds the maximum of 512 MiB"},
 			"at the bound":   {good, maxFile, "a line is longer than 8 MiB"},
 			"noise":          {append(noise, '\n'), 0, "decode header"},
 			"one long line":  {seal(bytes.Repeat([]byte("x"), 32<<20)), 0, "a line is longer than 8 MiB"},
@@ -110,7 +109,7 @@ func TestUnsuitableObjectsAreLeftOut(t *testing.T) {
 	})
 }
 
-// Holdings that exceed the maximum length of a line must not prevent Edgeway from saving the objects.
+// Holdings that exceed the maximum line length must not prevent Edgeway from saving the objects.
 func TestTooManyHoldingsAreLeftOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -10,7 +10,7 @@ import (
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
 	// CAs lists the SHA-256 hashes of the cluster's CA certificates. CAs is empty if the host's own CAs verify the API
-	// server.
+	// server's certificate.
 	CAs []string `json:"cas,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs, for each number of Services, a row for test/bench/RESULTS.md. One endpoint changes every
+// TestBytesOfADay logs a row for test/bench/RESULTS.md for each number of Services. One EndpointSlice changes every
 // second. The test simulates only a tenth of a day, because the write rate is constant.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
@@ -49,8 +49,8 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// writtenBytes returns the number of bytes written since last: the sizes of new files plus the growth of existing
-// files.
+// writtenBytes compares the directory with last, updates last, and returns the number of bytes written in between: the
+// sizes of new files plus the growth of existing files.
 func writtenBytes(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -81,9 +81,9 @@ func (r *record) object() source.Object {
 	return nil
 }
 
-// maxFile and maxLine limit the size and the line length of a snapshot that Edgeway reads or writes. The state for
-// 30,000 Services with 100 endpoints each, on Nodes with 45-letter names, is 370 MiB in size. The line for an
-// EndpointSlice with 1,000 endpoints is up to 4 MiB long.
+// maxFile and maxLine are the maximum size and line length of a snapshot, in bytes. The state for 30,000 Services with
+// 100 endpoints each, on Nodes with 45-letter names, is 370 MiB in size. The line for an EndpointSlice with 1,000
+// endpoints is up to 4 MiB long.
 const (
 	maxFile = 512 << 20
 	maxLine = 8 << 20
@@ -96,7 +96,8 @@ func newLineScanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// scanError returns the error that stopped the scanner. At the end of the file, scanError returns its second argument.
+// scanError returns the error that stopped the scanner, or its second argument if the scanner reached the end of the
+// file.
 func scanError(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

@@ -1,13 +1,13 @@
-// Package lastknown saves a source's latest objects (from the API server or the manifests) on disk. A host that boots
-// while the source is unavailable can still serve its Services.
+// Package lastknown saves the latest objects of a source (the API server or the manifests) on disk. A host that boots
+// while the source is unavailable can still serve the saved Services.
 //
 // The state is one file, the snapshot. A snapshot consists of a header, one line of JSON for each object, and a footer
 // with the SHA-256 of all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to protect the
 // flash memory of small hosts. A power failure destroys the changes since the last write. The missing changes matter
 // only if the API server is unreachable at the next boot.
 //
-// Edgeway renames a snapshot that is damaged or too large, and does not load it. Edgeway also does not load a snapshot
-// from a later version, but keeps it until the next write.
+// Edgeway renames a snapshot that is damaged or too large, and does not load it. Edgeway does not load a snapshot from
+// a later version either, but keeps it until the next write.
 package lastknown
 
 import (
@@ -39,7 +39,7 @@ type Options struct {
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
 	// ConfirmedAt returns the time when the source last confirmed the state. After a write, SavedAt returns the result
-	// of ConfirmedAt. By default, SavedAt returns the time of the write.
+	// of ConfirmedAt. If ConfirmedAt is nil, the Store uses the time of the write.
 	ConfirmedAt func() time.Time
 	Logger      *slog.Logger
 	// If BeforeLoad is not nil, the Store calls it with the key of each loaded object. Tests use BeforeLoad to cause
@@ -47,7 +47,7 @@ type Options struct {
 	BeforeLoad func(source.Key)
 }
 
-// Store is a source of the objects that are saved on disk. Store also saves the objects of another source.
+// Store saves the objects of another source on disk, and is itself a source of the saved objects.
 type Store struct {
 	dir string
 	o   Options
@@ -71,7 +71,7 @@ type Store struct {
 	next time.Time // the earliest time of the next write; only Record uses this field
 }
 
-// revision identifies a state of the source by the number of changes, and contains the holdings.
+// revision identifies a version of the source's objects by the number of changes, and contains the holdings.
 type revision struct {
 	changes uint64
 	held    []source.Holding
@@ -79,7 +79,7 @@ type revision struct {
 
 var _ source.Source = (*Store)(nil)
 
-// New returns a Store but accesses no file. Run reads the state, and the first write creates the directory.
+// New returns a Store without accessing any file. Run reads the state, and the first write creates the directory.
 func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
@@ -97,7 +97,7 @@ func (s *Store) Status() source.Status {
 	return source.Status{Synced: s.synced, LastContact: s.savedAt, Fault: s.fault}
 }
 
-// FaultID is the ID of faults in the last-known state.
+// FaultID is the ID of faults that concern the last-known state.
 const FaultID = "last-known"
 
 // Faults returns the faults that prevent Edgeway from using or saving the state on disk.

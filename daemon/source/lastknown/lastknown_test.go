@@ -226,8 +226,8 @@ func TestOnlyCommittedStateIsSaved(t *testing.T) {
 	})
 }
 
-// Each confirmation by the API server updates the state's time, even if no object changes. While the API server is
-// unreachable, the state's time stays the same.
+// SavedAt follows the API server's confirmations, even if no object changes. While the API server is unreachable,
+// SavedAt stays the same.
 func TestAgeFollowsLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -264,7 +264,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 	})
 }
 
-// Edgeway does not save faults in manifests.
+// Edgeway does not save Documents, which hold the faults of unusable manifest documents.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -44,8 +44,8 @@ func parse(snapshot []byte) (*state, error) {
 	return d.result(), nil
 }
 
-// FuzzLastKnown reads arbitrary files, first with their own checksums and then with corrected checksums. Reading must
-// not panic and must not return an invalid object.
+// FuzzLastKnown reads arbitrary data as a snapshot, first unchanged and then between a valid header and footer. Reading
+// must neither panic nor return an invalid object.
 func FuzzLastKnown(f *testing.F) {
 	good := encode(f, everyKind()...)
 	f.Add(good)

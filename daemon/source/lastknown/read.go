@@ -38,14 +38,14 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	}
 	defer file.Close()
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: it has %d MiB, more than %d", path, info.Size()>>20, maxFile>>20)
+		return nil, fmt.Errorf("%s: the file size of %d MiB exceeds the maximum of %d MiB", path, info.Size()>>20, maxFile>>20)
 	}
 	d := newDecoder(before)
 	if err := d.readSnapshot(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.saveAge sets the modification time to the time when the source last confirmed the state. A modification
-	// time in the future means that the host's clock was wrong.
+	// Store.saveAge sets the snapshot's modification time to the time when the source last confirmed the state. A
+	// modification time in the future means that the host's clock was wrong.
 	now, at := time.Now(), d.state.at
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
 		d.state.at = t

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A dry run reads the saved state and the API server's addresses in the same way as the daemon. A dry run changes no
-// file, not even a damaged snapshot.
+// A dry run reads the saved state and the API server's addresses as the daemon does, but changes no file, not even a
+// damaged snapshot.
 func TestRecall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -183,7 +183,8 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 		return size, s.wrapError("write snapshot", err)
 	}
 	if size > maxFile {
-		return size, s.wrapError("write snapshot", fmt.Errorf("it has %d MiB, more than %d", size>>20, maxFile>>20))
+		return size, s.wrapError("write snapshot",
+			fmt.Errorf("the snapshot size of %d MiB exceeds the maximum of %d MiB", size>>20, maxFile>>20))
 	}
 	if err := os.Chtimes(file.Name(), time.Time{}, at); err != nil {
 		return size, s.wrapError("write snapshot", err)
@@ -232,8 +233,8 @@ func newLineWriter(w io.Writer) *lineWriter {
 	return l
 }
 
-// write writes v as a line of JSON, and reports whether v fits into a line. JSON cannot encode a time with a year above
-// 9999.
+// write writes v as a line of JSON, and reports whether v fits into a line. write also returns false if JSON cannot
+// encode v, for example a time with a year above 9999.
 func (l *lineWriter) write(v any) bool {
 	l.line.Reset()
 	if l.encoder.Encode(v) != nil || l.line.Len() > maxLine {

@@ -1,5 +1,5 @@
-// Package sorted replaces elements of long sorted slices. The package never modifies a slice, because snapshots and
-// plans share slices.
+// Package sorted copies long sorted slices and replaces elements in the copies. It never modifies the original slices,
+// because snapshots and plans share them.
 package sorted
 
 import (
@@ -9,8 +9,8 @@ import (
 
 // Splice returns a copy of old in which, for each key, the result of fresh replaces the run of elements with that key.
 // fresh receives the index of the key and the key's run in old, and must not keep or modify the run. old must be
-// sorted. keys must be sorted and distinct. compare orders an element relative to a key. Splice needs one binary search
-// and one call to fresh for each key, and one copy of old. If no run changes, Splice returns old without copying it.
+// sorted. keys must be sorted and distinct. compare compares an element with a key. Splice needs one binary search and
+// one call to fresh for each key, and one copy of old. If no run changes, Splice returns old without copying it.
 func Splice[T comparable, K any](old []T, keys []K, compare func(T, K) int, fresh func(i int, run []T) []T) []T {
 	var out []T
 	at, copied := 0, 0

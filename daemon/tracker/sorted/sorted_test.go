@@ -11,7 +11,7 @@ type item struct{ key, value int }
 
 func compareItem(a item, key int) int { return cmp.Compare(a.key, key) }
 
-// For random input, Splice returns the same result as a rebuild from maps, and does not modify its arguments.
+// For random input, Splice returns the same result as building the slice from maps, and does not modify its arguments.
 func TestSpliceAgreesWithRebuild(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	randomRun := func(key int) (run []item) {

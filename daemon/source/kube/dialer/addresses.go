@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// maxAddrs limits the number of proven addresses, because a host name may resolve to a different address for each
+	// maxAddrs is the maximum number of proven addresses. A host name may resolve to a different address for each
 	// connection.
 	maxAddrs = 32
 	// maxAddrAge is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
 	// name stopped resolving to the address must be older than maxAddrAge.
 	maxAddrAge = 7 * 24 * time.Hour
-	// proofResolution is the resolution of proof times. A connection in use proves its address every minute. Edgeway
-	// writes each change of a proof time to disk, so proof times have a low resolution.
+	// proofResolution is the resolution of the times at which addresses were proven. A connection in use proves its
+	// address every minute. Edgeway writes each change of a proof time to disk, so proof times have a low resolution.
 	proofResolution = time.Hour
 )
 
@@ -35,16 +35,16 @@ type addresses struct {
 	literalAddrs []netip.Addr
 	// fixed reports whether the URL that the dialer connects to contains an address instead of a host name.
 	fixed bool
-	// provenAddrs lists the proven addresses, latest proof first.
+	// provenAddrs lists the proven addresses, most recently proven first.
 	provenAddrs []source.ServerAddr
-	// recalled reports whether provenAddrs includes the addresses of the previous run.
+	// recalled reports whether provenAddrs includes the previous run's addresses.
 	recalled bool
 }
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with the addresses in peers. The list peers holds the URLs of the server and
-// of its proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration expire.
+// configure replaces the literal addresses with the addresses in peers. peers lists the URLs of the server and of its
+// proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +64,7 @@ func (a *addresses) hasRecalled() bool {
 	return a.recalled
 }
 
-// recall adds the proven addresses of the previous run, but only once, and reports whether it has added them.
+// recall adds the previous run's proven addresses, but only once, and reports whether it has added them.
 func (a *addresses) recall(before []source.ServerAddr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,8 +81,8 @@ func (a *addresses) recall(before []source.ServerAddr) bool {
 	return true
 }
 
-// prove records a TLS handshake with the API server at an address. The method also removes expired addresses, but never
-// the address of the latest proof.
+// prove records a TLS handshake with the API server at an address. prove also removes expired addresses, but never the
+// address of the latest proof.
 func (a *addresses) prove(addr netip.Addr) {
 	addr = plain(addr)
 	now := time.Now().UTC().Truncate(time.Second)

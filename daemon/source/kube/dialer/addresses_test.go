@@ -22,8 +22,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 	}
 }
 
-// The source forgets an address that the host name no longer resolves to. The source keeps an address where TLS
-// handshakes still succeed, and always keeps the address of the latest handshake.
+// The source forgets an address that the host name no longer resolves to, unless TLS handshakes at the address still
+// succeed. The source always keeps the address of the latest handshake.
 func TestProvenAddressesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -88,7 +88,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 	})
 }
 
-// An open connection confirms its address once a minute, but Edgeway saves the time only once an hour.
+// An open connection confirms its address once a minute, but Edgeway saves the time of the proof only once an hour.
 func TestProofsAreRarelySaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -127,7 +127,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// An address that the source confirmed while the clock was ahead still expires.
+// An address that the source confirmed while the host's clock was ahead still expires.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()

@@ -1,9 +1,9 @@
-// Package dialer connects to the API server or to its proxy. The packets of these connections carry a mark, so that
-// Edgeway's own rules do not apply to them.
+// Package dialer connects to the API server or to its proxy. The packets of the dialer's connections carry a mark, so
+// that Edgeway's own rules do not apply to them.
 //
-// A Dialer first tries the addresses that the server's host name resolves to. If none of these addresses leads to the
-// API server, the Dialer tries the addresses where an earlier TLS handshake with the API server has succeeded. A false
-// DNS response therefore does not cut the host off.
+// A Dialer first tries the addresses that the server's host name resolves to. If none of the resolved addresses leads
+// to the API server, the Dialer tries the addresses where an earlier TLS handshake with the API server has succeeded. A
+// false DNS response therefore does not cut the host off from the API server.
 package dialer
 
 import (
@@ -34,7 +34,7 @@ const (
 type Options struct {
 	// Mark is the packet mark of the connections, or 0 for no mark.
 	Mark uint32
-	// KnownAddrs returns the proven addresses of the previous run, latest proof first, or nil until they are known.
+	// KnownAddrs returns the previous run's proven addresses, most recently proven first, or nil until they are known.
 	KnownAddrs func() []source.ServerAddr
 	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -54,7 +54,7 @@ type Dialer struct {
 	usedOtherAddr atomic.Bool
 }
 
-// timeout limits each connection attempt. A search takes at most twice as long.
+// timeout is the maximum duration of a connection attempt. A search takes at most twice as long.
 const timeout = 10 * time.Second
 
 // New returns a Dialer that does not know the API server yet; see Configure.
@@ -62,7 +62,7 @@ func New(o Options) *Dialer {
 	if o.Dial == nil {
 		d := net.Dialer{
 			Timeout: timeout,
-			// HTTP/1.1 has no health check.
+			// HTTP/1.1 has no health check, unlike HTTP/2.
 			KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: PingAfter, Interval: PingTimeout / 2, Count: 2},
 			Control:         ownmark.Control(o.Mark),
 		}
@@ -71,10 +71,9 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o, addrs: newAddresses(), resolvers: newResolvers(o.Mark)}
 }
 
-// Configure replaces the literal addresses from the kubeconfig with those in peers. The list peers holds the URL of the
-// server and, if there is a proxy, the URL of the proxy. The Dialer connects to the last URL in peers. Proven addresses
-// from an earlier configuration expire. The parameter verified reports whether the client verifies the API server's
-// certificate.
+// Configure replaces the literal addresses from the kubeconfig with those in peers. peers lists the URL of the server
+// and, if there is a proxy, the proxy's URL. The Dialer connects to the last URL in peers. Proven addresses from an
+// earlier configuration expire. verified reports whether the client verifies the API server's certificate.
 func (d *Dialer) Configure(peers []*url.URL, verified bool) {
 	d.addrs.configure(peers)
 	d.tunnels.use(verified && len(peers) > 1)
@@ -86,7 +85,7 @@ func (d *Dialer) Server(name string) source.APIServer { return d.addrs.server(na
 // Changed returns a channel that receives a value when the result of Server changes.
 func (d *Dialer) Changed() <-chan struct{} { return d.addrs.changed }
 
-// Recall adds the proven addresses of the previous run once they are known, and reports whether it has added any.
+// Recall adds the previous run's proven addresses once they are known, and reports whether it has added any.
 func (d *Dialer) Recall() bool {
 	known := d.options.KnownAddrs
 	return known != nil && !d.addrs.hasRecalled() && d.addrs.recall(known())
@@ -105,7 +104,7 @@ const (
 // tryFunc connects to a literal address with a port, and calls connected before starting the TLS handshake.
 type tryFunc func(ctx context.Context, address string, connected func()) (net.Conn, error)
 
-// DialFunc is a function like net.Dialer.DialContext.
+// DialFunc has the signature of net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // contained returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
@@ -140,8 +139,8 @@ func (d *Dialer) dialTCP(ctx context.Context, network, address string) (net.Conn
 }
 
 // DialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
-// function connects through the transport's DialContext, because an exec plugin whose certificate changes closes only
-// connections from DialContext.
+// function connects through the transport's DialContext, because when an exec plugin returns a new certificate,
+// client-go closes only connections from DialContext.
 func (d *Dialer) DialTLS(t *http.Transport) DialFunc {
 	return contained(func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)

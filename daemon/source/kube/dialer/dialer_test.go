@@ -120,7 +120,7 @@ func markOf(t *testing.T, conn net.Conn) (mark int) {
 	return mark
 }
 
-// While the addresses that the host name resolves to do not respond, one search dials each proven address only once.
+// If the addresses that the host name resolves to do not respond, a search dials each proven address only once.
 func TestProvenAddressesAreDialledOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var known []source.ServerAddr

@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// race tries candidates one after another, and in parallel if an attempt is slow. The first success ends the race.
+// race tries candidates one after another, but starts the next attempt in parallel if an attempt is slow. The first
+// success ends the race.
 type race[C, V any] struct {
 	candidates []C
 	// gap returns the delay from the start of attempt i-1 to the start of attempt i. If any attempt fails, the next
@@ -21,7 +22,7 @@ type race[C, V any] struct {
 	discard func(V)
 }
 
-// slowPeerTime is the time after which a race starts the next attempt in parallel with a slow peer.
+// slowPeerTime is the time after which a race starts the next attempt in parallel with an attempt at a slow peer.
 const slowPeerTime = 2 * time.Second
 
 type outcome[V any] struct {

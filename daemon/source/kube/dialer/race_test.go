@@ -105,7 +105,7 @@ func TestRace(t *testing.T) {
 }
 
 // The list starts with the first address of each family. The list's limited length prevents a name server from causing
-// hundreds of attempts.
+// hundreds of connection attempts.
 func TestAddressFamilyOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{

@@ -12,7 +12,7 @@ import (
 // unmarkedDelay is the delay between the marked and the unmarked query for a host name.
 const unmarkedDelay = 500 * time.Millisecond
 
-// newResolvers returns a resolver for marked queries and another one for unmarked queries. Marked queries bypass all
+// newResolvers returns a resolver for marked queries and another for unmarked queries. Marked queries bypass all
 // Services. Unmarked queries are necessary because the name server may be a Service, such as the cluster's DNS. The
 // response to either query may be wrong. A stub resolver on this host, such as systemd-resolved, queries upstream
 // servers without the mark.
@@ -24,7 +24,7 @@ func newResolvers(mark uint32) []*net.Resolver {
 	return []*net.Resolver{{PreferGo: true, Dial: marked.DialContext}, net.DefaultResolver}
 }
 
-// lookup returns a host name's addresses in the order that the dialer tries them.
+// lookup returns a host name's addresses in the order in which the dialer tries them.
 func (d *Dialer) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	if d.options.Lookup != nil {
 		return d.options.Lookup(ctx, name)

@@ -8,12 +8,13 @@ import (
 )
 
 // tunnels tracks the connections to a proxy. The TLS handshake with the API server starts only after the dial, so a
-// connection to the wrong address fails although the dial has succeeded.
+// connection to the wrong address fails only after the dial has succeeded.
 type tunnels struct {
 	mu sync.Mutex
 	// enabled reports whether connections use a proxy and the client verifies the API server's certificate.
 	enabled bool
-	// handshakeTimers maps the local address of each connection to a timer until the TLS handshake is complete.
+	// handshakeTimers maps the local address of each connection whose TLS handshake is not complete to the connection's
+	// timer.
 	handshakeTimers map[string]*time.Timer
 	failed          map[netip.Addr]time.Time
 }
