@@ -1,5 +1,5 @@
 // Package proxiers defines the contract between the daemon and the proxiers. The daemon computes the plan, and the
-// proxiers apply the plan to the host. The proxiers are one backend and the followers that run after it.
+// proxiers apply it to the host. The proxiers are one backend and the followers that run after it.
 //
 // A Component describes a backend or a follower. Component.New returns a running Proxier. A Proxier may implement
 // further interfaces. For example, a Proxier with deferred work is a Maintainer, and a Proxier with metrics is a
@@ -23,7 +23,8 @@ import (
 
 // Change is the difference between the last applied plan and the next plan.
 type Change struct {
-	// A nil Prev means that the host's state is unknown. Apply must then read and correct the state (a full sync).
+	// A nil Prev means that the host's state is unknown. Apply must then read and correct the host's state (a full
+	// sync).
 	Prev, Next *plan.Plan
 	// Changed lists the ServicePorts in Next that are new or differ from Prev. Removed lists the ServicePorts in Prev
 	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts.
@@ -37,7 +38,7 @@ func NewChange(prev, next *plan.Plan) Change {
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty reports whether the two plans are equal, so that a partial sync does nothing.
+// Empty reports whether the two plans are equal and a partial sync therefore has nothing to do.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -60,7 +61,7 @@ type Proxier interface {
 	Close() error
 }
 
-// Maintainer is a Proxier with deferred work, such as deleting idle entries or retrying a port that was in use. The
+// Maintainer is a Proxier with deferred work, such as deleting idle entries or listening on a port that was in use. The
 // daemon calls Due and Maintain on the goroutine that calls Apply.
 type Maintainer interface {
 	// Due returns the time when Maintain next has work to do, or the zero time if no work is left.
@@ -77,12 +78,12 @@ type Reporter interface{ Faults() []fault.Fault }
 type Counter interface {
 	// Connections calls add with the number of new connections to a ServicePort's frontends of one kind. Connections
 	// omits zeros. Connections may call add several times with the same arguments, and the caller must add up the
-	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart. Any goroutine may call
-	// Connections.
+	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart of the daemon. Any
+	// goroutine may call Connections.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
-// Frontends identifies all frontends of one kind that a ServicePort has, in both families.
+// Frontends identifies a ServicePort's frontends of one kind, in both families.
 type Frontends struct {
 	Name plan.ServicePortName
 	Kind plan.FrontendKind
@@ -118,12 +119,12 @@ type Offloader interface {
 const (
 	// FastPathFault means that no connection can bypass the rules.
 	FastPathFault = "fast-path"
-	// PortFault means that Edgeway does not serve a port.
+	// PortFault means that Edgeway cannot listen on a port.
 	PortFault = "ports"
 )
 
 // NewPortFault returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key
-// that the port belongs to. The fault's scope is the address in at.
+// that the port belongs to. The fault's scope is limited to at's address.
 func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
@@ -138,12 +139,12 @@ func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err
 
 // Path holds details of a connection's path that only the backend can report.
 type Path struct {
-	// Shortcut explains whether a shortcut or the nftables rules translates the connection, and why. Shortcut is "" if
-	// the backend has no shortcuts.
+	// Shortcut explains why a shortcut translates the connection, or why the nftables rules do. Shortcut is "" if the
+	// backend has no shortcuts.
 	Shortcut string
 	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose it.
 	Scheduler string
-	// Server is the address of the scheduler's virtual server.
+	// Server is the address and port of the scheduler's virtual server.
 	Server netip.AddrPort
 	// Endpoints holds the endpoints that the scheduler chooses from.
 	Endpoints map[netip.AddrPort]EndpointLoad
@@ -159,8 +160,8 @@ type EndpointLoad struct {
 
 // Explainer is a backend that can report a Path. Any goroutine may call an Explainer's methods.
 type Explainer interface {
-	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
-	// socket is bound to an address.
+	// Explain queries the kernel about a connection that Edgeway forwards according to the plan. bound reports whether
+	// the connection's socket is bound to an address.
 	Explain(d plan.Decision, bound bool) (Path, error)
 	// Summary returns lines of text about the connections that the backend has forwarded so far.
 	Summary() []string
@@ -172,8 +173,9 @@ type Component struct {
 	Name string
 	// Doc is a short description of a backend for the configuration reference.
 	Doc string
-	// A Component with Resolve is an alias and has no other function. Resolve returns the Name of the Component to use
-	// on this host. For example, the Component "iptables" resolves to the variant of the host's iptables program.
+	// A Component with a non-nil Resolve is an alias, and its other functions are nil. Resolve returns the Name of the
+	// Component to use on this host. For example, the Component "iptables" resolves to the Component for the host's
+	// iptables variant.
 	Resolve func(ctx context.Context) (string, error)
 	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported if a kernel feature or a
 	// program is missing. Probe changes nothing on the host.
@@ -190,8 +192,8 @@ type Component struct {
 	// daemon runs Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing
 	// behind.
 	Cleanup func(ctx context.Context, env Env) error
-	// Gaps returns the features of a ServicePort that the Component omits or implements differently. The result depends
-	// only on the ServicePort. A nil Gaps means that the Component has no gaps.
+	// Gaps returns the features of a ServicePort that the Component omits or does not implement as planned. The result
+	// depends only on the ServicePort. A nil Gaps means that the Component has no gaps.
 	Gaps func(svc *plan.ServicePort) []Gap
 	// Settings lists the keys of the configuration section named after the Component.
 	Settings []Setting
@@ -205,7 +207,7 @@ type Setting struct {
 	Doc  string
 	// Default is a string or a bool.
 	Default any
-	// Values lists the allowed values of a string. A setting with nil Values is a bool.
+	// Values lists the allowed values of a string setting. A setting with nil Values is a bool.
 	Values []string
 }
 
@@ -217,7 +219,7 @@ type Gap struct {
 	Reason string
 }
 
-// Traits are facts about a Component.
+// Traits holds facts about a Component.
 type Traits struct {
 	// DropIn names the packaged example of the systemd drop-in that the Component needs, or is "" if it needs none.
 	DropIn string
@@ -230,8 +232,8 @@ type Traits struct {
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
 	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
-	// they may bypass the rules. A backend needs NoFastPathReason if netfilter's connection tracking does not translate
-	// the backend's connections.
+	// they may. A backend needs a NoFastPathReason if netfilter's connection tracking does not translate its
+	// connections.
 	NoFastPathReason string
 }
 
@@ -241,14 +243,14 @@ type Cost struct{ Port, Address, Endpoint int64 }
 // Env holds the parameters for a Component's New and Cleanup functions.
 type Env struct {
 	Logger *slog.Logger
-	// Families are the address families that the kernel supports, IPv4 first.
+	// Families lists the address families that the kernel supports, IPv4 first.
 	Families []plan.Family
 	// MasqueradeBit is the bit (0 to 31) of the packet mark that requests masquerading. OwnMark derives the mark of the
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
 	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Until
-	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, because the other
-	// backend still forwards these connections.
+	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
+	// forwards them.
 	Takeover bool
 	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
 	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.
@@ -263,11 +265,11 @@ type Env struct {
 	Progress func(done, total int)
 	// CountConnections enables a Counter.
 	CountConnections bool
-	// Contain runs the goroutines of the Component. After a panic, the next Apply is a full sync.
+	// Contain runs the Component's goroutines. After a panic, the next Apply is a full sync.
 	Contain Contain
 }
 
-// Contain calls run, and after a panic calls run again. With a nil Contain, a panic ends the process.
+// Contain calls run, and calls it again after a panic. With a nil Contain, a panic ends the process.
 type Contain func(part string, run func())
 
 // Go runs a function in a goroutine that belongs to group. part names the function in logs.
@@ -298,7 +300,7 @@ var ErrUnsupported = errors.New("not supported on this host")
 
 // ErrRefused means that the kernel rejected the content of a transaction and will reject the same content again. A
 // transport failure, a timeout or a missing program is not an ErrRefused. After an ErrRefused, the caller finds the
-// faulty ServicePort by bisection and leaves it out.
+// faulty ServicePort by bisection and leaves it out of the plan.
 var ErrRefused = errors.New("refused by the kernel")
 
 // Refusal is an ErrRefused with the cause that the kernel reported.

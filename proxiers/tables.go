@@ -2,15 +2,15 @@ package proxiers
 
 import "slices"
 
-// The constants are the names of Edgeway's own nftables tables. A newer version of Edgeway finds an older version's
+// These constants are the names of Edgeway's own nftables tables. A newer version of Edgeway finds an older version's
 // tables by their names.
 const (
 	NFTablesTable = "edgeway"
 	IPVSTable     = "edgeway-ipvs"
 	EBPFTable     = "edgeway-ebpf"
-	// FlowtableTable is the name that KEP-4963 specifies.
+	// FlowtableTable is the table name that KEP-4963 specifies.
 	FlowtableTable = "kube-proxy-flowtable"
-	// TraceTable exists while `edgeway doctor --trace` is running.
+	// TraceTable is the name of the table that exists while `edgeway doctor --trace` is running.
 	TraceTable = "edgeway-trace"
 )
 

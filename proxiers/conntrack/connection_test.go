@@ -39,7 +39,7 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	}
 }
 
-// startConnecting starts opening a TCP connection and returns the socket without waiting for the handshake.
+// startConnecting starts a TCP connection and returns its socket without waiting for the handshake.
 func startConnecting(t *testing.T, addr string) int {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)

@@ -1,22 +1,22 @@
-// Package conntrack deletes the connection-tracking entries that became stale because Services changed.
+// Package conntrack deletes connection-tracking entries that become stale when Services change.
 //
-// The kernel translates a flow's first packet according to the rules. For all later packets, the kernel follows the
-// flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending. Without this
-// package, the client of a removed endpoint never receives another response. Without this package, a client that sent
-// packets before the Service existed never reaches the Service. SCTP clients (S1AP, NGAP, Diameter) commonly keep their
-// source port. After an association ends, the client's next association therefore matches the old entry.
+// The kernel translates a flow's first packet according to the backend's rules. For all later packets, the kernel
+// follows the flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending.
+// Without this package, a UDP client of a removed endpoint would never receive another response, and a client that sent
+// packets before the Service existed would never reach the Service. SCTP clients (S1AP, NGAP, Diameter) commonly keep
+// their source port. After an SCTP association ends, the client's next association therefore matches the old entry.
 //
-// The follower keeps the entries of TCP connections, because a draining connection breaks without its entry. If a TCP
-// connection's endpoint no longer exists, the endpoint's kernel or a router resets the connection. The client's next
-// attempt uses another source port and therefore another entry. The follower deletes a TCP connection's entry only if
-// the client opened the connection while the kernel had no rules. The kernel has no rules at boot, or after another
-// program has removed them. If a client sent a SYN before the rules existed, the SYN's entry prevents the kernel from
-// translating retransmissions for two minutes.
+// The follower keeps the entries of TCP connections, because a draining connection would break without its entry. If a
+// TCP connection's endpoint no longer exists, the kernel of the endpoint's host or a router resets the connection. The
+// client's next attempt uses another source port and therefore another entry. The follower deletes a TCP connection's
+// entry only if the client opened the connection while the kernel had no rules. The kernel has no rules at boot and
+// after another program removes them. If a client sent a SYN before the rules existed, the SYN's entry prevents the
+// kernel from translating retransmissions for two minutes.
 //
 // A flow's original and real destinations determine whether it is stale. The original destination, an address and a
-// port, selects a frontend in the plan. The follower ignores flows to the same port on other addresses. The real
-// destination is the source address in the reply direction. A flow is stale unless its real destination is an endpoint
-// that still serves connections.
+// port, selects a frontend in the plan. The follower ignores flows to a frontend's port on other addresses. The real
+// destination is the source address and port in the reply direction. A flow is stale unless its real destination is an
+// endpoint that still serves connections.
 package conntrack
 
 import (
@@ -34,8 +34,8 @@ import (
 const Name = "conntrack"
 
 // Component describes the conntrack follower, which must run after the backend. If the follower deleted a stale entry
-// before the backend changed the rules, the next packet would create the same entry again. The follower's Proxier is a
-// prometheus.Collector.
+// before the backend changed the rules, the next packet would create the same entry again. The follower's Proxier
+// implements prometheus.Collector.
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -49,13 +49,13 @@ type follower struct {
 	logger *slog.Logger
 	*counts
 	// lastPlan is the plan that Apply last applied successfully, or nil after a daemon restart. A full sync compares
-	// the next plan with lastPlan to find the removed frontends. With a nil lastPlan, the follower cannot find the
-	// frontends that earlier plans contained.
+	// the next plan with lastPlan to find the removed frontends. If lastPlan is nil, the follower cannot find the
+	// frontends of earlier plans.
 	lastPlan *plan.Plan
-	// socket is a netlink socket that stays open after the follower first uses it. Closing a netfilter socket blocks
-	// until the kernel (6.18) has freed the objects that nftables transactions deleted. After an nftables transaction,
-	// closing the socket takes 16 ms. After an incomplete response, the follower closes the socket and sets socket to
-	// nil.
+	// socket is a netlink socket that the follower opens on first use and then keeps open. Closing a netfilter socket
+	// (Linux 6.18) blocks until the kernel has freed the objects that nftables transactions deleted. After an nftables
+	// transaction, closing the socket takes 16 ms. After an incomplete response, the follower closes the socket and
+	// sets socket to nil.
 	socket *netlink.Conntrack
 }
 

@@ -23,9 +23,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// enterNamespace moves the test to a new network namespace. The thread stays locked, so the Go runtime ends it after
-// the test, and the kernel then removes the namespace. The endpoints' addresses are on lo. Packets to other addresses
-// leave the host through a default route and create connection-tracking entries.
+// enterNamespace moves the test to a new network namespace. The goroutine stays locked to its thread, so the Go runtime
+// ends the thread after the test, and the kernel then removes the namespace. The loopback device has the endpoints'
+// addresses. Packets to other addresses leave the host through a default route and create connection-tracking entries.
 func enterNamespace(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -76,7 +76,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces all rules. The new rules run in the output hook, and one additional rule enables connection
+// translate replaces all nft rules. The new rules run in the output hook, and one additional rule enables connection
 // tracking.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
@@ -103,7 +103,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo responds to every datagram with its own address as text.
+// echo runs a UDP server at addr that responds to every datagram with addr as text.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -186,7 +186,7 @@ func flows(t testing.TB, s netlink.Scope) []*netlink.Flow {
 	return list
 }
 
-// idOf returns the flow's ID, or 0 if there is no flow to dst.
+// idOf returns the ID of the flow to dst, or 0 if there is none.
 func idOf(t testing.TB, s netlink.Scope, dst string) uint32 {
 	t.Helper()
 	var id uint32
@@ -235,7 +235,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// readCounts reads the follower's metrics: the number of deleted flows and the number of cleanups.
+// readCounts returns the number of deleted flows and the number of cleanups from the follower's metrics.
 func (s *step) readCounts() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

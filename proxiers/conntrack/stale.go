@@ -86,8 +86,8 @@ func rulesFor(c proxiers.Change) ruleSet {
 	return s
 }
 
-// addServicePort adds rules for the destinations of one ServicePort that may have stale flows. If the ServicePort is
-// new, before is nil. If the next plan lacks the ServicePort, after is nil.
+// addServicePort adds a rule for each of a ServicePort's destinations that may have stale flows. before is nil if the
+// ServicePort is new, and after is nil if the next plan lacks it.
 func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {
@@ -112,7 +112,7 @@ func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nod
 }
 
 // mayLeaveStaleFlows reports whether the ServicePort lost an endpoint or gained its first endpoint. While a ServicePort
-// has no endpoint, a backend may accept flows without translation.
+// has no endpoint, a backend may accept flows without translating them.
 func mayLeaveStaleFlows(before, after []plan.Endpoint) bool {
 	if len(before) == 0 {
 		return len(after) > 0

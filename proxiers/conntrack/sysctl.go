@@ -10,24 +10,24 @@ import (
 )
 
 const (
-	// minEntries and maxEntries are kube-proxy's bounds for the computed limit.
+	// minEntries and maxEntries are kube-proxy's bounds for the computed nf_conntrack_max.
 	minEntries, maxEntries = 1 << 17, 1 << 20
 	// entriesPerBucket is the ratio of entries to hash buckets that kube-proxy and the kernel's documentation
 	// (nf_conntrack-sysctl) use.
 	entriesPerBucket = 4
 )
 
-// The paths are relative to the root directory. A process with CAP_NET_ADMIN may write both network sysctls without
-// being root. (The hash table size is also a module parameter, which only root may read.)
+// The paths of these sysctls are relative to the root directory. A process with CAP_NET_ADMIN may write both network
+// sysctls without being root. (The hash table size is also a module parameter, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"
 )
 
-// RaiseMax raises the kernel's limit on connection-tracking entries to maxPerCore for each CPU, but at least 131,072
-// and at most 1,048,576. RaiseMax never lowers the limit. If maxPerCore is 0, RaiseMax does nothing. An error (for
-// example in a container that may not write the sysctls) is not fatal, because Services also work with the kernel's
-// limit.
+// RaiseMax raises the kernel's limit on connection-tracking entries to maxPerCore times the number of CPUs, but to at
+// least 131,072 and at most 1,048,576. RaiseMax never lowers the limit. If maxPerCore is 0, RaiseMax does nothing. An
+// error (for example in a container that may not write the sysctls) is not fatal, because Services also work with the
+// existing limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)
 }

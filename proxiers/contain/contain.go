@@ -1,5 +1,5 @@
-// Package contain keeps panics from ending the process. Call converts a function's panic to an error. Type Parts
-// restarts a daemon component after a panic and counts its panics.
+// Package contain keeps panics from ending the process. Call converts a function's panic into an error. Parts restarts
+// a daemon component after a panic and counts its panics.
 //
 // Concurrent map writes, stack overflows and memory exhaustion still end the process, because Go code cannot recover
 // from them.
@@ -28,7 +28,8 @@ const (
 	window     = 10 * time.Minute
 	// maxPanics is the maximum number of panics recorded for each part.
 	maxPanics = 100
-	// maxStack limits the size of a logged stack trace, because journald (systemd 252) truncates fields at 48 kB.
+	// maxStack is the maximum size of a logged stack trace, in bytes. maxStack is below 48 kB, because journald
+	// (systemd 252) truncates longer fields.
 	maxStack = 16 << 10
 )
 
@@ -160,7 +161,7 @@ func (p *Parts) Note(part string, err error) error {
 }
 
 // Record logs and counts a panic in a request handler. A handler's panic never ends the daemon, because a client could
-// repeat the request. Record returns the number of panics in the last ten minutes.
+// repeat the request. Record returns the number of the part's panics in the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()
@@ -186,7 +187,7 @@ func (p *Parts) Faults() (out []fault.Fault) {
 	defer p.mu.Unlock()
 	for part, times := range p.panics {
 		if times = since(times, after); len(times) > 0 {
-			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # has the stack",
+			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # shows the stack trace",
 				"a bug in Edgeway stopped this part %d times within ten minutes, and the daemon restarted it: %s",
 				len(times), p.last[part])
 			f.Since = times[0]

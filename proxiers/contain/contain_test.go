@@ -56,8 +56,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A component may panic at most twice in ten minutes. Parts counts each component's panics separately and reports a
-// panic for ten minutes.
+// A component may panic twice within ten minutes without ending the daemon. Parts counts each component's panics
+// separately and reports a panic for ten minutes.
 func TestRarePanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := testParts(t)

@@ -14,9 +14,9 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// cleanup removes the state that any version of the backend has left on the host. Open sockets keep working, because
-// they exchange packets with their endpoints directly. After cleanup, getpeername and recvmsg return the endpoint's
-// address to the application.
+// cleanup removes the filters, pinned BPF objects and nft tables that any version of the backend has left on the host.
+// Open sockets keep working, because they exchange packets with their endpoints directly. After cleanup, getpeername
+// and recvmsg return the endpoint's address to the application.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)
@@ -27,8 +27,8 @@ func cleanup(ctx context.Context, dir string) error {
 	return nfttable.Cleanup(ctx, tableName)
 }
 
-// unpinAll removes links before the programs and maps that they refer to. The kernel detaches and frees unreferenced
-// objects.
+// unpinAll removes links before the programs and maps that they refer to. The kernel detaches and frees BPF objects
+// that are no longer referenced.
 func unpinAll(dir string) error {
 	if !isBPF(dir) {
 		return nil
@@ -45,7 +45,7 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// Either a systemd mount unit or this program mounted the BPF file system. Unmounting fails without the privilege
+	// Either a systemd mount unit or Edgeway itself mounted the BPF file system. Unmounting fails without the privilege
 	// to mount.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
@@ -53,8 +53,7 @@ func unpinAll(dir string) error {
 	return nil
 }
 
-// unpinLinks removes the links in reverse attachment order. unpinLinks then removes the links that other versions have
-// left.
+// unpinLinks removes the links in reverse attachment order, and then the links that other versions have left.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

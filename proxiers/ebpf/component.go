@@ -40,7 +40,7 @@ func ComponentIn(dir string) proxiers.Component {
 			Doc: "The size of the BPF maps. " +
 				"\"normal\" holds 65,536 Service addresses and ports and 131,072 endpoints in 8 MB of memory. " +
 				"\"large\" holds 524,288 Service addresses and ports and 1,048,576 endpoints in 70 MB. " +
-				"nftables forwards connections to Services that do not fit.",
+				"nftables forwards connections to Services that do not fit into the maps.",
 		}, {
 			Name: "tc", Default: false,
 			Doc: "Whether a tc program on network devices also handles TCP connections from pods and other hosts. " +
@@ -52,8 +52,8 @@ func ComponentIn(dir string) proxiers.Component {
 	}
 }
 
-// Prepare loads and pins the BPF programs and maps. Loading needs more privileges than the daemon has. Prepare keeps
-// objects that are already pinned.
+// Prepare loads and pins the BPF programs and maps. Loading BPF programs needs more privileges than the daemon has.
+// Prepare keeps objects that are already pinned.
 func Prepare(env proxiers.Env) error {
 	without, err := load(Dir, sizeOf(env.Settings), tcOf(env.Settings))
 	if err == nil && without != nil {

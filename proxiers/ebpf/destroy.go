@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// diagRequest represents the kernel's struct inet_diag_req_v2 for UDP. id is struct inet_diag_sockid, which identifies
-// a socket by ports, addresses, interface and cookie.
+// diagRequest represents the kernel's struct inet_diag_req_v2 for UDP. id holds a struct inet_diag_sockid, which
+// identifies a socket by ports, addresses, interface and cookie.
 type diagRequest struct {
 	family uint8
 	id     [diagIDSize]byte
@@ -82,7 +82,7 @@ type retry struct {
 	after time.Duration
 }
 
-// schedule sets the time of the next attempt and doubles the delay each time.
+// schedule sets the time of the next attempt, and doubles the delay with each call.
 func (r *retry) schedule() {
 	r.after = min(max(2*r.after, minRetryDelay), maxRetryDelay)
 	r.at = time.Now().Add(r.after)
@@ -93,14 +93,14 @@ func (r *retry) schedule() {
 type orphanDestroyer struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlistedCookies holds the cookies of sockets that the kernel did not list in the last attempt. For an unlisted
-	// socket, either connect has not returned yet, or the application closed the socket while the release program was
-	// detached.
+	// unlistedCookies holds the cookies of sockets that the kernel did not list in the last attempt. If a socket is
+	// unlisted, either its connect call has not returned yet, or the application closed the socket while the release
+	// program was detached.
 	unlistedCookies map[uint64]bool
 }
 
 // destroyOrphans destroys the orphaned sockets in connections and returns how many it destroyed. A connection stays in
-// the map until destroyOrphans has destroyed the connection's socket, so the next call retries after a failure.
+// the map until destroyOrphans has destroyed its socket, so the next call retries after a failure.
 func (o *orphanDestroyer) destroyOrphans(
 	t *planMaps, connections typedMap[uint64, socketsConnection],
 ) (n int, err error) {
@@ -170,7 +170,7 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns, by socket cookie, the connections to endpoints that are no longer members of the Service.
+// orphans returns, by socket cookie, the connections to endpoints that are no longer members of their Service.
 func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// filterName distinguishes Edgeway's filter from other filters.
+	// filterName is the name that distinguishes Edgeway's filter from others.
 	filterName = "edgeway"
 	// filterPriority places the filter after other filters, because a packet that another filter drops must not start a
 	// connection.
@@ -19,7 +19,7 @@ const (
 )
 
 // deviceLink attaches a program to a device with a BPF link (Linux 6.6). The link is not pinned, so nftables forwards
-// all connections while the daemon is not running.
+// the device's connections while the daemon is not running.
 type deviceLink struct {
 	link.Link
 	device uint32

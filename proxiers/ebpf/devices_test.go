@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The backend attaches the tc program to a new device, but not to bridge ports. If another program detaches the tc
-// program from a device, the backend reattaches the tc program.
+// The backend attaches the tc program to new devices, but not to bridge ports. If another program detaches the tc
+// program from a device, the backend reattaches it.
 func TestPacketsFollowDevices(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

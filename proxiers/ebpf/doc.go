@@ -9,15 +9,15 @@
 //   - release: forgets the endpoint of a closed socket
 //   - tc: adds a connection-tracking entry with an endpoint for a connection's first packet
 //
-// The nft tables implement the whole plan, and forward all connections that get no endpoint from the BPF programs. If
-// the BPF programs fail, or another program removes them, nftables forwards all connections.
+// The nft tables implement the whole plan, so nftables forwards all connections that get no endpoint from the BPF
+// programs. If the BPF programs fail, or another program removes them, nftables forwards all connections.
 //
 // # Which connections use the shortcut
 //
-// TCP and UDP sockets in the host's own network namespace use the shortcut to a frontend that forwards connections from
-// the host and has neither source ranges nor session affinity. The shortcut excludes the daemon's own sockets
+// TCP and UDP sockets in the host's own network namespace use the shortcut for frontends that forward connections from
+// the host and have neither source ranges nor session affinity. The shortcut excludes the daemon's own sockets
 // (proxiers.OwnMark), sockets bound to a device, and sockets bound to an address that nftables would masquerade. The
-// maps never contain loopback addresses. render.go determines which frontends have a shortcut.
+// addresses map never contains loopback addresses. render.go determines which frontends have a shortcut.
 //
 // # State
 //

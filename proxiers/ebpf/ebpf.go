@@ -19,7 +19,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// deviceEvents wakes the method watch when a network device appears or changes.
+	// deviceEvents wakes watch when a network device appears or changes.
 	deviceEvents chan struct{}
 	wait         sync.WaitGroup
 }
@@ -45,7 +45,7 @@ func (p *proxier) devicesChanged() {
 	}
 }
 
-// watch reports damage and attaches the tc program to new network devices.
+// watch reports damage to the programs and maps, and attaches the tc program to new network devices.
 func (p *proxier) watch() {
 	tick := time.NewTicker(inspectionInterval)
 	defer tick.Stop()

@@ -18,11 +18,11 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A flood of SYNs that a firewall drops does not fill the connection-tracking table, and Edgeway still serves other
-// clients.
+// If a firewall drops a flood of SYNs, the SYNs do not fill the connection-tracking table, and Edgeway still serves
+// other clients.
 func TestFloodOfSYNs(t *testing.T) { flood(t, 4*time.Second) }
 
-// TestNightlyFloodOfSYNs sends SYNs for half the lifetime of a tracked SYN.
+// TestNightlyFloodOfSYNs sends SYNs for half the lifetime of a SYN's connection-tracking entry.
 func TestNightlyFloodOfSYNs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes a minute; the nightly run has it")

@@ -12,7 +12,7 @@ import (
 )
 
 // If the connection-tracking table is full, a new connection waits and does not reach the host itself. Open connections
-// continue, and the new connection succeeds when the connection-tracking table has space.
+// continue, and the new connection succeeds once the connection-tracking table has space again.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")

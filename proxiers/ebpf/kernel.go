@@ -17,7 +17,7 @@ import (
 )
 
 // The functions in this file detect missing kernel features and kernel bugs. packets.go and devices.go work around
-// differences between versions.
+// differences between kernel versions.
 
 // missingFeatures returns a fault for each feature that the shortcuts need but the host lacks.
 func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
@@ -40,7 +40,7 @@ func missingTCFeatures(dir string) []fault.Fault {
 	} {
 		if err := requireFunction(f.module, f.name); err != nil {
 			return []fault.Fault{{
-				ID: shortcutFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # see if it helps",
+				ID: shortcutFault, Severity: fault.Warning, Fix: "modprobe " + f.module + "  # may help",
 				Message: fmt.Sprintf("the tc program does not serve connections from other hosts: %s: %v", noFunctions, err),
 			}}
 		}
@@ -56,7 +56,7 @@ func missingTCFeatures(dir string) []fault.Fault {
 	return []fault.Fault{{
 		ID: shortcutFault, Severity: fault.Warning, Fix: tcFix,
 		Message: "the tc program does not serve connections from other hosts: " +
-			"edgeway-bpf.service has not loaded the program (ebpf.tc), which usually needs CAP_SYS_ADMIN",
+			"edgeway-bpf.service has not loaded the tc program (ebpf.tc); loading it usually needs CAP_SYS_ADMIN",
 	}}
 }
 

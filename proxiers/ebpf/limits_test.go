@@ -20,7 +20,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// lowDelay is the type of service that a routing rule for the second path matches.
+// lowDelay is the IP type of service that the routing rule for the second path matches.
 const lowDelay = 0x10
 
 func (w *world) on(h *netlab.Host, line string) {
@@ -77,7 +77,7 @@ func (w *world) addRoutingRule(match string) (remove func()) {
 	return remove
 }
 
-// askWithClass is like askFrom with TCP, but also sets the type of service or the traffic class.
+// askWithClass is like askFrom with TCP, but also sets the IPv4 type of service or the IPv6 traffic class.
 func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {

@@ -67,8 +67,8 @@ func (w *world) minConnections(n int64) int64 {
 	return n
 }
 
-// connectOnce exchanges one request and one response. connectOnce does not verify the peer address, because removing
-// the programs changes the address.
+// connectOnce opens a connection and exchanges one request and one response. connectOnce does not verify the peer
+// address, because removing the programs changes the address.
 func connectOnce(network string, to netip.AddrPort) error {
 	c, err := net.DialTimeout(network, to.String(), patience)
 	if err != nil {
@@ -107,7 +107,7 @@ func (w *world) setEarlyDemux(value string) {
 	}
 }
 
-// When the test removes and reattaches the programs, no connection fails, because nftables forwards the connections in
+// No connection fails while the test removes and reattaches the programs, because nftables forwards the connections in
 // the meantime.
 func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
@@ -145,7 +145,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	// The list beside excludes the generated Service that has the first Service's address.
+	// beside lists generated Services, except the one that has the first Service's address.
 	beside := slices.Delete(plantest.ManyServices(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts returns the values that the programs have counted since Edgeway loaded them.
+// counts returns the values of the programs' counters. Counting starts when Edgeway creates the counter map.
 func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,8 +62,8 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 func socketsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_connections_total",
 		"Connections that the BPF programs sent to an endpoint. "+
-			"The programs choose the endpoint at connect or at the first send for the host's own connections. "+
-			"For other connections, the programs choose the endpoint at the first packet.", []string{"call"}, nil)
+			"For the host's own connections, the programs choose the endpoint at connect or at the first send. "+
+			"For other connections, they choose it at the first packet.", []string{"call"}, nil)
 }
 
 func leftDesc() *prometheus.Desc {

@@ -18,18 +18,20 @@ import (
 // Dir is the mount point of the BPF file system where the backend pins programs, maps and links.
 const Dir = "/run/edgeway_bpf"
 
-// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h needs a new value of layout.
+// layout is the version of the types in bpf/maps.h. Every change to a type in bpf/maps.h requires a new layout.
 const layout = "v2"
 
 const programsPrefix = "programs-"
 
-// size is the capacity of the maps. An empty map needs 16 bytes for each element that the map can hold.
+// size is the capacity of the maps, in elements. An empty map uses 16 bytes of memory for each element that it can
+// hold.
 type size struct{ frontends, slots, members uint32 }
 
 func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()))) }
 
-// sizes returns the map sizes for each value of ebpf.size. The maps need 8 MB with "normal" and 70 MB with "large". The
-// size "large" is enough for 100,000 Services with a million endpoints. A frontend needs one element for each origin.
+// sizes returns the map sizes for each value of ebpf.size. The maps use 8 MB of memory with "normal" and 70 MB with
+// "large". The size "large" is enough for 100,000 Services with a million endpoints. A frontend needs one element for
+// each origin.
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -96,15 +98,15 @@ func (o *objects) tcMaps() map[string]**ebpf.Map {
 	}
 }
 
-// programsDir returns the directory for the programs in this version of the BPF objects.
+// programsDir returns the directory for the pinned programs of this version of the BPF objects.
 func programsDir(dir string) string {
 	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
 // openPinned opens the pinned maps and programs. If tc is set, openPinned also opens the pinned tc program and its
-// maps. The error wraps fs.ErrNotExist if an object other than the tc program is missing, or if a map has another size.
-// A zero size matches a map of any size.
+// maps. The error wraps fs.ErrNotExist if an object other than the tc program is missing, or if a map has a different
+// size. A zero size matches a map of any size.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -147,8 +149,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// requireMaps returns an error unless the program p uses all the maps in with. The program uses other maps if another
-// program unpinned a map and Edgeway created the map again.
+// requireMaps returns an error unless the program p uses all the maps in with. The program uses other maps if other
+// software unpinned a map and Edgeway created it again.
 func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -173,8 +175,8 @@ func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 
 // load loads and pins the programs and maps that are not pinned below dir. If tc is set, load also loads and pins the
 // tc program. load mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs
-// privileges that the daemon does not have. The result without is the error from loading the tc program. The socket
-// programs work without the tc program.
+// privileges that the daemon does not have. If the tc program fails to load, the result without holds the error. The
+// socket programs work without the tc program.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {
@@ -219,7 +221,8 @@ func mountBPF(dir string) error {
 		return nil
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount a BPF file system at %s (needs CAP_SYS_ADMIN; run-edgeway_bpf.mount does it): %w", dir, err)
+		return fmt.Errorf("mount a BPF file system at %s (needs CAP_SYS_ADMIN; "+
+			"normally the unit run-edgeway_bpf.mount mounts it): %w", dir, err)
 	}
 	return nil
 }
@@ -229,7 +232,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs. Loading a program fixes the maps that the program uses.
+// pinSockets loads and pins the missing maps and all programs. A program keeps the maps that it was loaded with.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {

@@ -78,8 +78,8 @@ func TestShortLivedSocketsEvictNoOther(t *testing.T) {
 	}
 }
 
-// If an application reconnects a Service connection's socket to another address, the socket no longer belongs to the
-// Service.
+// If a UDP socket is connected to a Service and the application reconnects it to another address, the socket no longer
+// belongs to the Service.
 func TestSocketsThatConnectElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
@@ -152,7 +152,7 @@ func TestOrphansAreRetried(t *testing.T) {
 	w.wantAborted(c)
 }
 
-// maintainConnections runs the backend's deferred work until the map has no sockets.
+// maintainConnections runs the backend's deferred work until the connections map is empty.
 func (w *world) maintainConnections() {
 	w.Helper()
 	for deadline := time.Now().Add(patience); w.connections() > 0; {
@@ -168,7 +168,7 @@ func (w *world) maintainConnections() {
 }
 
 // TestUnlistedOrphanIsRetried tests a socket that the kernel does not list, because the connect call has not returned
-// yet. The map must keep the socket until a later attempt destroys it.
+// yet. The map must keep the socket's entry until a later attempt destroys the socket.
 func TestUnlistedOrphanIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

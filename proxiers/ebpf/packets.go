@@ -21,7 +21,7 @@ import (
 
 // deviceAttacher keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
 // members and VRF members do not need the program, because it is attached to the bridge, bond or VRF device. On a VRF
-// member, the program also looks up routes in the wrong routing table.
+// member, the program would also look up routes in the wrong routing table.
 type deviceAttacher struct {
 	logger *slog.Logger
 	links  *links.Links
@@ -55,8 +55,8 @@ func (p *deviceAttacher) use(o *objects) (err error) {
 	return err
 }
 
-// start writes the host's addresses and pods to the maps and attaches the program. The result source is the value of
-// the programs' setting with the same name, an address.
+// start writes the host's addresses and pods to the maps and attaches the program. The result source is the address for
+// the programs' setting of the same name.
 func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -79,7 +79,7 @@ func (p *deviceAttacher) isCurrent(n *plan.Node) bool {
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
 }
 
-// writePods writes the pods' address ranges to a map. The caller must stop the program first.
+// writePods writes the pods' address ranges to a map. The caller must first stop the tc program.
 func (p *deviceAttacher) writePods(n *plan.Node) error {
 	want := map[packetsPodRange]uint8{}
 	for _, r := range n.PodSources {
@@ -105,8 +105,8 @@ func (p *deviceAttacher) writePods(n *plan.Node) error {
 	return nil
 }
 
-// writeSources writes the addresses that the kernel masquerades with to a map: the first address of each subnet, except
-// link-local addresses. writeSources returns the address that the kernel uses for a device without an address
+// writeSources writes to a map the addresses that the kernel masquerades with: the host's first address in each subnet,
+// except link-local addresses. writeSources returns the address that the kernel uses for a device without an address
 // (inet_select_addr in Linux 6.1 to 7.2).
 func (p *deviceAttacher) writeSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
@@ -128,7 +128,7 @@ func (p *deviceAttacher) writeSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace changes a map to hold exactly the elements in want.
+// replace changes t so that it holds exactly the elements in want.
 func replace[K comparable](t typedMap[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.forEach(func(k K, v uint8) { have[k] = v }); err != nil {
@@ -170,7 +170,7 @@ func (p *deviceAttacher) updateDevices() error {
 	return nil
 }
 
-// writeDevices writes the pods' devices to a map, before updateDevices attaches the program to the devices.
+// writeDevices writes the pods' devices to a map before updateDevices attaches the program to them.
 func (p *deviceAttacher) writeDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {

@@ -46,7 +46,7 @@ func (w *world) needsPackets() {
 	}
 }
 
-// dialFrom connects from another host. A port of 0 means any source port.
+// dialFrom connects from h. A port of 0 means any source port.
 func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c net.Conn, err error) {
 	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })}
 	d.LocalAddr = &net.TCPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
@@ -56,8 +56,8 @@ func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c ne
 	return c, h.Do(func() (err error) { c, err = d.Dial(network, to.String()); return err })
 }
 
-// askFrom connects from another host, and returns the name of the server that responded and the client address that the
-// server saw.
+// askFrom connects from h, and returns the name of the server that responded and the client address that the server
+// saw.
 func (w *world) askFrom(h *netlab.Host, network string, to netip.AddrPort) (server, seen string) {
 	w.Helper()
 	c, err := dialFrom(h, network, 0, to)
@@ -244,8 +244,8 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	}
 }
 
-// Another program's filter on a device runs while Edgeway's filter is attached to the same device, and after Edgeway
-// has removed its filter.
+// Another program's filter runs both while Edgeway's filter is attached to the same device and after Edgeway has
+// removed its filter.
 func TestPacketsReachOtherFilters(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

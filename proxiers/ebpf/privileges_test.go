@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers"
 )
 
-// The environment variable named by halfVariable selects the half of the test that an unprivileged process runs. The
-// environment variable named by dirVariable holds the path of the BPF file system.
+// halfVariable is the environment variable that selects the half of the test that an unprivileged process runs.
+// dirVariable is the environment variable that holds the path of the BPF file system.
 const (
 	halfVariable = "EBPF_TEST_HALF"
 	dirVariable  = "EBPF_TEST_FOLDER"
@@ -56,7 +56,8 @@ func runAsNobody(t *testing.T, dir, half, capabilities string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Every user may read the directory from t.TempDir, but not the directory that go test uses for the test program.
+	// An unprivileged user may not read the directory of the test program, so runAsNobody copies the program to a
+	// directory that it then makes readable.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

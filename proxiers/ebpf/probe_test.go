@@ -12,7 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// missingFeatures returns a fault if and only if the loader fails. The fault names the kernel module that may help.
+// missingFeatures returns a fault if and only if the tc program does not load. The fault names the kernel module that
+// may help.
 func TestPacketsMissingFeatures(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

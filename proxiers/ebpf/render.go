@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// bpf/maps.h also defines the following values.
+// bpf/maps.h also defines these values.
 const (
 	masqueraded uint32 = 1
 	left        uint32 = 2
@@ -67,8 +67,8 @@ func protocolNumber(p plan.Protocol) uint8 {
 // origins returns the origins that a frontend has map elements for.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
-// bypassReason returns the reason that the programs leave a frontend to nftables, or false if the programs serve the
-// frontend. The reason is the index of a counter.
+// bypassReason returns the reason why the programs leave a frontend to nftables, or false if the programs serve it. The
+// reason is the index of a counter.
 func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (counter, bool) {
 	route := f.Routes[from]
 	switch {
@@ -82,7 +82,7 @@ func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (co
 	return 0, false
 }
 
-// usedPools reports for each of a ServicePort's pools whether the pool needs a set of endpoints.
+// usedPools reports for each of a ServicePort's pools whether it needs a set of endpoints.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -112,7 +112,7 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 }
 
 // eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables.
-// Without an element for such a frontend, the programs look up a NodePort at the same address and port.
+// Without an element for such a frontend, the programs would look up a NodePort at the same address and port.
 func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
@@ -142,7 +142,7 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// takenKey returns the key in the map "taken" for connections to a kind of frontend.
+// takenKey returns the key in the map "taken" for connections to a ServicePort's frontends of one kind.
 func takenKey(service uint32, kind plan.FrontendKind) uint32 {
 	return service | uint32(kind)<<kindShift
 }
@@ -195,7 +195,7 @@ func addressPurposes(n *plan.Node) map[socketsAddress]uint8 {
 	return out
 }
 
-// counter is an index in the programs' counter map.
+// counter is an index into the programs' counter map.
 type counter uint8
 
 const (

@@ -31,7 +31,7 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary returns the number of connections that used the shortcut, and explains why other connections did not.
+// Summary returns the number of connections that used the shortcut, and explains why the others did not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -111,8 +111,8 @@ func (s *shortcuts) tcBypassReason(d plan.Decision) string {
 	return ""
 }
 
-// describeCount returns the number of a ServicePort's connections that used the shortcut, or "" if the number is
-// unknown.
+// describeCount describes how many of a ServicePort's connections used the shortcut, or returns "" if the number is
+// 0 or unknown.
 func (s *shortcuts) describeCount(svc *plan.ServicePort) string {
 	if s.mapState == nil || s.objects == nil {
 		return ""
@@ -139,6 +139,6 @@ func (s *shortcuts) logOverflow(st *step) {
 	for _, svc := range st.overflow[:min(named, len(st.overflow))] {
 		names = append(names, svc.Name.String())
 	}
-	s.logger.Warn("BPF maps full, using nftables for other Services",
+	s.logger.Warn("BPF maps full, using nftables for the Services that do not fit",
 		"fix", "ebpf.size = \"large\"", "services", len(st.overflow), "first", names)
 }

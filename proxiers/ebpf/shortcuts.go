@@ -18,7 +18,7 @@ import (
 
 const (
 	// deleteDelay is the time between a set's last use by a frontend and the set's deletion. A program that has just
-	// read a frontend still reads the frontend's previous set. Without the delay, 8 of 40,000 connections failed at
+	// read a frontend may still read the frontend's previous set. Without the delay, 8 of 40,000 connections failed at
 	// 1,000 changes per second (Linux 6.18).
 	deleteDelay = time.Second
 	// minRetryDelay and maxRetryDelay are the shortest and longest delays between a failure and the next attempt.
@@ -32,8 +32,7 @@ type shortcuts struct {
 	families []plan.Family
 	size     size
 	tc       bool
-	// Tests replace the default values of tcRate and trackingFull, which are the constant tcRate and the function
-	// halfFull.
+	// Tests override tcRate and trackingFull, which default to the constant tcRate and the function halfFull.
 	tcRate       uint32
 	trackingFull func() (bool, error)
 	config       socketsSettings
@@ -42,7 +41,7 @@ type shortcuts struct {
 	mapState *mapState
 	// plan is the plan that the nft tables implement.
 	plan *plan.Plan
-	// known reports whether the maps contain the same plan as the nft tables.
+	// known reports whether the maps implement the same plan as the nft tables.
 	known   bool
 	stale   []staleSlots
 	retry   retry
@@ -57,7 +56,7 @@ type shortcuts struct {
 	// up reports whether the socket programs are attached and passed the last self-test.
 	up      bool
 	problem error
-	// tcErr is the error that keeps the tc program inactive although tc is set, or nil if there is no error.
+	// tcErr is the error that keeps the tc program inactive although tc is set, or nil if there is none.
 	tcErr error
 }
 
@@ -222,8 +221,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pauseTC stops the tc program, because startTC must not change the pod ranges while the tc program is running. The
-// socket programs keep running.
+// pauseTC stops the tc program, because startTC must not change the pod ranges while the program is running. The socket
+// programs keep running.
 func (s *shortcuts) pauseTC(n *plan.Node) error {
 	if !s.tc || s.attacher.isCurrent(n) {
 		return nil
@@ -266,7 +265,7 @@ func (s *shortcuts) setTCErr(err error) {
 	s.tcErr = err
 }
 
-// attachToNewDevices attaches the tc program to new devices if the tc program is active.
+// attachToNewDevices attaches the tc program to new devices if the program is active.
 func (s *shortcuts) attachToNewDevices() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -310,8 +309,8 @@ func (s *shortcuts) markUnknown() {
 	s.known = false
 }
 
-// dueTime returns the time when the method maintain has work to do, or the zero time if no work is left. While the
-// maps' contents are unknown, maintain leaves stale sets and orphans to the next full step.
+// dueTime returns the time when maintain next has work to do, or the zero time if it has none. While the maps' contents
+// are unknown, maintain leaves stale sets and orphans to the next full step.
 func (s *shortcuts) dueTime() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,7 +350,7 @@ func (s *shortcuts) maintain(context.Context) error {
 	return nil
 }
 
-// damage describes a change that another program made since finish, or returns "" if no program made a change.
+// damage describes a change that another program made since finish, or returns "" if there is none.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

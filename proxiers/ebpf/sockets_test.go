@@ -96,8 +96,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// An unconnected socket keeps using the same endpoint for each Service. A response's source address is the address that
-// the socket sent to.
+// An unconnected UDP socket keeps using the same endpoint for each Service. A response's source address is the address
+// that the socket sent to.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -153,7 +153,7 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 }
 
 // When a Service loses an endpoint, a UDP socket that is connected to the endpoint returns an error. Removing an
-// endpoint does not affect TCP sockets or UDP sockets that are not connected to a Service.
+// endpoint affects neither TCP sockets nor UDP sockets that are not connected to a Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {

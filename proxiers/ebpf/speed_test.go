@@ -119,7 +119,7 @@ func (w *world) measure(from *netlab.Host, n int, m measurement, ways []speedPat
 	return medians
 }
 
-// askProgram sends a request to another process. The kernel needs most of the measured time to wake the two processes.
+// askProgram sends a request to another process. The kernel spends most of the measured time waking the two processes.
 func askProgram(to netip.AddrPort) (time.Duration, error) {
 	start := time.Now()
 	err := connectOnce("tcp", to)

@@ -108,7 +108,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// While the plan constantly replaces endpoints, the backend deletes no set so early that a connection fails.
+// While the plan constantly replaces endpoints, the backend breaks no connection by deleting a set too early.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -9,7 +9,7 @@ import (
 
 // step holds the map changes for one plan change.
 type step struct {
-	// oldFrontends holds the frontends in the maps that may change. nextFrontends holds their replacements.
+	// oldFrontends holds the maps' frontends that may change. nextFrontends holds their replacements.
 	oldFrontends, nextFrontends map[socketsFrontendKey]socketsFrontend
 	// newSlots holds the slots of new sets. staleSlots holds the slots of sets that no frontend refers to any more.
 	newSlots                elements[socketsSlotKey, socketsEndpoint]
@@ -35,7 +35,7 @@ func newStep(n int) *step {
 type mapState struct {
 	size    size
 	records map[portKey]record
-	// service and set are the numbers that the backend assigned last.
+	// service and set are the numbers that the backend last assigned to a ServicePort and to a set.
 	service, set uint32
 	// frontends, slots and members count elements, including elements that maintain has yet to delete.
 	frontends, slots, members int
@@ -151,8 +151,8 @@ func (b *mapState) addSets(st *step, svc *plan.ServicePort, r *record, used [2]b
 	}
 }
 
-// fullStep returns the step from the maps' current contents to the plan. An earlier process may have written the
-// current contents.
+// fullStep returns the step that changes the maps from their current contents to the plan. An earlier process may have
+// written the current contents.
 func (b *mapState) fullStep(have *mapContents, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.oldFrontends, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,
@@ -224,7 +224,7 @@ func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoi
 }
 
 // adopt returns a record with the number and the sets that an earlier process assigned to a ServicePort. The maps
-// identify the ServicePort of a socket by the number in the ServicePort's record.
+// identify a socket's ServicePort by the number in the ServicePort's record.
 func adopt(svc *plan.ServicePort, have map[socketsFrontendKey]socketsFrontend, sets map[uint32][]socketsEndpoint,
 	adopted, services map[uint32]bool,
 ) (r record) {
@@ -317,7 +317,7 @@ func (st *step) switchSets(t *planMaps) error {
 // losesMembers reports whether sockets may be connected to an endpoint that the step removes.
 func (st *step) losesMembers() bool { return len(difference(st.oldMembers, st.members).keys) > 0 }
 
-// difference returns the elements of m that other lacks or maps to another value.
+// difference returns the elements of m that other lacks or maps to a different value.
 func difference[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// batchSize is the number of map elements that one system call reads or writes.
+// batchSize is the maximum number of map elements that one system call reads or writes.
 const batchSize = 4096
 
 type typedMap[K comparable, V any] struct{ *ebpf.Map }
@@ -50,7 +50,8 @@ func (t typedMap[K, V]) put(e elements[K, V]) error {
 	return nil
 }
 
-// remove deletes elements one by one and ignores missing elements. A batch deletion stops at the first missing element.
+// remove deletes elements one by one and ignores missing elements. A batch deletion would stop at the first missing
+// element.
 func (t typedMap[K, V]) remove(keys []K) error {
 	for i := range keys {
 		if err := t.Delete(&keys[i]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -110,7 +111,7 @@ func (t *planMaps) read() (*mapContents, error) {
 	)
 }
 
-// eachTaken visits the key and the number of connections in each element of the map "taken".
+// eachTaken calls visit with the key and the number of connections of each element of the map "taken".
 func (t *planMaps) eachTaken(visit func(key uint32, n uint64)) error {
 	var key uint32
 	var perCPU []uint64

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// restartWithTC restarts the backend with a new value for the tc setting, like a configuration reload.
+// restartWithTC restarts the backend with a new value for the tc setting, as a configuration reload does.
 func (w *world) restartWithTC(tc bool) {
 	w.Helper()
 	next := w.plan
@@ -48,8 +48,8 @@ func (w *world) countDevices() (n int) {
 	return n
 }
 
-// Changing the tc setting attaches or detaches the tc program. While the setting is off, the tc program leaves no
-// state, and Faults reports no fault.
+// Changing the tc setting attaches or detaches the tc program. While the setting is off, the tc program is neither
+// attached nor pinned, and Faults reports no fault.
 func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -80,8 +80,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes a
-// killed daemon's filters.
+// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes these
+// filters.
 func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -31,8 +31,8 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world is a host with the backend, two endpoints and a client. The endpoints are pods on other hosts. The client is
-// not a pod.
+// world consists of a host with the backend, two endpoints and a client. The endpoints are pods on other hosts. The
+// client is not a pod.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab

@@ -69,7 +69,7 @@ type Fault struct {
 	Since time.Time `json:"since,omitzero"`
 }
 
-// String joins Position, Object, Field and Message in one line.
+// String joins Position, Object, Field and Message into one line.
 func (f Fault) String() string {
 	parts := []string{f.Position, f.Object.String(), f.Field, f.Message}
 	if f.Object.Name == f.Position {
@@ -79,7 +79,8 @@ func (f Fault) String() string {
 	return strings.Join(parts, ": ")
 }
 
-// Error returns the message. A function can return a *Fault as its error, and the caller finds the fix with errors.As.
+// Error returns the message. A function can return a *Fault as its error, and the caller can find the fix with
+// errors.As.
 func (f *Fault) Error() string { return f.Message }
 
 // New returns a fault that concerns the host, with a formatted message.
@@ -103,7 +104,7 @@ func (f Fault) WithScope(s Scope) Fault {
 // more severe than a notice.
 func (f Fault) Ignored(ids []string) bool { return f.Severity == Notice && slices.Contains(ids, f.ID) }
 
-// WorstSeverity returns the highest severity, or OK if there are no faults.
+// WorstSeverity returns the highest severity among the faults, or OK if there are none.
 func WorstSeverity(faults []Fault) Severity {
 	worst := OK
 	for _, f := range faults {
@@ -142,7 +143,7 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText sets the name to the text.
+// UnmarshalText sets the object's name to the text.
 func (o *Object) UnmarshalText(text []byte) error {
 	*o = Object{Name: string(text)}
 	return nil

@@ -159,8 +159,8 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// recordID records the ID in the expression e. Empty IDs do not count, because the doctor sets these IDs later. IDs of
-// the form "source-" + name do not count either, because another package tests them.
+// recordID records the ID in the expression e. Empty IDs do not count, because the doctor sets them later. IDs of the
+// form "source-" + name do not count either, because another package tests them.
 func (u *usage) recordID(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The constants are the indexes of the nftables table's sets. KEP-4963 specifies the names of the port sets.
+// These constants are the indexes of the nftables table's sets. KEP-4963 specifies the names of the port sets.
 const (
 	nodePorts = iota
 	ports4
@@ -73,8 +73,8 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// mayOffload reports whether the kernel may offload connections to the ServicePort. A flowtable supports only TCP and
-// UDP (Linux 7.2).
+// mayOffload reports whether the kernel may offload connections to the ServicePort. Flowtables do not support SCTP
+// (Linux 7.2).
 func mayOffload(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
 }
@@ -116,7 +116,7 @@ func removesEndpoint(before, after []plan.Endpoint) bool {
 	})
 }
 
-// changesFrontend reports whether the ServicePort lost a frontend, or changed a frontend's allowed sources or Routes.
+// changesFrontend reports whether the ServicePort lost a frontend, or a frontend's allowed sources or Routes changed.
 func changesFrontend(before, after *plan.ServicePort) bool {
 	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
 		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })

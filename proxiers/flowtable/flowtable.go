@@ -1,16 +1,16 @@
-// Package flowtable offloads connections to the kernel's fast path if the Service opted in (KEP-4963). The kernel then
-// forwards an offloaded connection's packets between two devices without evaluating rules or consulting the routing
-// table.
+// Package flowtable offloads connections to the kernel's fast path if their Service opted in (KEP-4963). The kernel
+// then forwards an offloaded connection's packets between two devices without evaluating rules or consulting the
+// routing table.
 //
-// A rule at the end of the forward hook offers connections to the flowtable. The rule matches if the original
-// destination belongs to a Service that opted in, and the kernel has translated the destination. The kernel must also
-// have seen packets in both directions.
+// A rule at the end of the forward hook offers connections to the flowtable. The rule matches a connection if its
+// original destination belongs to a Service that opted in, and the kernel has translated the destination. The kernel
+// must also have seen packets in both directions.
 //
 // The KEP's rules mark packets before translation, and later offer only marked packets to the flowtable. The authors of
 // the KEP found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
 // original proto-dst" as a set key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
 // packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
-// packet's mark. The KEP's rules also offer no packet whose mark contains another program's bits.
+// packet's mark. The KEP's rules also do not offer packets whose mark contains another program's bits.
 //
 // The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. The flowtable's hook
 // also runs last on each device, so other ingress hooks can still drop a packet.
@@ -24,8 +24,8 @@
 //
 // The follower replaces the nftables table in each full sync, and when a Service opts in or out. The follower also
 // replaces the nftables table when a Service that opted in gets another frontend, or loses a frontend, an endpoint or a
-// source range. After a network device has appeared, or after another program has changed rules for forwarded packets,
-// the follower replaces the nftables table at most once a second. Without the replacement, another program's new rule
+// source range. When a network device appears, or another program changes rules for forwarded packets, the follower
+// also replaces the nftables table, but at most once a second. Without the replacement, another program's new rule
 // could not drop an offloaded connection. If the rules still allow offloading, a connection returns to the flowtable
 // with its next packet. The follower reads rules only from nftables tables that another program has changed.
 package flowtable
@@ -180,11 +180,11 @@ func (f *follower) Faults() []fault.Fault {
 	return []fault.Fault{{ID: proxiers.FastPathFault, Severity: fault.Warning, Message: f.unavailableErr.Error()}}
 }
 
-// maxAttempts limits the attempts to write the nftables table. The kernel rejects a transaction that names a device
-// that no longer exists.
+// maxAttempts is the maximum number of attempts to write the nftables table. The kernel rejects a transaction that
+// names a device that no longer exists.
 const maxAttempts = 5
 
-// rewrite replaces the nftables table with a table that contains the current devices. Replacing the table returns all
+// rewrite replaces the nftables table with one that contains the current devices. Replacing the table returns all
 // connections to the rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or
 // vanished since the last attempt. Constantly changing devices therefore do not prevent offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
@@ -205,7 +205,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 			}
 			return nil
 		case !nfttable.HasErrno(err, unix.ENOENT) || attempt == maxAttempts:
-			return fmt.Errorf("table with %d devices: %w", len(devices), err)
+			return fmt.Errorf("write the nftables table with %d devices: %w", len(devices), err)
 		}
 		var now map[int]string
 		f.links.Forget()

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// familyNames lists the families whose rules may process a forwarded packet, with their nft names.
+// familyNames maps each family whose rules may process a forwarded packet to its nft name.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
 type tableID struct {
@@ -24,7 +24,7 @@ type tableChanges struct {
 	chains, sets map[string]bool
 }
 
-// maxChanges limits the number of recorded nftables tables, and the number of recorded names in each of them.
+// maxChanges is the maximum number of recorded nftables tables, and of recorded names in each table.
 const maxChanges = 100
 
 // classify returns "the table" if a notification is about the follower's nftables table. For any other nftables table,
@@ -42,7 +42,7 @@ func (f *follower) classify(m netlink.Message) string {
 }
 
 // mayAffectForwarding reports whether a notification may be about rules that forwarded packets traverse. The result is
-// false for notifications about empty tables, counters and similar objects.
+// false for notifications about counters, deleted tables and similar objects.
 func mayAffectForwarding(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false
@@ -94,9 +94,9 @@ func (f *follower) ownsFunc(id tableID) func(chain string) bool {
 	return nil
 }
 
-// isOwnRule reports whether a notification is about the backend's chain in a shared nftables table, or about a rule
-// that jumps to this chain. If another program changes the backend's chains or the jumps to them, the backend detects
-// and repairs the damage.
+// isOwnRule reports whether a notification is about a backend's chain in a shared nftables table, or about a rule that
+// jumps to such a chain. If another program changes the backend's chains or the jumps to them, the backend detects and
+// repairs the damage.
 func (f *follower) isOwnRule(m netlink.Message) bool {
 	owns := f.ownsFunc(tableID{m.Family, text(m, netlink.AttrTable)})
 	if owns == nil {

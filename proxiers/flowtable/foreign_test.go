@@ -64,7 +64,7 @@ func (l listener) noticesChange(do func()) bool {
 	return !l.nextInspection.IsZero()
 }
 
-// causesRewrite calls do and reports whether the follower then rewrites the nftables table.
+// causesRewrite calls do and reports whether the follower would then rewrite the nftables table.
 func (l listener) causesRewrite(do func()) bool {
 	l.Helper()
 	if !l.noticesChange(do) {

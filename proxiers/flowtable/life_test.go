@@ -157,7 +157,7 @@ func TestBesideBPF(t *testing.T) {
 }
 
 // Mark bits that other programs set do not prevent offloading, and Edgeway does not clear them. The test sets the 16
-// highest bits. The test also sets Kubernetes' default masquerade bit, while Edgeway uses another masquerade bit.
+// highest bits and Kubernetes' default masquerade bit. Edgeway uses another masquerade bit.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// inspectionDelay is the delay between an event and the next inspection, because events often occur in groups.
+	// inspectionDelay is the delay between an event and the next inspection, because events often occur in bursts.
 	inspectionDelay = 100 * time.Millisecond
 	// inspectionInterval is the minimum time between two inspections.
 	inspectionInterval = time.Second
@@ -52,7 +52,7 @@ func (f *follower) rewriteReason() (reason, error) {
 	return numReasons, err
 }
 
-// isDue reports whether an inspection is due. If an inspection is due, isDue clears nextInspection.
+// isDue reports whether an inspection is due, and if so, clears nextInspection.
 func (f *follower) isDue() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -22,7 +22,8 @@ var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules
 
 type counts [numReasons]atomic.Uint64
 
-// listTimeout limits the time to list the offloaded connections, because the kernel visits all tracked connections.
+// listTimeout is the time limit for listing the offloaded connections, for which the kernel visits all tracked
+// connections.
 const listTimeout = 5 * time.Second
 
 var (
@@ -33,9 +34,9 @@ var (
 	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices that the fast path connects.",
 		nil, nil)
 	flowsDesc = prometheus.NewDesc("edgeway_fastpath_connections",
-		"Service connections that are on the fast path.", nil, nil)
+		"Service connections that use the fast path.", nil, nil)
 	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"Times that the daemon returned all connections to the rules: at a full sync, or because a Service "+
+		"Number of times that the daemon returned all connections to the rules: at a full sync, or because a Service "+
 			"changed, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
 )
 

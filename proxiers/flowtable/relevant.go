@@ -25,7 +25,7 @@ func (f *follower) hasRelevantChange() (bool, error) {
 		}
 		reached := reachableObjects{conn: f.watcher.Conn, tableID: id, owns: f.ownsFunc(id)}
 		if err := reached.visitChains(); err != nil {
-			return true, fmt.Errorf("rules in the table %s %s: %w", familyNames[id.family], id.name, err)
+			return true, fmt.Errorf("read the rules in the table %s %s: %w", familyNames[id.family], id.name, err)
 		}
 		for chain := range t.chains {
 			if met, exists := reached.reached[chain]; met || !exists {
@@ -41,7 +41,7 @@ func (f *follower) hasRelevantChange() (bool, error) {
 	return false, nil
 }
 
-// reachableObjects holds the chains and sets in one nftables table that affect forwarded packets of established
+// reachableObjects holds those chains and sets of one nftables table that affect forwarded packets of established
 // connections.
 type reachableObjects struct {
 	tableID
@@ -52,12 +52,12 @@ type reachableObjects struct {
 	reached map[string]bool
 	sets    map[string]bool
 	// queue holds the reachable chains whose rules visitChains has not read yet. jumpsByMap is set if a rule looks up
-	// its target in a map. If jumpsByMap is set, any chain may be a target.
+	// its target in a map, so any chain may be a target.
 	queue      []string
 	jumpsByMap bool
 }
 
-// visitChains visits the chains, starting from the base chains.
+// visitChains visits the reachable chains, starting from the base chains.
 func (r *reachableObjects) visitChains() error {
 	r.reached, r.sets = map[string]bool{}, map[string]bool{}
 	table := netlink.AppendAttr(nil, netlink.AttrTable, r.name)

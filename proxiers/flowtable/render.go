@@ -19,9 +19,10 @@ const (
 	// security table).
 	hookPriority = 1000
 	// devicesPerCommand is the maximum number of devices in one nft command. Linux 6.1 rejects a command with 256
-	// names, although NFT_NETDEVICE_MAX is 256. Linux 7.2 accepts 256 names. A flowtable may contain more devices.
+	// device names, although NFT_NETDEVICE_MAX is 256. Linux 7.2 accepts 256. A flowtable may contain more devices.
 	devicesPerCommand = 255
-	// elementsPerCommand keeps a netlink message below the socket's size limit.
+	// elementsPerCommand is the maximum number of set elements in one nft command, so that a netlink message stays
+	// below the socket's size limit.
 	elementsPerCommand = 1000
 )
 
@@ -69,7 +70,8 @@ func flowtable(devices []string) string {
 
 // ruleCommands returns the commands that add the rules to both chains. The match on the direction comes first, because
 // it excludes half of all packets, the replies. The rules offer only one direction, because the kernel offloads both
-// directions together. A connection that IPVS translates is never established in its original direction.
+// directions together. If IPVS translates a connection, its packets in the original direction never have the state
+// established.
 func ruleCommands(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// numPairs is the number of pairs of runs: one run with the fast path, and one run without it.
+	// numPairs is the number of pairs of runs: one run with the fast path and one without it.
 	numPairs = 10
 	// runTime is the duration of one iperf3 run. The clock of the test VM counts instructions (vm.Job.Counted).
 	runTime = time.Second
@@ -116,7 +116,7 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test. One alternative won wins of numPairs comparisons.
+// signTest returns the p-value of a two-sided sign test in which one alternative won wins of numPairs comparisons.
 func signTest(wins, numPairs int) (p float64) {
 	most := max(wins, numPairs-wins)
 	ways := 1.0 // the binomial coefficient "numPairs choose k"

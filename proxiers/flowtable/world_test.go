@@ -36,7 +36,7 @@ func needFlowtable(t *testing.T) {
 	}
 }
 
-// world is a router with a backend and the follower, a client and two endpoints.
+// world consists of a router with a backend and the follower, a client and two endpoints.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -147,7 +147,7 @@ func (w *world) end() {
 	w.stages = nil
 }
 
-// maintain runs deferred work, and a full sync after drift, like the pipeline.
+// maintain runs deferred work, and a full sync after drift, as the pipeline does.
 func (w *world) maintain(ended chan struct{}) {
 	for {
 		w.mu.Lock()
@@ -284,7 +284,7 @@ func (w *world) seen() int {
 	return n
 }
 
-// wantOffloaded fails the test unless the kernel offloads the connection before patience expires.
+// wantOffloaded fails the test unless the kernel offloads the connection within patience.
 func (w *world) wantOffloaded(what string, s *netlab.Session) {
 	w.Helper()
 	n := 0

@@ -1,10 +1,10 @@
 // Package healthcheck serves the healthCheckNodePorts of LoadBalancer Services with external traffic policy Local. A
 // load balancer sends HTTP requests to each host to find out whether the host has an endpoint of the Service.
 //
-// The response is identical to the response of kube-proxy v1.36 (pkg/proxy/healthcheck), because load balancers expect
-// this response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts. Edgeway closes
-// the listener when the host loses the address. No listener has a wildcard address, because an address that does not
-// accept the Service's NodePort must not appear healthy.
+// The response is identical to that of kube-proxy v1.36 (pkg/proxy/healthcheck), because load balancers expect that
+// response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts. Edgeway closes a
+// listener when the host loses its address. No listener has a wildcard address, because an address that does not accept
+// the Service's NodePort must not appear healthy.
 package healthcheck
 
 import (
@@ -62,15 +62,14 @@ type pendingAddr struct {
 	due   time.Time
 }
 
-// The delay between attempts to listen on an address that is in use starts at minDelay and doubles until it reaches
-// maxDelay.
+// The delay between attempts to listen on an address starts at minDelay and doubles until it reaches maxDelay.
 const (
 	minDelay = 250 * time.Millisecond
 	maxDelay = 30 * time.Second
 )
 
 // maxConns is the maximum number of connections to all servers together. A few load balancers can each have a
-// connection to each Service. All 1,024 connections together need 32 MB of memory.
+// connection to each Service. 1,024 connections need 32 MB of memory.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -85,8 +84,8 @@ func New(opts Options) *Proxier {
 	}
 }
 
-// Apply starts and stops servers without interrupting unchanged servers. If Apply cannot bind an address, Apply serves
-// all other addresses and returns no error. For example, another program may use the port, or an IPv6 address may be in
+// Apply starts and stops servers without interrupting unchanged servers. If Apply cannot bind an address, it serves all
+// the others and returns no error. For example, another program may use the port, or an IPv6 address may be in
 // duplicate address detection. Maintain retries until bind succeeds.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
@@ -130,7 +129,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain retries to listen on the addresses whose delay has expired.
+// Maintain tries again to listen on the addresses whose delay has expired.
 func (p *Proxier) Maintain(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout limits the time that a closed server waits for its running requests.
+// closeTimeout is the maximum time that a closed server waits for its running requests.
 const closeTimeout = time.Second
 
 type server struct {
@@ -26,7 +26,7 @@ type server struct {
 }
 
 // persistentListener is a listener that http.Server cannot close. If Serve panics, http.Server (Go 1.26) closes its
-// listener. The restarted server still needs this listener.
+// listener, but the restarted server still needs it.
 type persistentListener struct{ net.Listener }
 
 func (persistentListener) Close() error { return nil }

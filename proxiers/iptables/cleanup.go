@@ -31,8 +31,9 @@ func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 }
 
 // cleanupFamily removes Edgeway's rules from the built-in chains, and then the chains that these rules jumped to. If
-// the built-in chains contain no Edgeway rule, the chains belong to kube-proxy, unless all of them are empty ("iptables
-// -F"). If other programs' rules also jump to Edgeway's chains, kube-proxy has taken the chains over.
+// the built-in chains contain no Edgeway rule, the chains with Edgeway's names belong to kube-proxy, unless all of them
+// are empty (after "iptables -F"). If other programs' rules also jump to Edgeway's chains, kube-proxy has taken the
+// chains over.
 func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env proxiers.Env) error {
 	tools, err := xtables.Open(ctx, v, f)
 	if err != nil {
@@ -74,8 +75,8 @@ type tableContents struct {
 	chains []xtables.ChainID
 	// rules is the total number of rules in chains.
 	rules int
-	// jumps holds the rules in built-in chains that jump to one of chains, in order. foreign counts the rules in other
-	// programs' chains that jump to one of chains.
+	// jumps holds, in order, the rules in built-in chains that jump to Edgeway's chains. foreign counts the rules in
+	// other programs' chains that jump to Edgeway's chains.
 	jumps   map[string][]string
 	foreign int
 }

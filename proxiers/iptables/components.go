@@ -15,10 +15,9 @@
 //   - KUBE-FW-… implements loadBalancerSourceRanges.
 //   - KUBE-SEP-… contains the rules for one endpoint that needs more than one rule, for hairpin or session affinity.
 //
-// For all other endpoints, the DNAT rule is in the KUBE-SVC-… chain itself. With a chain for each endpoint,
-// iptables-nft 1.8.9 takes ten times as long to write 5,000 Services with 5 endpoints each as without these chains. An
-// iptables-legacy table with these chains has three times as many entries as without them, and every change copies all
-// entries.
+// For all other endpoints, the DNAT rule is in the KUBE-SVC-… chain itself. A chain for every endpoint would make
+// iptables-nft 1.8.9 take ten times as long to write 5,000 Services with 5 endpoints each. A chain for every endpoint
+// would also triple the number of entries in an iptables-legacy table, and every change copies all entries.
 //
 // Cleanup removes the backend's chains and the rules that jump to them. Cleanup keeps the empty tables and built-in
 // chains that iptables-nft created, like "iptables -F", because other programs may be about to use them.
@@ -32,8 +31,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the backend's name in the configuration. With Name, Edgeway uses the host's variant. The names of the
-// backends with a fixed variant begin with Name.
+// Name is the name, in the configuration, of the backend that uses the host's variant. The names of the backends with a
+// fixed variant begin with Name.
 const Name = "iptables"
 
 // Components returns the backend under its three names.
@@ -70,8 +69,8 @@ func Components() []proxiers.Component {
 	return list
 }
 
-// cost is a common estimate of the memory use of iptables-nft-restore and iptables-legacy-restore. For an endpoint with
-// a chain and three rules, iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore uses 3.8 kB (with 20,000
+// cost estimates the memory that either iptables-nft-restore or iptables-legacy-restore uses. For an endpoint with a
+// chain and three rules, iptables-nft-restore 1.8.9 uses 6.7 kB and iptables-legacy-restore uses 3.8 kB (with 20,000
 // endpoints). A port needs one or two chains with one rule each, and an address needs one rule.
 var cost = proxiers.Cost{Port: 4 << 10, Address: 2 << 10, Endpoint: 6 << 10}
 
@@ -93,7 +92,7 @@ func gaps(svc *plan.ServicePort) []proxiers.Gap {
 	}
 	return []proxiers.Gap{{
 		Feature: "session affinity",
-		Reason: "The kernel's module xt_recent remembers at most 100 clients for each endpoint. " +
+		Reason: "The xt_recent kernel module remembers at most 100 clients for each endpoint. " +
 			"The module replaces the client that has been idle longest. " +
 			"To raise the limit, load the module with a larger ip_list_tot.",
 	}}

@@ -12,14 +12,14 @@ import (
 )
 
 // A chain contains the rules for up to leafSize frontends, as in kube-proxy. If there are more frontends, the backend
-// distributes them over sixteen chains by four bits of the address. If necessary, the backend splits each of the
-// sixteen chains in the same way. The lowest bits of the address come first, because clusters allocate ClusterIPs in
-// sequence. With 10,000 Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a
-// new Service rewrites one small chain. The first split of NodePorts is by protocol and the high byte of the port.
+// distributes them among sixteen chains by four bits of the address, and splits each of those chains in the same way if
+// necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000
+// Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service changes
+// only one small chain. The first split of NodePorts is by protocol and the high byte of the port.
 const (
 	leafSize = 64
-	// maxDepth is the maximum depth of a tree. Deeper trees need chain names longer than the 29 bytes that iptables
-	// allows.
+	// maxDepth is the maximum depth of a tree. A deeper tree would need chain names longer than the 29 bytes that
+	// iptables allows.
 	maxDepth = 4
 )
 
@@ -73,8 +73,7 @@ func (p dest) match(depth int) string {
 type tree struct {
 	table string
 	root  *node
-	// In the root chain, the rules in head precede the destinations' rules, and the rules in tail follow the
-	// destinations' rules.
+	// In the root chain, the rules in head precede the destinations' rules, and the rules in tail follow them.
 	head, tail []string
 	// dirtyChains holds, by name, the chains that may differ from the kernel's chains. The node for a removed chain is
 	// nil.
@@ -117,7 +116,7 @@ func (t *tree) surround(head, tail []string) {
 	}
 }
 
-// add adds rules for a destination. If the destination already has rules, the new rules must be equal.
+// add adds rules for a destination. If the destination already has rules, the new rules must be the same.
 func (t *tree) add(p dest, rules []string) { t.addBelow(t.root, p, rules) }
 
 func (t *tree) addBelow(n *node, p dest, rules []string) (grown bool) {
@@ -208,7 +207,7 @@ func (t *tree) reshape(n *node) {
 	}
 }
 
-// collect removes nodes with all descendants and moves their items to the map items.
+// collect removes nodes and all their descendants, and moves their items to the items map.
 func (t *tree) collect(kids map[int]*node, items map[dest]*item) {
 	for _, kid := range kids {
 		maps.Copy(items, kid.items)

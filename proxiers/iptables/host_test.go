@@ -31,8 +31,8 @@ func testComponent(t testing.TB, name string) proxiers.Component {
 	return list[i]
 }
 
-// variantComponents returns the components with a fixed variant. variantComponents omits the component named
-// "iptables", because it only selects one of the other components.
+// variantComponents returns the components with a fixed variant: all except the component named "iptables", which only
+// selects one of the others.
 func variantComponents() []proxiers.Component {
 	return slices.DeleteFunc(Components(), func(c proxiers.Component) bool { return c.Resolve != nil })
 }

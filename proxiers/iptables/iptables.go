@@ -86,7 +86,7 @@ func fitsOneRestore(change proxiers.Change) bool {
 	return endpoints <= chunkLines
 }
 
-// sameRules reports whether ServicePorts have the same rules on n as on the previous node.
+// sameRules reports whether ServicePorts have the same rules with n as with the previous Node.
 func (p *proxier) sameRules(n *plan.Node) bool {
 	return !slices.ContainsFunc(p.families, func(f *family) bool {
 		return !reflect.DeepEqual(f.state.renderer, rendererFor(f.Family, n))
@@ -109,7 +109,7 @@ func (p *proxier) applyPartial(ctx context.Context, change proxiers.Change) erro
 	return nil
 }
 
-// commit runs a restore. settled reports whether the kernel has the complete state of the family after the restore.
+// commit runs a restore. settled reports whether all of the family's rules are in the kernel after the restore.
 func (p *proxier) commit(ctx context.Context, f *family, in *xtables.Input, settled bool) error {
 	return p.watcher.RunCommit(in.Tables(), in.Lines > maxWatchedLines, func() error {
 		err := f.Restore(ctx, in.Bytes())

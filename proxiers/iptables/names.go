@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// tables returns the tables in the order that Edgeway writes them. A new Service works as soon as the nat table
+// tables returns the tables in the order in which Edgeway writes them. A new Service works as soon as the nat table
 // contains its rules, because the filter table only rejects packets that the nat table did not redirect.
 func tables() []string { return []string{xtables.NAT, xtables.Filter} }
 
@@ -113,7 +113,7 @@ func sanitize(s string) string {
 	return s[:min(len(s), maxComment)]
 }
 
-// label returns a ServicePort's name in rules: "namespace/name:port".
+// label returns a ServicePort's name as rules contain it: "namespace/name:port".
 func label(n plan.ServicePortName) string {
 	return strings.TrimSuffix(n.Namespace+"/"+n.Name+":"+n.Port, ":")
 }

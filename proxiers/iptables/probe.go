@@ -19,7 +19,7 @@ const probeChain = "EDGEWAY-PROBE"
 // feature is a required iptables extension, with a rule that uses it.
 type feature struct{ name, table, rule string }
 
-// features returns the required features without the "recent" match, which only Services with session affinity need.
+// features returns all required features except the "recent" match, which only Services with session affinity need.
 func features(f plan.Family) []feature {
 	to, reject := "192.0.2.1:80", "icmp-port-unreachable"
 	if f == plan.IPv6 {

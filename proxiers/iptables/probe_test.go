@@ -82,7 +82,7 @@ func TestUnreadableLegacyRules(t *testing.T) {
 
 func TestProbeReportsMissingExtensions(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		// The iptables programs search for extensions in the directory XTABLES_LIBDIR.
+		// The iptables programs search for extensions in the directory that the variable XTABLES_LIBDIR names.
 		dir := t.TempDir()
 		from := extensionDir(t)
 		entries, err := os.ReadDir(from)

@@ -71,7 +71,7 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition is a match with a Route. The Route applies to matching packets that match no earlier condition.
+// condition combines a match and a Route. The Route applies to matching packets that match no earlier condition.
 type condition struct {
 	match string
 	route plan.Route

@@ -154,8 +154,8 @@ func (s *service) poolName(p plan.Pool) string {
 	return [...]string{plan.ClusterPool: "KUBE-SVC-", plan.LocalPool: "KUBE-SVL-"}[p] + s.hash
 }
 
-// addUnservedRules adds the rules for packets to a ClusterIP's unused ports, and for packets to NodePorts on loopback
-// that Edgeway does not relay.
+// addUnservedRules adds the rules for packets to a ClusterIP's unused ports, and for packets to a NodePort on loopback
+// if Edgeway does not relay the protocol.
 func (s *service) addUnservedRules(f *plan.Frontend) {
 	if f.Kind == plan.ClusterIP {
 		whole := entry{filterServices, dest{addr: f.Addr}, verdictRules(destination(f.Addr), plan.UnusedPortVerdict)}
@@ -199,7 +199,7 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// addEndpointChains adds chains for the endpoints that need one.
+// addEndpointChains adds a chain for each endpoint that needs one.
 func (s *service) addEndpointChains() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {

@@ -12,7 +12,7 @@ import (
 type state struct {
 	*renderer
 	trees []*tree
-	// sizes holds the number of rules in each chain, and totals holds the sums by table.
+	// sizes holds the number of rules in each chain, and totals holds the sum for each table.
 	sizes  map[xtables.ChainID]int
 	totals map[string]total
 }
@@ -49,8 +49,8 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 // after is empty if the next plan lacks the ServicePort.
 type serviceChange struct{ before, after renderedService }
 
-// replace writes the chains that differ between before and after. replace also adds the new entries to the trees, and
-// finish writes the trees.
+// replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
+// writes.
 func (s *state) replace(in *xtables.Input, st serviceChange) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
@@ -96,7 +96,7 @@ func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	}
 }
 
-// writeDifference writes the difference between two plans. The renderer must be valid for both plans.
+// writeDifference writes the difference between two plans. s.renderer must be valid for both plans.
 func (s *state) writeDifference(in *xtables.Input, change proxiers.Change) {
 	var steps []serviceChange
 	for _, sp := range change.Removed {

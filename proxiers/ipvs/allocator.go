@@ -17,14 +17,14 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
-// allocator chooses the address and port of each virtual server. The address is the ClusterIP, and the port depends on
-// the Service's port and the pool, such as 10080 or 20080 for port 80. The nftables table rejects clients that connect
-// to a virtual server's port. A virtual server must not use the Service's own port. IPVS removes a connection's entry
-// together with the endpoint, or after 15 idle minutes. IPVS then also deletes the connection to the virtual server
-// from connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// allocator chooses the address and port of each virtual server. The address is the ClusterIP, and the port (for port
+// 80, usually 10080 or 20080) depends on the Service's port and the pool. The nftables table rejects clients that
+// connect to a virtual server's port. A virtual server must not use the Service's own port. IPVS removes a connection's
+// entry when it removes the endpoint, or after 15 idle minutes. IPVS then also deletes the connection to the virtual
+// server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type allocator struct {
-	// movedPorts holds the port of each server that does not use the usual port, because another server or a base
-	// address uses the usual port.
+	// movedPorts holds the port of each server that cannot use its usual port, because another server or a base address
+	// uses that port.
 	movedPorts map[pool]uint16
 	// movedAddrs holds the addresses of the servers in movedPorts.
 	movedAddrs map[netip.Addr]bool

@@ -25,7 +25,7 @@ func (p *proxier) addWanted(to map[key]wanted, svc *plan.ServicePort) {
 	}
 }
 
-// wrapRefusal wraps an error that the ServicePort caused in a proxiers.Refusal.
+// wrapRefusal returns a proxiers.Refusal that wraps err if the ServicePort caused err.
 func wrapRefusal(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -229,9 +229,9 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// writeTableAndRoutes writes the nftables table before the routes. A route without the table delivers packets for other
-// ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule exists
-// yet, writeTableAndRoutes writes the routes first, so a takeover from another backend ends with a single rule.
+// writeTableAndRoutes writes the nftables table before the routes. Without the table, a route would deliver packets for
+// other ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule
+// exists yet, writeTableAndRoutes writes the routes first, so a takeover from another backend ends with a single rule.
 func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

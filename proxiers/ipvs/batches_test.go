@@ -103,14 +103,14 @@ type service struct {
 	name  string
 	addrs []int
 	ports []int
-	// nameVersion is the version of the port names, which a rename increments.
+	// nameVersion is part of the port names. Each rename increments nameVersion.
 	nameVersion int
 }
 
 // size returns a Service's approximate number of elements.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
-// next removes, renames, moves or adds about as many elements as one or two chunks contain.
+// next removes, renames, moves and adds Services with about as many elements as one or two chunks contain.
 func (w *walk) next() *plan.Plan {
 	target := w.chunk*(1+w.IntN(2)) + w.IntN(max(3, w.chunk/50)) - max(1, w.chunk/100)
 	w.what = fmt.Sprintf("about %d elements:", target)
@@ -221,8 +221,8 @@ func text(v any) string {
 	return string(raw)
 }
 
-// difference describes the first difference between two states. difference ignores unused chains and maps, because
-// Maintain deletes them later.
+// difference describes the first difference between two states, except in unused chains and maps, which Maintain
+// deletes later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {

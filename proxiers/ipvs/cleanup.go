@@ -63,7 +63,7 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	return ours, err
 }
 
-// cleanUpServers removes the servers. Unless another program uses IPVS, cleanUpServers also resets the sysctls to their
+// cleanUpServers removes the servers and, unless another program uses IPVS, resets the backend's IPVS sysctls to their
 // defaults.
 func cleanUpServers(ctx context.Context, ours bool) error {
 	k, err := openClient()

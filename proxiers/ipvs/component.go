@@ -32,8 +32,8 @@ func Component() proxiers.Component {
 	}
 }
 
-// probe tests the host without sending a netlink request to IPVS or using a scheduler, because both would load a kernel
-// module.
+// probe tests the host without sending a netlink request to IPVS or using a scheduler, because either would load a
+// kernel module.
 func probe(ctx context.Context) error {
 	if err := available(); err != nil {
 		return err

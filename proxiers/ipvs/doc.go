@@ -4,9 +4,9 @@
 // # The path of a connection
 //
 // Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see allocator). The nftables table
-// determines the verdict for the first packet, and sends packets that it accepts for any frontend to the virtual
-// server. All frontends use the virtual servers at the ClusterIP, so external clients can use a different pool than
-// pods, and all frontends share the session affinity. A new connection passes four stages:
+// determines the verdict for the first packet, and sends each accepted packet to the virtual server, whichever frontend
+// the packet is for. All frontends use the virtual servers at the ClusterIP, so external clients and pods can use
+// different pools, and all frontends share session affinity. A new connection passes four stages:
 //
 //   - nat: The nft rules translate the frontend's address to the virtual server's address.
 //   - routing: Edgeway's routing rule and routes declare the virtual servers' addresses local for incoming packets.
@@ -22,8 +22,8 @@
 // # Session affinity
 //
 // Maps in the nftables table store each client's endpoint. Edgeway does not use IPVS persistence, because persistence
-// does not remap ports. Furthermore, persistence continues after its timeout for up to 15 minutes, while IPVS remembers
-// one of the client's connections.
+// does not remap ports. Furthermore, persistence outlasts its timeout by up to 15 minutes if IPVS still remembers one
+// of the client's connections.
 //
 // # The host's own packets
 //

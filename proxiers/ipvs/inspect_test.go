@@ -32,7 +32,7 @@ func (f *fakeServers) find(k key) (found, bool, error) {
 	return s, there, nil
 }
 
-// list returns the servers that existed when list was called.
+// list returns the servers that exist at the start of the call.
 func (f *fakeServers) list() (map[key]found, error) {
 	f.mu.Lock()
 	f.lists++

@@ -29,9 +29,9 @@ func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 // client communicates with IPVS through netlink. A client is not safe for concurrent use.
 type client struct{ *ipvs.Handle }
 
-// openClient first tests whether the kernel has IPVS. The library (v1.1.0) looks up IPVS once per process, and if IPVS
-// is missing, the library reports every request as successful. The library also runs modprobe, which fails in the
-// daemon's sandbox, and logs the failure.
+// openClient first tests whether the kernel has IPVS. The moby/ipvs library (v1.1.0) looks up IPVS once per process,
+// and if IPVS is missing, the library reports every request as successful. The library also runs modprobe, which fails
+// in the daemon's sandbox, and logs the failure.
 func openClient() (*client, error) {
 	if err := available(); err != nil {
 		return nil, err

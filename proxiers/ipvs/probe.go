@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// serverList is a file that exists if IPVS is available.
+	// serverList is the path of a file that exists if IPVS is available.
 	serverList = "/proc/net/ip_vs"
 	sysctls    = "/proc/sys/net/ipv4/vs/"
 )
@@ -32,10 +32,10 @@ func available() error {
 	return nil
 }
 
-// missingReason explains whether the kernel module is missing or merely not loaded. missingReason needs read access to
-// the modules directory.
+// missingReason explains whether the kernel module is missing or merely not loaded, and needs read access to the
+// modules directory.
 func missingReason(modules string) string {
-	const load = "the kernel's module ip_vs is not loaded: run \"modprobe ip_vs\", name it in a file of /etc/modules-load.d, and run \"edgeway reload\""
+	const load = "the ip_vs kernel module is not loaded: run \"modprobe ip_vs\", list it in a file in /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return load

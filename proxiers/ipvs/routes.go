@@ -26,7 +26,7 @@ const (
 	rulePriority = 237
 )
 
-// routeManager manages the routes to virtual servers' addresses, which are local for incoming packets.
+// routeManager manages the routes that make virtual servers' addresses local for incoming packets.
 type routeManager struct {
 	*netlink.Handle
 	lo       int
@@ -132,8 +132,8 @@ func (r *routeManager) remove(a netip.Addr) error {
 }
 
 // validateAddr returns an error if the address belongs to another host on a directly connected network. A route to the
-// address causes this host to accept packets for the other host. validateAddr looks up the route first, because the
-// list of neighbours may be long.
+// address would cause this host to accept packets for the other host. validateAddr looks up the route first, because
+// the list of neighbours may be long.
 func (r *routeManager) validateAddr(a netip.Addr) error {
 	ways, err := r.RouteGetWithOptions(a.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	switch {

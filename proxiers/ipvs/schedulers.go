@@ -18,8 +18,8 @@ func (p *proxier) scheduler(svc *plan.ServicePort) string {
 	return cmp.Or(svc.Scheduler, p.settings.scheduler)
 }
 
-// validateScheduler returns an error if scheduler is not in schedulers. For any other scheduler name, the kernel tries
-// to load a module.
+// validateScheduler returns an error if scheduler is not in schedulers. The kernel would try to load a module for an
+// unknown scheduler.
 func validateScheduler(scheduler string) error {
 	if slices.Contains(schedulers, scheduler) {
 		return nil

@@ -34,7 +34,7 @@ func schema(p *allocator, count bool) nfttable.Schema {
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
 		// After IPVS, a packet passes the output hooks again, where other programs may set their own mark. The rules
 		// therefore also store the need to masquerade in the packet's priority. On the path to the output hooks, the
-		// kernel keeps the priority, but the kernel resets the priority of packets that it forwards.
+		// kernel keeps the priority, but it resets the priority of packets that it forwards.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -57,11 +57,11 @@ func schema(p *allocator, count bool) nfttable.Schema {
 		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		LearnChains: []nfttable.Chain{
 			// If IPVS did not translate a packet, for example because another program deleted the virtual server, the
-			// rules must keep the packet from the host's own programs.
+			// rules must keep the packet from reaching the host's own programs.
 			nftables.BaseChain("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnRule),
 			// During a takeover, the host has no route to the virtual server yet. The host therefore forwards packets
-			// for the virtual server to the other backend's rules, which reject these packets. TCP retransmits a packet
-			// after a drop.
+			// for the virtual server to the other backend's rules, which would reject these packets. This chain drops
+			// the packets first, and TCP retransmits them.
 			nftables.BaseChain("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
 			nftables.BaseChain("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",

@@ -141,7 +141,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// maintain runs the deferred work that becomes due within the duration span.
+// maintain runs the deferred work that becomes due within span.
 func (w *world) maintain(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -162,7 +162,7 @@ func (w *world) stats(listeners4, listeners6 int) {
 	}
 }
 
-// service returns a ServicePort with one NodePort. The endpoints must be in sorted order.
+// service returns a ServicePort with one NodePort. The endpoints must be sorted.
 func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePort {
 	svc := &plan.ServicePort{
 		Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4,

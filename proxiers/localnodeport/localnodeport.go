@@ -49,7 +49,7 @@ type Proxier struct {
 	relay        *relay.Relay
 	// closedRelays counts the closed relays that still have open connections.
 	closedRelays sync.WaitGroup
-	// listeners and failures have one element for each address family, with the index from familyIndex.
+	// listeners and failures have one element for each address family, indexed by familyIndex.
 	listeners [2]int
 	failures  [2]uint64
 }
@@ -145,8 +145,8 @@ func (p *Proxier) end() *relay.Relay {
 	return r
 }
 
-// Stats holds a Proxier's statistics. Listeners is a current value, and the other counts start when the Proxier is
-// created.
+// Stats holds a Proxier's statistics. Active and Listeners are current values. All other counts start when the Proxier
+// is created.
 type Stats struct {
 	relay.Stats
 	// Listeners counts the addresses that the Proxier listens on, and ListenFailures counts failed attempts to listen.

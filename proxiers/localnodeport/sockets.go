@@ -15,6 +15,6 @@ type Sockets interface {
 	// Release closes the socket for an address, so the kernel refuses new connections. If the socket belongs to a
 	// socket unit, systemd keeps the socket open, and the kernel queues new connections.
 	Release(addr netip.AddrPort)
-	// Unused lists the addresses of the inherited sockets that the Proxier has passed to neither Listen nor Release.
+	// Unused lists the addresses of inherited sockets for which the Proxier has called neither Listen nor Release.
 	Unused() []netip.AddrPort
 }

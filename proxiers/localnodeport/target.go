@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// maxDials limits how many endpoints the relay tries for one connection. An attempt may take three seconds, and a
-	// Service may have thousands of endpoints.
+	// maxDials is the maximum number of endpoints that the relay tries for one connection. An attempt may take three
+	// seconds, and a Service may have thousands of endpoints.
 	maxDials = 16
-	// maxClients limits how many clients a target remembers. The relay connects all other clients to random
-	// endpoints.
+	// maxClients is the maximum number of clients that a target remembers. The relay connects all other clients to
+	// random endpoints.
 	maxClients = 4096
 )
 

@@ -13,13 +13,15 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap is the maximum size of a session affinity map. The rules send surplus clients to random endpoints.
+// clientsPerMap is the maximum size of a session affinity map. The rules send clients that do not fit into the map to
+// random endpoints.
 const clientsPerMap = 1 << 16
 
 // affinity describes the maps of a ServicePort with session affinity. For each pool and endpoint port, the ServicePort
 // has a dynamic map from client address to endpoint address.
 type affinity struct {
-	// id is a hash of the ServicePort and the timeout. Map names contain id, so a new timeout uses new maps.
+	// id is a hash of the ServicePort and the timeout. Map names contain id, so a ServicePort with a new timeout has
+	// new maps.
 	id string
 	// chainID is a hash of id and ports. Class chain names contain chainID, because the rules list all ports.
 	chainID string
@@ -45,7 +47,7 @@ func affinityOf(svc *plan.ServicePort) *affinity {
 	return a
 }
 
-// shortHash returns 16 hexadecimal digits, enough to distinguish all names in a cluster.
+// shortHash returns 16 hexadecimal digits of a SHA-256 hash, enough to distinguish all names in a cluster.
 func shortHash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:8])
@@ -80,7 +82,7 @@ func (m clientMaps) Rules(*plan.Node) (rules []string) {
 	return rules
 }
 
-// addObjects adds the client maps and the chains that add clients to the maps.
+// addObjects adds the client maps and the chains that add clients to them.
 func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	for pool, ports := range a.ports {
 		for _, port := range ports {

@@ -22,7 +22,7 @@ type sizedRoute struct {
 type class struct {
 	proto    plan.Protocol
 	nodePort bool
-	// hasSourceRanges reports whether the frontend restricts the source ranges.
+	// hasSourceRanges reports whether the frontend accepts connections only from certain source ranges.
 	hasSourceRanges bool
 	// originRoutes holds the frontend's Routes, indexed by origin.
 	originRoutes [3]sizedRoute
@@ -116,7 +116,7 @@ func (c *class) Rules(n *plan.Node) []string {
 	return append(rules, c.originRules("", outside)...)
 }
 
-// originRules returns the rules for packets from one origin, which condition matches.
+// originRules returns the rules for packets from the origin that condition matches.
 func (c *class) originRules(condition string, p sizedRoute) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}

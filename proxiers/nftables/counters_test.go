@@ -128,8 +128,8 @@ func TestScrapeDuringApply(t *testing.T) {
 	scraping.Wait()
 }
 
-// TestLoopbackRejects sends packets to NodePorts on loopback. The rules must reject and count UDP packets, but pass TCP
-// connections to the host's sockets. The conformance suite tests SCTP packets to NodePorts on loopback.
+// TestLoopbackRejects sends packets to NodePorts on loopback. The rules must reject and count UDP packets, but must let
+// TCP connections reach the host's sockets. The conformance suite tests SCTP packets to NodePorts on loopback.
 func TestLoopbackRejects(t *testing.T) {
 	newHost(t)
 	loopback(t)

@@ -11,8 +11,8 @@ const (
 	countNodePort = "$ip daddr @nodeport-addresses meta l4proto . th dport @nodeport-connections"
 )
 
-// countSets returns the sets that count new connections. The maps of frontends have no counters, because an endpoint
-// change replaces an element in the frontend maps.
+// countSets returns the sets that count new connections. The frontend maps have no counters, because an endpoint change
+// replaces an element and its counter.
 func (o Options) countSets() []nfttable.Set {
 	if !o.CountConnections {
 		return nil

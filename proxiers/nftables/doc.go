@@ -1,5 +1,5 @@
 // Package nftables implements Services with nftables alone. The package maintains a table named "edgeway" in each of
-// the families ip and ip6. The rules in the tables choose a connection's endpoint. The backends ipvs and ebpf build on
+// the families ip and ip6. The rules in the tables choose a connection's endpoint. The ipvs and ebpf backends build on
 // this package: Schema describes a table that maps a new connection's frontend to a verdict or to a destination
 // address. In the ipvs backend, the destination is a virtual server, which chooses the endpoint. Package nfttable keeps
 // the tables in agreement with the plan.
@@ -24,14 +24,14 @@
 // A class specifies a verdict for each origin and, if the verdict is to forward, the pool size. The name of a class
 // chain encodes the verdicts and the pool sizes. For example, the chain "addr-tcp-c3-c3m-l2" sends connections from
 // pods and from the host to one of 3 endpoints in the cluster pool, and masquerades the host's connections. The chain
-// sends all other connections to one of 2 endpoints in the local pool. Each protocol has an endpoint map with keys that
+// sends all other connections to one of 2 endpoints in the local pool. Each protocol has an endpoint map, whose keys
 // consist of an address, a port and a slot. The rules choose a random slot, and the local pool's slots start at
 // firstLocalSlot.
 //
 // The services and nodeports maps contain class numbers (see nfttable), and the classes map contains the chain for each
 // number. Between the two lookups, the rules keep the number in the packet's priority. nft can set and look up no other
 // field, apart from marks that other programs may need. A class chain first resets the priority, so only the first
-// packet of a connection to a Service loses a priority that another program set.
+// packet of a connection to a Service loses a priority that another program has set.
 //
 // In the services and nodeports maps, each element's comment is the name of its ServicePort, for operators who list the
 // maps. Elements in the endpoint maps have no comments, because a full sync would have to read many comments. The keys

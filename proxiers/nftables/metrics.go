@@ -22,7 +22,7 @@ func newFailures(families []plan.Family) *prometheus.CounterVec {
 
 func transactionsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_nftables_transactions_total",
-		"Successful nftables transactions by path, which is netlink or nft.", []string{"path"}, nil)
+		"Successful nftables transactions, by path (netlink or nft).", []string{"path"}, nil)
 }
 
 func staleDesc() *prometheus.Desc {

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with one ServicePort. The endpoints are consecutive elements of this host's six addresses,
-// starting at the index from.
+// dnsPlan returns a plan with one ServicePort. The ServicePort's endpoints have consecutive addresses, starting at the
+// index from in the list of the host's six endpoint addresses.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {

@@ -12,7 +12,7 @@ type RejectCollector struct{ Table *nfttable.Table }
 
 func rejectedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("kubeproxy_nftables_localhost_nodeport_rejected_packets_total",
-		"UDP and SCTP packets to NodePorts on loopback addresses that the rules rejected.",
+		"Rejected UDP and SCTP packets to NodePorts on loopback addresses.",
 		[]string{familyLabel, "protocol"}, nil)
 }
 

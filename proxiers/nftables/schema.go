@@ -58,7 +58,7 @@ type Options struct {
 	// Sets and Chains are the backend's additional sets and chains. FirstOwnSet is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// CountConnections adds sets that count the new connections to each frontend.
+	// CountConnections reports whether the tables contain sets that count the new connections to each frontend.
 	CountConnections bool
 	// AddService adds the objects and elements that the backend needs for a ServicePort. AddService may be nil.
 	AddService func(n *nfttable.Needs, svc *plan.ServicePort)
@@ -122,9 +122,9 @@ func sets() []nfttable.Set {
 	}
 }
 
-// endpointSet returns the map of a frontend's endpoints. Each protocol has its own map, because nft 1.0.6 accepts "tcp
-// dport" as a key but rejects "th dport" in a map that it has read from the kernel ("conflicting protocols specified:
-// tcp vs. th").
+// endpointSet returns the SetID of the map that holds a frontend's endpoints. Each protocol has its own map, because
+// nft 1.0.6 accepts "tcp dport" as a key but rejects "th dport" in a map that it has read from the kernel ("conflicting
+// protocols specified: tcp vs. th").
 func endpointSet(p plan.Protocol, nodePort bool) nfttable.SetID {
 	set := endpointsTCP
 	switch p {
@@ -160,7 +160,7 @@ func (o Options) chains() []nfttable.Chain {
 		}},
 		{Name: "nat-prerouting", Type: nat, Hook: knftables.PreroutingHook, Priority: dnat, Rules: []string{"jump services"}},
 		{Name: "nat-output", Type: nat, Hook: knftables.OutputHook, Priority: dnat, Rules: []string{
-			// proxiers.OwnMark explains why the rules accept the daemon's packets.
+			// The comment on proxiers.OwnMark explains why the rules accept the daemon's packets.
 			"meta mark and $own != 0 accept",
 			"jump services",
 		}},

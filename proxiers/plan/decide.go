@@ -85,7 +85,7 @@ func (p *Plan) Decide(pkt Packet) Decision {
 	case containsAddr(p.Node.ServiceCIDRs, dst) && !slices.Contains(p.Node.HostAddrs, dst):
 		return Decision{
 			Verdict: UnallocatedVerdict, Origin: origin,
-			Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service has it", dst),
+			Reason: fmt.Sprintf("%s is in a Service CIDR, but no Service uses this address", dst),
 		}
 	}
 	return Decision{Verdict: Pass, Origin: origin, Reason: p.explainPass(pkt)}
@@ -102,7 +102,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: the kernel drops packets from other hosts with the source or destination %s before any rule", addr,
+		"martian packet: the kernel drops packets from other hosts with the source or destination %s before they reach any rule", addr,
 	)}, true
 }
 
@@ -115,7 +115,7 @@ func (p *Plan) explainPass(pkt Packet) string {
 	}
 	owner := fmt.Sprintf("%d is %s/%s's NodePort", pkt.Dst.Port(), svc.Name.Namespace, svc.Name.Name)
 	if !dst.IsLoopback() && !slices.Contains(p.Node.HostAddrs, dst) {
-		return fmt.Sprintf("%s is no address of this host, where %s", dst, owner)
+		return fmt.Sprintf("%s is not an address of this host, where %s", dst, owner)
 	}
 	var accepting []string
 	for _, a := range slices.Concat(p.Node.NodePortAddrs, p.Node.LoopbackAddrs) {
@@ -126,7 +126,7 @@ func (p *Plan) explainPass(pkt Packet) string {
 	if len(accepting) == 0 {
 		return fmt.Sprintf("%s, but proxy.nodeport_addresses has no %s address", owner, FamilyOf(dst))
 	}
-	return fmt.Sprintf("%s, but only %s accepts NodePorts: proxy.nodeport_addresses",
+	return fmt.Sprintf("%s, but only %s accepts NodePorts (see proxy.nodeport_addresses)",
 		owner, strings.Join(accepting, ", "))
 }
 
@@ -163,7 +163,7 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			}
 			return Decision{
 				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool],
-				SNAT: true,
+				SNAT:   true,
 				Reason: fmt.Sprintf("%s of %s on loopback: relayed to %s", f.Kind, svc.Name, svc.describe(pool)),
 			}
 		}
@@ -182,8 +182,8 @@ func (s *ServicePort) explainNotRelayed() string {
 }
 
 // LoopbackPool returns the pool for connections to the NodePort f on a loopback address. A connection to loopback
-// reaches the same endpoints as a connection from an external client (KEP-6032). The policy externalTrafficPolicy Local
-// applies, without a short-circuit. LoopbackPool returns false if Edgeway does not serve f on loopback, for example
+// reaches the same endpoints as a connection from an external client (KEP-6032). externalTrafficPolicy: Local applies,
+// although the client is on this host. LoopbackPool returns false if Edgeway does not serve f on loopback, for example
 // because Edgeway relays only TCP.
 func (s *ServicePort) LoopbackPool(f *Frontend) (Pool, bool) {
 	r := f.Routes[FromOutside]

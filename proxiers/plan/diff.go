@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Diff returns the ServicePorts in next that are new or changed and the ServicePorts in prev that are not in next, both
-// in plan order. Diff compares pointers first, because plans share unchanged ServicePorts. With 10,000 ServicePorts,
-// Diff takes about 30 µs. A nil prev counts as an empty plan.
+// Diff returns the new and changed ServicePorts in next, and the ServicePorts in prev that next lacks, both in plan
+// order. Diff compares pointers first, because plans share unchanged ServicePorts. With 10,000 ServicePorts, Diff takes
+// about 30 µs. A nil prev counts as an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	var old []*ServicePort
 	if prev != nil {
@@ -37,7 +37,7 @@ func Diff(prev, next *Plan) (changed, removed []*ServicePort) {
 	return append(changed, cur...), append(removed, old...)
 }
 
-// Find looks up the ServicePort with this name and family by binary search, and returns nil if there is none.
+// Find looks up the ServicePort with the given name and family by binary search, and returns nil if there is none.
 func (p *Plan) Find(name ServicePortName, family Family) *ServicePort {
 	if p == nil {
 		return nil

@@ -1,11 +1,10 @@
-// Package plan represents Kubernetes Service policy as a decision table. The decision table specifies which connections
-// the host forwards, rejects, drops or masquerades. The decision table also specifies which endpoints a connection may
-// reach.
+// Package plan represents Kubernetes Service policy as a decision table. The table specifies which connections the host
+// forwards, rejects, drops or masquerades, and which endpoints a connection may reach.
 //
-// The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already contains
-// every policy decision: traffic policies, topology, readiness, and the short-circuit for pods and the host. A proxier
-// therefore makes no policy decisions. Plan.Decide is the executable specification of a dataplane. Every dataplane test
-// compares its results with Plan.Decide.
+// The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already reflects
+// all policy decisions: about traffic policies, topology, readiness, and the short-circuit for connections from pods
+// and the host. A proxier therefore makes no policy decisions. Plan.Decide is the executable specification of a
+// dataplane. Every dataplane test compares its results with Plan.Decide.
 //
 // A Plan and all values that it points to are immutable. Successive plans share pointers to unchanged values, so Diff
 // is cheap.
@@ -22,28 +21,29 @@ import (
 type Plan struct {
 	// The planner increments Generation for every plan.
 	Generation uint64 `json:"generation"`
-	// Successive plans share the Node pointer if the host did not change.
+	// Successive plans share the Node pointer while the Node is unchanged.
 	Node *Node `json:"node"`
-	// Services is sorted by ServicePort.Compare. Each (Name, Family) is unique.
+	// Services is sorted by ServicePort.Compare. Each (Name, Family) pair is unique.
 	Services []*ServicePort `json:"services"`
 	// HealthChecks is sorted by namespace, then name.
 	HealthChecks []*HealthCheck `json:"healthChecks,omitempty"`
 }
 
-// Node holds the facts about the host that the dataplane needs. All slices are sorted and contain no duplicates.
+// Node holds the facts that the dataplane needs about the host. All slices are sorted and contain no duplicates.
 type Node struct {
 	// Name is the host's Kubernetes node name. Endpoints on this node are local.
 	Name string `json:"name"`
 	// HostAddrs holds the addresses of all network interfaces, including loopback.
 	HostAddrs []netip.Addr `json:"addresses,omitempty"`
-	// NodePortAddrs holds the non-loopback addresses that accept NodePorts.
+	// NodePortAddrs holds the non-loopback addresses on which Edgeway serves NodePorts.
 	NodePortAddrs []netip.Addr `json:"nodePortAddresses,omitempty"`
-	// LoopbackAddrs holds the loopback addresses that accept NodePorts, at most 127.0.0.1 and ::1. On LoopbackAddrs,
-	// Edgeway relays TCP in user space (proxiers/localnodeport, KEP-6032) and rejects the other protocols.
+	// LoopbackAddrs holds the loopback addresses on which Edgeway serves NodePorts, at most 127.0.0.1 and ::1. Edgeway
+	// relays TCP connections to LoopbackAddrs in user space (proxiers/localnodeport, KEP-6032) and rejects other
+	// protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
 	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
 	// from pods. Each entry is a name such as "cni0" or a prefix such as "veth*" (see ValidateInterface). If PodSources
-	// and PodInterfaces are empty, Edgeway cannot identify pods, and no packet is FromPod.
+	// and PodInterfaces are both empty, Edgeway cannot identify pods, and no packet is FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
 	// ServiceCIDRs holds the ranges from which the API server allocates ClusterIPs. Edgeway drops packets to an address
@@ -66,12 +66,12 @@ type Uplink struct {
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
-	// Affinity is the time that a client keeps its endpoint after its last new connection, or 0 for no affinity.
+	// Affinity is the time for which a client keeps its endpoint after its last new connection, or 0 for no affinity.
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
-	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. Some
-	// backends do not support the algorithm.
+	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. Not every
+	// backend supports every algorithm.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend `json:"frontends"`
@@ -79,8 +79,8 @@ type ServicePort struct {
 	// and port and has no duplicates. A pool that no Route uses is nil.
 	Pools [numPools][]Endpoint `json:"pools"`
 	// Serving holds the ready endpoints and the terminating endpoints that still serve connections, even if no pool
-	// contains them. A flow to an endpoint that is not in Serving is stale. Serving is sorted and usually equals a
-	// pool.
+	// contains them. A flow to an endpoint that is not in Serving is stale. Serving is sorted and usually equals one of
+	// the pools.
 	Serving []Endpoint `json:"serving,omitempty"`
 	// Digest is the SHA-256 hash that Seal computes from all fields above.
 	Digest [32]byte `json:"-"`
@@ -100,7 +100,7 @@ type Endpoint struct {
 type Route struct {
 	Verdict Verdict `json:"verdict"`
 	// Pool and SNAT are meaningful only if the verdict is Forward. SNAT reports whether the backend rewrites the source
-	// to the host's own address ("masquerade"). Edgeway masquerades hairpin connections even if SNAT is false.
+	// address to the host's own address ("masquerade"). Edgeway masquerades hairpin connections even if SNAT is false.
 	Pool Pool `json:"pool"`
 	SNAT bool `json:"snat,omitempty"`
 }
@@ -111,7 +111,7 @@ type HealthCheck struct {
 	Name      string `json:"name"`
 	Port      uint16 `json:"port"`
 	// LocalReady is the number of distinct addresses of ready endpoints on this host in one address family. For a
-	// dual-stack Service, LocalReady is the larger of the two families' numbers, because each pod has an address in
-	// both families.
+	// dual-stack Service, LocalReady is the larger of the two families' counts, because each pod has an address in both
+	// families.
 	LocalReady int `json:"localEndpoints"`
 }

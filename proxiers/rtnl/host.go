@@ -7,7 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receiveBuffer is large enough for notifications about a few thousand interfaces.
+// receiveBuffer is the size of a socket's receive buffer in bytes, enough for notifications about a few thousand
+// interfaces.
 const receiveBuffer = 1 << 20
 
 // Host implements Kernel with netlink sockets in the network namespace of the thread that calls Subscribe.

@@ -21,10 +21,10 @@ func Family(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// maxAttempts limits how often Retry repeats a listing, because the listed objects may keep changing.
+// maxAttempts limits how often Retry runs a listing, because the listed objects may keep changing.
 const maxAttempts = 5
 
-// Retry repeats a netlink listing that the kernel interrupted because the listed objects changed. After several
+// Retry repeats a netlink listing that the kernel interrupted because the listed objects changed. After maxAttempts
 // attempts, Retry returns the last result with the error netlink.ErrDumpInterrupted.
 func Retry[T any](list func() (T, error)) (found T, err error) {
 	for range maxAttempts {
@@ -49,8 +49,8 @@ func Prefix(dst *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// ParseRoute returns the destination and routing protocol from a route notification. The notification consists of
-// struct rtmsg and attributes. ok is false for a routing cache entry.
+// ParseRoute returns the destination and routing protocol from a route notification. The notification consists of a
+// struct rtmsg and its attributes. ok is false for a routing cache entry.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

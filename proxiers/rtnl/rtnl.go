@@ -1,9 +1,9 @@
 // Package rtnl watches the host's links, addresses, routes, routing rules and network settings for changes. The kernel
 // reports the changes in rtnetlink notifications.
 //
-// A Watcher may miss notifications. The kernel drops notifications if the socket's buffer is full, and the socket may
-// fail. After a loss of notifications, the Watcher must assume that any watched object may have changed. A Watcher
-// reports each loss, reopens a failed socket, and continues.
+// A Watcher may miss notifications. The kernel drops notifications while the socket's buffer is full, and the socket
+// itself may fail. After a loss of notifications, any watched object may have changed. A Watcher reports each loss,
+// reopens a failed socket, and continues.
 package rtnl
 
 import (
@@ -68,7 +68,7 @@ type Socket interface {
 	Close()
 }
 
-// Options configures a Watcher. Note and OnLoss run on one goroutine, and OnChange runs on another goroutine.
+// Options configures a Watcher. Note and OnLoss run on one goroutine, and OnChange runs on another.
 type Options struct {
 	Logger *slog.Logger
 	Topics Topic
@@ -90,7 +90,7 @@ type Watcher struct {
 	lost   bool   // notifications were lost before the socket was opened
 }
 
-// New returns a Watcher that does nothing before Open or Run.
+// New returns a Watcher that does nothing before a call to Open or Run.
 func New(opts Options) *Watcher {
 	if opts.Kernel == nil {
 		opts.Kernel = Host{}
@@ -141,7 +141,7 @@ func (w *Watcher) Run(ctx context.Context) {
 			pause = minPause
 		}
 		w.lost = true
-		w.opts.Logger.Warn("cannot watch the network, retrying", "error", err, "retry_in", pause)
+		w.opts.Logger.Warn("cannot watch the network for changes, retrying", "error", err, "retry_in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -150,7 +150,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	w.Close()
 }
 
-// follow reads from the socket until it fails or ctx is done.
+// follow reads from the socket until a read fails or ctx is done.
 func (w *Watcher) follow(ctx context.Context) error {
 	matters, failed := make(chan struct{}, 1), make(chan error, 1)
 	var receiver sync.WaitGroup

@@ -19,7 +19,7 @@ import (
 // Edgeway's packages define a name for the number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than the metric of any other program's routes. If a destination has two routes, the kernel uses the
+// metric is higher than the metrics of other programs' routes. If a destination has two routes, the kernel uses the
 // route with the lower metric.
 const metric = 1_000_000
 
@@ -170,7 +170,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove removes a route, and succeeds if it no longer exists.
+// remove removes a route, and succeeds if the route no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {

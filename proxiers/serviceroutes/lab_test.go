@@ -135,8 +135,8 @@ func (l *lab) maintainUntilIdle() {
 	}
 }
 
-// maintainWhenDue waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. If the timer
-// over fires first, maintainWhenDue returns false.
+// maintainWhenDue waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. maintainWhenDue
+// returns false if over fires first.
 func (l *lab) maintainWhenDue(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

@@ -20,8 +20,8 @@ type destinations struct {
 	overflow int
 }
 
-// maxAddrs limits the number of routes to single addresses, so the routes need at most about 5 MB of kernel memory.
-// Users with more than maxAddrs addresses can configure a range.
+// maxAddrs is the maximum number of routes to single addresses. At this limit, the routes need about 5 MB of kernel
+// memory. Users with more than maxAddrs addresses can configure a range.
 const maxAddrs = 20_000
 
 func newDestinations(p *plan.Plan) *destinations {

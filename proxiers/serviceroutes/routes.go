@@ -150,7 +150,7 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 }
 
 // wantedRoutes returns the routes that the follower must maintain. A family has no wanted routes while its uplink is
-// down. The next plan will have another uplink.
+// down, until a plan with another uplink arrives.
 func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -173,9 +173,9 @@ func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, er
 }
 
 // neededDestinations returns the destinations that no other program has a route to. If always is true, the result also
-// contains all ranges. neededDestinations first reads the main routing table, in which it can distinguish Edgeway's
-// routes from other routes. For the remaining destinations, the kernel's route lookup shows whether another routing
-// table has a route.
+// contains all ranges. neededDestinations first reads the main routing table, where it can tell Edgeway's routes from
+// other programs' routes. For the remaining destinations, the kernel's route lookup shows whether another routing table
+// has a route.
 func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.destinations.of(family)
 	if len(all) == 0 {
@@ -204,7 +204,7 @@ func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (
 	return out, nil
 }
 
-// linksAreUp reports whether all uplinks are up. When a link goes down, the kernel itself removes the routes.
+// linksAreUp reports whether all uplinks are up. When a link goes down, the kernel itself removes the link's routes.
 func (f *follower) linksAreUp() bool {
 	for _, u := range f.uplinks {
 		if link, err := f.kernel.linkIndex(u.Interface); err != nil || link == 0 {

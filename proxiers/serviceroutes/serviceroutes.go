@@ -1,4 +1,4 @@
-// Package serviceroutes adds routes to Service addresses if the host has no such routes.
+// Package serviceroutes adds routes to Service addresses that the host has no route to.
 //
 // The kernel looks up a route before it translates a packet. On a host without a default route, a connection to a
 // ClusterIP therefore fails with "network is unreachable" before a packet reaches the backend's rules
@@ -6,8 +6,8 @@
 // the kernel translates the packet and then looks up a route to the endpoint.
 //
 // Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of Edgeway's
-// routes is so high that any other route to the same destination takes precedence. The routes use an interface that is
-// up and is not lo. IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject). With a route on lo, TCP would
+// routes is so high that any other route to the same destination takes precedence. The routes use an interface other
+// than lo that is up. IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject). With a route on lo, TCP would
 // announce a maximum segment size of 65,495 bytes. A forwarded packet that no rule translates would also loop on lo
 // until its hop limit reached zero.
 package serviceroutes

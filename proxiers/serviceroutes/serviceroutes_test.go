@@ -75,7 +75,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		{"-6 route add fd00::/16 dev w0", []string{external4, external6}},
 		{"route add 203.0.113.7 via 198.51.100.1", []string{external6}},
 		{"route del 203.0.113.7", []string{external4, external6}},
-		// A routing rule selects another routing table, as for a VPN.
+		// A routing rule selects another routing table, as with a VPN.
 		{"route add default via 198.51.100.1 table 100", []string{external4, external6}},
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},
@@ -281,7 +281,8 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// With maxAddrs addresses, type destinations omits new addresses but still counts the recorded addresses correctly.
+// When destinations holds maxAddrs addresses, it omits new addresses but still counts the frontends of recorded
+// addresses.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }
 	one := func(i int, addrs ...int) *plan.ServicePort {

@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	// requestTimeout limits the time to read a request, including the wait for its first byte.
+	// requestTimeout is the time limit for reading a request, including the wait for its first byte.
 	requestTimeout = 5 * time.Second
-	// responseTimeout limits the time to write a response. For a profile, net/http/pprof extends responseTimeout by the
-	// profile's duration.
+	// responseTimeout is the time limit for writing a response. For a profile, net/http/pprof extends responseTimeout
+	// by the profile's duration.
 	responseTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute

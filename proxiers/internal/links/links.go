@@ -111,9 +111,9 @@ func (l *Links) Forget() {
 	l.devices = nil
 }
 
-// List returns the devices by index. The first call to List queries the kernel and takes 10 µs for each device (Linux
-// 6.18). Later calls use the notifications. The kernel also sends notifications about devices that appear during the
-// query.
+// List returns the devices by index. The first call to List queries the kernel and takes 10 µs per device (Linux 6.18).
+// Later calls return the list that the notifications keep up to date. The kernel also sends notifications about devices
+// that appear during the query.
 func (l *Links) List() (map[int]Device, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

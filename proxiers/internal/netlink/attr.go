@@ -50,7 +50,7 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-// Nested marks the type of an attribute that contains other attributes.
+// Nested is the flag in the type of an attribute that contains other attributes.
 const Nested = 1 << 15
 
 // Begin appends an attribute's header and returns the offset to pass to End after the contents.
@@ -65,7 +65,7 @@ func End(b []byte, start int) {
 
 func align(n int) int { return (n + 3) &^ 3 }
 
-// Uint32 returns the number in a 4-byte attribute, or 0 if the attribute has another length.
+// Uint32 returns the number in a 4-byte attribute, or 0 if the attribute has a different length.
 func Uint32(b []byte) uint32 {
 	if len(b) != 4 {
 		return 0
@@ -73,7 +73,7 @@ func Uint32(b []byte) uint32 {
 	return binary.BigEndian.Uint32(b)
 }
 
-// Uint64 returns the number in an 8-byte attribute, or 0 if the attribute has another length.
+// Uint64 returns the number in an 8-byte attribute, or 0 if the attribute has a different length.
 func Uint64(b []byte) uint64 {
 	if len(b) != 8 {
 		return 0

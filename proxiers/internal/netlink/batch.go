@@ -8,14 +8,14 @@ import (
 
 const (
 	headSize = netlinkHeader + nfgenHeader
-	// beginSize is the size of a batch's first message, which contains the generation.
+	// beginSize is the size in bytes of a batch's first message, which contains the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the maximum length of an attribute. The length field has 16 bits. The kernel (6.18) does not reject a
-	// longer attribute, but reads only a part of it.
+	// MaxAttr is the maximum length of an attribute in bytes. The length field has 16 bits. The kernel (6.18) does not
+	// reject a longer attribute, but reads only part of it.
 	MaxAttr = 1<<16 - 4
 )
 
-// Batch is a transaction, a list of messages that the kernel applies to nftables atomically. The zero Batch is empty.
+// Batch is a transaction: a list of messages that the kernel applies to nftables atomically. The zero Batch is empty.
 type Batch struct {
 	buf    []byte
 	starts []int

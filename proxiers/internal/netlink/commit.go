@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// writeBuffer is the size of the socket's write buffer, which limits the size of a batch. A batch of 30,000 IPv6
-// elements occupies a tenth of the write buffer. The kernel allocates the memory only while it reads a batch.
+// writeBuffer is the size in bytes of the socket's write buffer, which limits the size of a batch. A batch of 30,000
+// IPv6 elements occupies a tenth of the write buffer. The kernel allocates the memory only while it reads a batch.
 const writeBuffer = 32 << 20
 
 // ErrStale means that the kernel rejected a batch because another transaction came first.
@@ -84,7 +84,8 @@ func (c *Conn) Commit(b *Batch, generation uint32) error {
 	return err
 }
 
-// readResponses reads the kernel's responses to a batch. The kernel has sent all responses when the write returns.
+// readResponses reads the kernel's responses to a batch. The kernel has sent all responses by the time the write
+// returns.
 func (c *Conn) readResponses(fd, messages int) error {
 	var first *RejectionError
 	done := false

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addAddresses adds one message of the given kind for each list of elements in the set "s" of the table "ours". A list
+// addAddresses adds one message of the given kind for each list of elements of the set "s" in the table "ours". A list
 // holds IPv4 addresses as offsets from 10.0.0.0.
 func addAddresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
@@ -64,8 +64,8 @@ func newRunningWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// The kernel applies a batch atomically, and the watcher does not report the batch as drift. The generation and the
-// number of messages do not matter.
+// The kernel applies a batch atomically, and the watcher does not report it as drift. The result does not depend on the
+// generation or on the number of messages.
 func TestCommit(t *testing.T) {
 	m, r := newRunningWatcher(t)
 	var b Batch
@@ -262,7 +262,7 @@ func closed(c chan struct{}) bool {
 	}
 }
 
-// touchOther adds a chain to the table "other" if n is even, and deletes the chain if n is odd.
+// touchOther adds a chain to the table "other" if n is even, and deletes it if n is odd.
 func touchOther(c *Conn, n int) error {
 	kind := []uint16{unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN}[n%2]
 	var b Batch

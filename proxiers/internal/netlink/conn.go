@@ -1,11 +1,11 @@
-// Package netlink communicates with netfilter. The package reads, changes and watches nftables rules, including the
-// rules that iptables-nft stores in nftables. The package also reads and deletes connection-tracking entries.
+// Package netlink communicates with netfilter: it reads, changes and watches nftables rules, including the rules that
+// iptables-nft stores in nftables, and reads and deletes connection-tracking entries.
 //
 // The package opens sockets with mdlayher/netlink, but parses messages and attributes itself. A dump of 10,000 Services
-// contains 70,000 elements in 3 MB. The package reads a dump through one buffer and allocates no memory for a message.
-// mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each message. google/nftables
-// (0.3.0) allocates each element of a set. Furthermore, google/nftables cannot make a batch conditional on the last
-// transaction, and truncates attributes longer than 64 KiB.
+// contains 70,000 elements in 3 MB. The package reads a dump through one buffer and allocates no memory for the
+// individual messages. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each
+// message. google/nftables (0.3.0) allocates each element of a set. Furthermore, google/nftables cannot make a batch
+// conditional on the last transaction, and truncates attributes longer than 64 KiB.
 package netlink
 
 import (
@@ -30,11 +30,11 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel responds immediately
 )
 
-// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Frequent users should keep a Conn open.
-// Closing a netfilter socket after a transaction takes 16 ms, because the kernel (6.18) first frees the objects that
-// the transaction deleted.
+// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Code that uses a Conn often should keep it
+// open. Closing a netfilter socket after a transaction takes 16 ms, because the kernel (6.18) first frees the objects
+// that the transaction deleted.
 type Conn struct {
-	// MaxBatchSize is the maximum size of a batch for Commit.
+	// MaxBatchSize is the maximum size in bytes of a batch for Commit.
 	MaxBatchSize int
 
 	mu   sync.Mutex // held during a request and its response
@@ -106,7 +106,7 @@ type Message struct {
 	Kind uint16
 	// Family is an NFPROTO constant.
 	Family uint8
-	// If the message is a notification, Port is the netlink address of the socket that sent the transaction.
+	// Port is the netlink address of the socket that sent the transaction, if the message is a notification.
 	Port uint32
 	// Attrs is valid only until the Conn reads the next message.
 	Attrs []byte
@@ -251,7 +251,7 @@ func (c *Conn) EachTable(family uint8, visit func(family uint8, name string)) er
 	return nil
 }
 
-// Family returns the number of a family in nftables: NFPROTO_IPV4 or NFPROTO_IPV6.
+// Family returns the kernel's number for an address family: NFPROTO_IPV4 or NFPROTO_IPV6.
 func Family(f plan.Family) uint8 {
 	if f == plan.IPv4 {
 		return unix.NFPROTO_IPV4

@@ -64,7 +64,7 @@ func (t *Conntrack) Dump(s Scope, dst netip.AddrPort, fn func(*Flow)) error {
 	return t.dump(s, filter, fn)
 }
 
-// DumpOffloaded calls fn for each flow in the family that a flowtable offloads.
+// DumpOffloaded calls fn for each of the family's offloaded flows.
 func (t *Conntrack) DumpOffloaded(family plan.Family, fn func(*Flow)) error {
 	filter, err := encodeOffloaded()
 	if err != nil {
@@ -89,7 +89,7 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 			continue // the end of the dump
 		}
 		f := decodeFlow(m.Data[nfgenmsgLen:])
-		// Flows in other zones belong to virtual switches, which have their own translation rules.
+		// Flows in other connection-tracking zones belong to virtual switches, which have their own translation rules.
 		if f.Zone == 0 {
 			fn(f)
 		}

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The kernel defines these ctnetlink attributes in linux/netfilter/nfnetlink_conntrack.h. golang.org/x/sys v0.49 does
-// not define the attributes.
+// The kernel defines these ctnetlink attributes in linux/netfilter/nfnetlink_conntrack.h, but golang.org/x/sys v0.49
+// does not.
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
@@ -168,15 +168,16 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 }
 
 // encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not support
-// the filter, so the reader must compare the destination with dst again. Kernels before 5.8 ignore the filter attribute
-// and dump the whole family. For TCP, a kernel that can filter by status also omits answered and translated flows.
+// the filter, so the code that reads the dump must compare the destination with dst again. Kernels before 5.8 ignore
+// the filter attribute and dump the whole family. For TCP, a kernel that can filter by status also omits answered and
+// translated flows.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {
 	case dst.IsValid() && s.Family == plan.IPv4:
 		flags |= filterIPDst | filterProtoDstPort
 	case dst.IsValid():
-		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to the address. The function
+		// On Linux 6.18, a filter by IPv6 address returns every flow except the flows to that address. The function
 		// ctnetlink_filter_match_tuple interprets the result 0 from ipv6_addr_cmp as "different". Filtering by port
 		// works correctly.
 		flags |= filterProtoDstPort

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// watcherBuffer is the size of the socket's receive buffer, which has space for notifications about at least 1,000
-// element operations. Kernels before 5.13 need the most space, because they use a separate buffer for each
+// watcherBuffer is the size in bytes of the socket's receive buffer, which has space for notifications about at least
+// 1,000 element operations. Kernels before 5.13 need the most space, because they use a separate buffer for each
 // notification.
 const watcherBuffer = 8 << 20
 
@@ -31,8 +31,8 @@ type WatcherOptions struct {
 	// transaction's other notifications.
 	AffectedObject func(Message) (what string)
 	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and RunCommit call
-	// Notify without holding the lock. After the Watcher has called Notify, it does not call Notify again before the
-	// next Forget.
+	// Notify without holding the lock. After a call to Notify, the Watcher does not call it again before the next
+	// Forget.
 	Notify func(reason string)
 }
 
@@ -41,9 +41,9 @@ type WatcherOptions struct {
 // The kernel sends a notification for each object that a transaction changed, and then one for the transaction itself.
 // All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
 // a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
-// transactions that Commit sent. For a program that Edgeway runs, the Watcher does not know the sender's address.
-// RunCommit therefore holds mu while the program is running. RunCommit reads earlier notifications first, and then
-// expects at most as many relevant transactions as the program sends.
+// transactions that Commit sent. The Watcher does not know the address of a program that Edgeway runs. RunCommit
+// therefore holds mu while the program is running. RunCommit reads earlier notifications first, and then expects at
+// most as many relevant transactions as the program sends.
 //
 // For a big transaction, the kernel allocates a page for each notification. RunCommit therefore leaves the multicast
 // group during a big transaction, and compares the kernel's transaction counts instead.
@@ -62,13 +62,13 @@ type Watcher struct {
 	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if the kernel
 	// dropped notifications.
 	generation uint32
-	// changedObject describes the Edgeway object that a transaction changed, while the watcher reads the notifications
-	// about the transaction.
+	// changedObject describes the Edgeway object that was changed by the transaction whose notifications the watcher is
+	// reading.
 	changedObject string
 	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
 	reported bool
-	// joinFailed reports whether an attempt to rejoin the multicast group failed. Run retries to join the group at the
-	// read deadline.
+	// joinFailed reports whether an attempt to rejoin the multicast group failed. After a failure, Run tries to rejoin
+	// the group at the read deadline.
 	joinFailed bool
 }
 
@@ -152,10 +152,10 @@ func (m *Watcher) Forget() {
 var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel; " +
 	"fix: install the distribution's own program")
 
-// RunCommit runs commit, and does not report commit's transactions as drift. The function commit sends up to the given
-// number of transactions and stops at the first failure. RunCommit reports drift if other programs have changed
-// Edgeway's objects before or during commit. If commit succeeds but changes no Edgeway object, RunCommit returns
-// ErrNoEffect. The parameter big reports whether the transactions have more than about a thousand operations.
+// RunCommit runs commit, and does not report commit's transactions as drift. commit must send at most the given number
+// of transactions and stop at the first failure. RunCommit reports drift if other programs have changed Edgeway's
+// objects before or during commit. If commit succeeds but changes no Edgeway object, RunCommit returns ErrNoEffect. big
+// reports whether the transactions have more than about a thousand operations.
 func (m *Watcher) RunCommit(transactions int, big bool, commit func() error) error {
 	before, meanwhile, err := m.runCommit(transactions, big, commit)
 	for _, reason := range []string{before, meanwhile} {

@@ -53,8 +53,8 @@ func (r *reports) await(n int) []string {
 	return r.take()
 }
 
-// newWatcher runs a watcher for the table "ours" in a new network namespace. The thread stays locked, so the thread and
-// the namespace disappear after the test.
+// newWatcher runs a watcher for the table "ours" in a new network namespace. The goroutine stays locked to its thread,
+// so the thread and the namespace disappear after the test.
 func newWatcher(t *testing.T) (*Watcher, *reports) {
 	t.Helper()
 	m, r := idleWatcher(t)

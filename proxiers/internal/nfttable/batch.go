@@ -11,14 +11,14 @@ import (
 
 // batch collects changes to the nft tables and sends them in transactions. For packets, a transaction takes effect
 // atomically, regardless of the order of its commands. However, nft accepts a transaction only if the transaction
-// deletes a key before adding it again. The elements of a set must also follow each other directly.
+// deletes a key before adding it again. The elements of each set must also be consecutive.
 type batch struct {
 	r    *renderer
 	refs *references
 	now  time.Time
 	// tx is the next transaction. The commands in tx precede the collected changes.
 	tx *knftables.Transaction
-	// If send is nil, the batch is one transaction of any size.
+	// send sends a transaction, or is nil if the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
 	// netlinkBatch holds the elements that follow tx, and sendNetlink sends them. If netlinkBatch is nil, tx also
 	// contains the elements.
@@ -125,7 +125,7 @@ func (b *batch) diff(old, next []Entry) {
 // few hundred elements.
 const elementsPerCommand = 200
 
-// elementLength is the approximate length of an IPv4 element with its value.
+// elementLength is the approximate length in bytes of an IPv4 element with its value.
 const elementLength = 56
 
 // elements returns several elements of one set for an add command or, without values, for a delete command. knftables

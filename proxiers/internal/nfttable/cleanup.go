@@ -65,8 +65,8 @@ func Cleanup(ctx context.Context, table string) error {
 }
 
 // awaitPackets waits until no packet is traversing rules that the kernel has replaced. If the kernel cannot wait, for
-// example with nohz_full, awaitPackets returns immediately. A packet has traversed the rules before the next run of nft
-// starts.
+// example with nohz_full, awaitPackets returns immediately. Even without waiting, a packet has traversed the rules
+// before the next run of nft starts.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL in linux/membarrier.h, which waits for an RCU grace period
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

@@ -9,13 +9,14 @@ type comment string
 const (
 	// udataComment is the attribute type for a comment (NFTNL_UDATA_SET_ELEM_COMMENT in libnftnl).
 	udataComment = 0
-	// maxComment is the maximum length of a comment that nft (1.0.6) accepts. nft also displays longer comments.
+	// maxComment is the maximum length in bytes of a comment that nft (1.0.6) accepts. nft also displays longer
+	// comments.
 	maxComment = 128
 )
 
-// commentOf returns a ServicePort's name as a comment, "namespace/name:port". commentOf truncates a long name. A
-// namespace and a name of 63 letters each leave no space for the port, but most keys contain the port. commentOf
-// replaces characters that Kubernetes does not allow in names with '_'.
+// commentOf returns a ServicePort's name as a comment, "namespace/name:port", and truncates a long name. A namespace
+// and a name of 63 letters each leave no space for the port, but most keys contain the port. commentOf replaces
+// characters that Kubernetes does not allow in names with '_'.
 func commentOf(n plan.ServicePortName) comment {
 	b := append(make([]byte, 0, 2+maxComment), udataComment, 0)
 	b = append(append(append(b, n.Namespace...), '/'), n.Name...)

@@ -61,8 +61,8 @@ func (r *renderer) eachEntry(refs *references, next *plan.Plan, visit func([]Ent
 	visit(r.NodeEntries(next.Node))
 }
 
-// compare returns the kernel's contents of the sets that differ from the plan. compare holds only differing sets in
-// memory, and usually no set differs.
+// compare returns the kernel's contents of the sets that differ from the plan, and holds no other set in memory.
+// Usually, no set differs.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := checksummer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
 	want, have := s.checksums(), s.checksums()
@@ -106,8 +106,8 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes elements so that the differing sets agree with the plan, and empties differing. reconcile
-// adds ranges last, because the kernel (6.18) rejects a range that overlaps another range.
+// reconcile adds and deletes elements so that the differing sets agree with the plan, and empties differing. Ranges
+// come last, because the kernel (6.18) rejects a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil
@@ -143,8 +143,8 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// reconcileElement adds an element unless have (the set's contents) contains it with the same value. reconcileElement
-// also removes the element from have. later is true if the element is a range, which the caller must add later.
+// reconcileElement removes an element from have (the set's contents), and adds it to the set unless have contained it
+// with the same value. later is true if the element is a range, which the caller must add later.
 func (b *batch) reconcileElement(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)
@@ -161,7 +161,7 @@ func (b *batch) reconcileElement(e *Entry, have map[Element]Value) (later bool) 
 	return false
 }
 
-// deleteAll deletes elements in the order of their keys.
+// deleteAll deletes elements in key order.
 func (b *batch) deleteAll(have map[Element]Value) error {
 	type keyed struct {
 		key   string

@@ -33,8 +33,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// Counts returns the number of packets that matched each element of the sets with Set.Counts. Any goroutine may call
-// Counts.
+// Counts returns the number of packets that matched each element of the sets whose Set.Counts is true. Any goroutine
+// may call Counts.
 func (t *Table) Counts() (map[Element]uint64, error) {
 	found, names := map[Element]uint64{}, map[string]string{}
 	for i := range t.Sets {
@@ -70,11 +70,11 @@ const pruneAttempts = 5
 
 // clientsPerDatagram is the number of clients that are certain to fit into one datagram. A list that spans several
 // datagrams may be incomplete, because the map changes during the read, or because the kernel moves the map to another
-// hash table (see reread). Prune therefore reads lists that span several datagrams twice.
+// hash table (see reread). Prune therefore reads a list twice if it spans several datagrams.
 const clientsPerDatagram = 40
 
 // Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
-// removed the address, because the rules may add clients with the address until then.
+// removed the address, because the rules may map clients to the address until then.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

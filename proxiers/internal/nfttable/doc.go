@@ -1,27 +1,26 @@
 // Package nfttable keeps a proxier's nftables tables in agreement with a plan. The proxier provides a Schema, which
 // describes the tables and what each ServicePort and the host need in them.
 //
-// Each address family has one table with the name in the Schema. A table contains fixed chains, fixed sets and maps,
+// Each address family has one table, whose name is in the Schema. A table contains fixed chains, fixed sets and maps,
 // and objects. An object is a chain or a map that the package creates and deletes along with ServicePorts. Several
 // ServicePorts can need the same object or the same element, so the package counts references to objects and elements.
 //
 // # Transactions
 //
-// A transaction contains only changes. The program nft creates chains, rules, sets and maps. The package itself sends
-// elements through a netlink socket that stays open, so most changes run no program. The package may send elements in a
-// separate transaction, because no rule or element refers to an object before the object's elements exist. nft writes
-// elements only when one transaction replaces a whole table.
+// A transaction normally contains only changes, not whole tables. The nft program creates chains, rules, sets and maps.
+// The package itself sends elements through a netlink socket that stays open, so most changes run no program. The
+// package may send elements in a separate transaction, because no rule or element refers to an object before the
+// object's elements exist. The nft program writes elements only when one transaction replaces a whole table.
 //
 // The kernel accepts a netlink batch only if it contains the generation number of the last transaction. If another
-// program's transaction came first, netlink notifications show what the other transaction changed. If the other
-// transaction did not change Edgeway's tables, the package sends the batch again. If the other transaction changed
-// Edgeway's tables, a full sync compares them with the plan.
+// program's transaction came first, netlink notifications show what that transaction changed. If that transaction
+// did not change Edgeway's tables, the package sends the batch again. Otherwise, a full sync compares Edgeway's tables
+// with the plan.
 //
 // If the kernel's state is unknown, for example after a restart, the package reads its own tables through netlink, and
 // then rewrites all rules and the elements that differ. The package keeps map elements that rules in the packet path
-// have added. Maintain deletes unused objects with a delay, because a ServicePort may need an object again.
-// Furthermore, kernels before 6.2 cannot delete a chain in the same transaction as the map element that refers to the
-// chain.
+// have added. Maintain deletes an unused object after a delay, because a ServicePort may need it again. Furthermore,
+// kernels before 6.2 cannot delete a chain in the same transaction as the map element that refers to it.
 //
 // # Numbers
 //

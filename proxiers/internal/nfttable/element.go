@@ -47,7 +47,7 @@ func (n ChainNumber) append(b []byte) []byte {
 	return strconv.AppendUint(b, uint64(n&0xffff), 16)
 }
 
-// appendKey appends an element's key in nft's syntax. appendKey formats each field from a parsed value.
+// appendKey appends an element's key in nft's syntax. Each field of the key is a parsed address, protocol or number.
 func (s *Set) appendKey(b []byte, e *Element) []byte {
 	for i, f := range s.Key {
 		if i > 0 {

@@ -18,8 +18,8 @@ import (
 // for 100,000 elements.
 const maxReplaced = 100_000
 
-// applyFull brings tables with unknown contents into agreement with the plan. applyFull repairs existing tables in
-// place, without interrupting connections to unchanged Services.
+// applyFull brings tables with unknown contents into agreement with the plan, and repairs existing tables in place,
+// without interrupting connections to unchanged Services.
 func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, error) {
 	t.watcher.Forget()
 	present, err := t.kernel.tableFamilies(t.Table)
@@ -39,14 +39,14 @@ func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, er
 	if elements > maxReplaced && (errors.Is(err, unix.EEXIST) || errors.Is(err, netlink.ErrTooBig)) {
 		return nil, syncError("full sync", err) // the kernel rejected elements of the plan, so new tables do not help
 	}
-	t.env.Logger.Warn("rewriting the nftables table as a whole", "table", t.Table, "error", err)
+	t.env.Logger.Warn("rewriting the whole nftables table", "table", t.Table, "error", err)
 	return t.recreate(ctx, next, elements)
 }
 
 // build writes new tables in self-contained chunks. Until Edgeway has written a Service, a packet to the Service
 // matches only the interval sets, such as the Service CIDRs. The rules for the interval sets drop packets to unused
-// addresses. Clients retry after the rules drop a packet. In a takeover, build writes the ranges with Range.FillLast in
-// the last chunk. Until then, the other backend serves the remaining Services.
+// addresses, and the clients retry. In a takeover, build writes the ranges with Range.FillLast in the last chunk,
+// because the other backend serves the remaining Services until then.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.fillTables(next, baseOptions{takeover: t.env.Takeover},
@@ -58,8 +58,8 @@ func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error)
 	return b.refs, nil
 }
 
-// recreate replaces whole tables. The replacement deletes map elements that rules in the packet path added. If one
-// transaction cannot contain all elements, recreate uses several transactions, and some Services are briefly
+// recreate replaces whole tables. Replacing a table deletes the map elements that rules in the packet path added. If
+// one transaction cannot contain all elements, recreate uses several transactions, and some Services are briefly
 // unavailable.
 func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
@@ -77,7 +77,7 @@ func (t *Table) recreate(ctx context.Context, next *plan.Plan, elements int) (*r
 	return b.refs, nil
 }
 
-// syncError adds the kind of sync that failed to an error, and also wraps ErrRefused if the kernel rejected the
+// syncError prefixes an error with the kind of sync, and also wraps ErrRefused if the kernel rejected the transaction's
 // content.
 func syncError(what string, err error) error {
 	if isContentError(err) {
@@ -122,8 +122,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 }
 
 // flushIdleChains deletes the rules in idle chains, which no element or rule refers to. An idle chain may be a base
-// chain that another Edgeway version or another program created. A base chain affects packets until sweep can delete
-// the chain.
+// chain that another Edgeway version or another program created. The rules in a base chain affect packets until sweep
+// can delete the chain.
 func (t *Table) flushIdleChains(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idleObjects {

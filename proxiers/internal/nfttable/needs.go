@@ -29,8 +29,8 @@ type ObjectID struct {
 type Object struct {
 	ObjectID
 	Rules Rules
-	// Size and Timeout apply to a map. In the packet path, rules add elements that map a client's address to another
-	// address.
+	// Size and Timeout are the maximum size and the timeout of a map to which rules in the packet path add elements.
+	// Each element maps a client's address to another address.
 	Size    uint64
 	Timeout time.Duration
 	// numbered reports whether maps refer to the chain by its number.

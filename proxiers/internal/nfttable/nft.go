@@ -23,26 +23,26 @@ import (
 const (
 	// versionTimeout is the timeout for "nft --version", which may take seconds on a busy machine.
 	versionTimeout = time.Minute
-	// runLimit is the timeout for a transaction, which may have any size.
+	// runLimit is the timeout for a transaction of any size.
 	runLimit = 10 * time.Minute
 )
 
-// Program runs nft. knftables only renders transactions, because knftables (v0.0.22) runs nft without a WaitDelay and
-// without a context for the first run.
+// Program runs nft. Edgeway uses knftables only to render transactions, because knftables (v0.0.22) runs nft without a
+// WaitDelay and, the first time, without a context.
 type Program struct{ path string }
 
 // FindProgram searches PATH for nft.
 func FindProgram() (*Program, error) {
 	path, err := exec.LookPath("nft")
 	if err != nil {
-		return nil, fmt.Errorf("%w: the nft program is missing: install the package nftables, 1.0.6 or newer",
+		return nil, fmt.Errorf("%w: the nft program is missing: install the nftables package, version 1.0.6 or newer",
 			proxiers.ErrUnsupported)
 	}
 	return &Program{path}, nil
 }
 
-// tooOld matches the versions of nft that reject Edgeway's rules. No test has run the versions 1.0.3 to 1.0.5. If one
-// of them rejects a rule, Probe returns nft's message.
+// tooOld matches the versions of nft that reject Edgeway's rules. nft 1.0.3 to 1.0.5 are untested. If nft rejects a
+// rule, Probe returns nft's message.
 var tooOld = regexp.MustCompile(`^nftables v(0\.|1\.0\.[0-2] )`)
 
 // requireVersion returns an error if nft fails, or if Edgeway does not support nft's version.
@@ -57,7 +57,7 @@ func (p *Program) requireVersion(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", proxiers.ErrUnsupported, err)
 	case tooOld.MatchString(text):
-		return fmt.Errorf("%w: %s is too old: upgrade the package nftables to 1.0.6 or newer, or set another "+
+		return fmt.Errorf("%w: %s is too old: upgrade the nftables package to 1.0.6 or newer, or set another "+
 			"proxy.backend", proxiers.ErrUnsupported, text)
 	}
 	return nil
@@ -87,8 +87,7 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.runWithInput(ctx, commands, "-f", "-")
 }
 
-// Validate has nft and the kernel validate the commands without executing them. Validate returns the same errors as
-// Probe.
+// Validate has nft and the kernel validate the commands without executing them. The errors are the same as for Probe.
 func (p *Program) Validate(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -110,7 +109,7 @@ func (p *Program) runWithInput(ctx context.Context, input string, args ...string
 	}
 }
 
-// maxMessage limits the length of nft's message in an error. nft quotes its input, which may be long.
+// maxMessage is the maximum length of nft's message in an error, in bytes. nft quotes its input, which may be long.
 const maxMessage = 200
 
 // nftError holds nft's whole message and a one-line excerpt.
@@ -148,9 +147,9 @@ func rejectionMessage(err error) string {
 	return failed.messages
 }
 
-// isContentError reports whether a transaction's content is the cause of an error. The result is also true for a batch
-// that is too big for the socket. A batch that is too big contains a single ServicePort with very many elements, and
-// the caller leaves out the ServicePort.
+// isContentError reports whether a transaction's content caused an error. The result is also true for a batch that is
+// too big for the socket. An oversized batch contains a single ServicePort with very many elements, and the caller
+// leaves out that ServicePort.
 func isContentError(err error) bool {
 	var r *netlink.RejectionError
 	if errors.As(err, &r) {

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeLimit is the timeout for the validation of a few dozen rules. The validation is slow on a busy single-board
+// probeLimit is the timeout for the validation of a few dozen rules. Validation is slow on a busy single-board
 // computer.
 const probeLimit = 3 * time.Minute
 
@@ -45,7 +45,7 @@ func wrapProbeError(err error) error {
 	case program.Transient(err) || isDeliveryError(err):
 		return err
 	case errors.As(err, &exit):
-		return fmt.Errorf("%w: nft or the kernel refuses a rule "+
+		return fmt.Errorf("%w: nft or the kernel rejects a rule "+
 			"(nftables 1.0.6 and Linux 5.13, or newer, accept all rules): %w", proxiers.ErrUnsupported, err)
 	}
 	return err

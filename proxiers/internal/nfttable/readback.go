@@ -121,8 +121,8 @@ func parseRaw(b []byte) (e rawElement) {
 // set or another program added the element.
 var errUnreadable = errors.New("the element does not have the form that Edgeway writes")
 
-// decode returns the entry for an element of a fixed set. decode interns chain names and comments in names, so that
-// equal strings share memory.
+// decode returns the entry for an element of a fixed set, and interns chain names and comments in names, so that equal
+// strings share memory.
 func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]string) (Entry, error) {
 	e := Entry{Element: Element{Family: f, Set: id}}
 	key, end := raw.key, raw.keyEnd
@@ -155,7 +155,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern returns the string in names that equals text, and adds the string if it is missing.
+// intern returns the string in names that equals text, or adds text to names if it is missing.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {

@@ -98,7 +98,7 @@ func (r *references) dropObject(id ObjectID, now time.Time) (last bool) {
 	return true
 }
 
-// objectsIdleSince returns the objects that have been idle at least since t.
+// objectsIdleSince returns the objects that became idle at t or earlier.
 func (r *references) objectsIdleSince(t time.Time) (objects []ObjectID) {
 	for id, idle := range r.idleObjects {
 		if !idle.since.After(t) {

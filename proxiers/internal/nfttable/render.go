@@ -17,7 +17,7 @@ import (
 type renderer struct {
 	Schema
 	families []plan.Family
-	// templates replaces the variables in rule templates, by family.
+	// templates holds each family's replacer for the variables in rule templates.
 	templates [2]*strings.Replacer
 	// chunkSize is the number of elements after which a batch sends a transaction.
 	chunkSize int
@@ -38,7 +38,7 @@ func newRenderer(s Schema, families []plan.Family, masqueradeBit int) *renderer 
 
 func (r *renderer) serves(f plan.Family) bool { return slices.Contains(r.families, f) }
 
-// eachNeeds calls visit with the needs of each ServicePort in the plan. eachNeeds reuses one Needs for all calls.
+// eachNeeds calls visit with the needs of each ServicePort in the plan, and reuses one Needs for all calls.
 func (r *renderer) eachNeeds(refs *references, p *plan.Plan, visit func(*Needs)) {
 	n := Needs{refs: refs}
 	for _, svc := range p.Services {
@@ -77,7 +77,7 @@ func (b *batch) fillTables(next *plan.Plan, o baseOptions, done func(int)) error
 	if err := b.flush(); err != nil {
 		return err
 	}
-	// The Table reports a transaction that changes nothing as failed.
+	// The Table treats a transaction that changes nothing as a failure.
 	if slices.ContainsFunc(b.r.Ranges, func(set Range) bool {
 		return set.FillLast && len(set.Prefixes(next.Node)) > 0
 	}) {
@@ -138,12 +138,12 @@ func (b *batch) moves(change proxiers.Change) bool {
 	return false
 }
 
-// baseOptions holds the options of renderBase. With fresh, renderBase replaces whole tables. With elements, renderBase
-// adds the host's elements, which the tables must not contain yet. With takeover, renderBase leaves the ranges with
-// Range.FillLast empty.
+// baseOptions holds the options of renderBase. If fresh is set, renderBase replaces whole tables. If elements is set,
+// renderBase adds the host's elements, which the tables must not contain yet. If takeover is set, renderBase leaves the
+// ranges with Range.FillLast empty.
 type baseOptions struct{ fresh, elements, takeover bool }
 
-// renderBase renders the table contents except for the Services.
+// renderBase renders everything in the tables except the Services.
 func (r *renderer) renderBase(tx *knftables.Transaction, node *plan.Node, o baseOptions) {
 	r.node = node
 	for _, f := range r.families {
@@ -238,8 +238,8 @@ func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []stri
 	}
 }
 
-// sweep renders the deletion of unused objects. Rules refer to maps, and maps refer to chains, so sweep deletes first
-// the rules, then the maps, then the chains.
+// sweep renders the deletion of unused objects. Rules refer to maps, and maps refer to chains, so sweep first deletes
+// the rules, then the maps, and then the chains.
 func (r *renderer) sweep(objects []ObjectID) *knftables.Transaction {
 	tx := newTransaction()
 	slices.SortFunc(objects, func(a, b ObjectID) int {

@@ -17,11 +17,11 @@ const maxReads = 10
 // does not define.
 const attrSetCount = 20
 
-// reread reads a set again whose first list did not match the plan, and returns the elements. before is the checksum of
-// the first list. reread reads the set until the kernel's element count or a second list confirms the list. After a
-// transaction, the kernel (6.18) may move a set to a hash table of another size. During the move, a list that spans
-// several datagrams repeats some elements and silently omits as many others. (A list that equals the plan is always
-// complete.)
+// reread rereads a set whose first list did not match the plan, and returns the set's elements. before is the checksum
+// of the first list. reread repeats the read until the kernel's element count or an identical list confirms the result.
+// After a transaction, the kernel (6.18) may move a set to a hash table of another size. During the move, a list that
+// spans several datagrams repeats some elements and silently omits as many others. (A list that equals the plan is
+// always complete.)
 func (r *renderer) reread(
 	c *reader, s *checksummer, f plan.Family, id SetID, before checksum,
 ) (map[Element]Value, error) {

@@ -16,7 +16,7 @@ import (
 // the masquerade mark, $rest for the complement of the masquerade mark, and $own for proxiers.OwnMark.
 type Schema struct {
 	Table string
-	// Sets holds the fixed sets and maps whose elements Edgeway writes individually. A SetID is an index in Sets.
+	// Sets holds the fixed sets and maps whose elements Edgeway writes individually. A SetID is an index into Sets.
 	Sets []Set
 	// Numbers is the SetID of the map from chain numbers to chains.
 	Numbers SetID
@@ -36,11 +36,11 @@ type Schema struct {
 	AddService func(n *Needs, svc *plan.ServicePort)
 	// NodeEntries returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
 	NodeEntries func(n *plan.Node) []Entry
-	// SameRules reports whether the hosts a and b have the same rules, so a change from a to b needs no full sync.
+	// SameRules reports whether the hosts a and b have the same rules, so that a change from a to b needs no full sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
-// SetID is an index in Schema.Sets.
+// SetID is an index into Schema.Sets.
 type SetID uint8
 
 // Set describes the elements of a set or map.

@@ -119,8 +119,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Edgeway writes all ports of a Service in one chunk, because between chunks, the rules reject packets to a ClusterIP's
-// missing ports.
+// Edgeway writes all ports of a Service in one chunk, because the rules reject packets to a ClusterIP's missing ports
+// until the next chunk.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
@@ -134,7 +134,7 @@ func TestChunkKeepsServicesTogether(t *testing.T) {
 	}
 }
 
-// After a sync's removals, a batch may already contain more than a chunk.
+// A sync's removals alone may fill more than one chunk.
 func TestRemovalsExceedingChunk(t *testing.T) {
 	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the default of Schema.ChunkSize. With 10,000 elements, nft's startup time does not matter. The
-// number 10,000 is also small enough for a small host, because nft (1.0.6) uses 2.2 kB of memory for each element.
+// chunkElements is the default of Schema.ChunkSize. With 10,000 elements, nft's startup time is negligible. A chunk of
+// 10,000 elements also fits into a small host's memory, because nft (1.0.6) uses 2.2 kB for each element.
 const chunkElements = 10_000
 
 // serviceChanges describes changes to ServicePorts, in plan order.
@@ -27,15 +27,15 @@ type serviceChanges struct {
 }
 
 // errMoves means that a change that spans several transactions moves elements between ServicePorts. The transaction
-// that adds an element for the new owner might then precede the transaction that deletes the element for the old owner.
+// that adds an element for the new owner might then precede the one that deletes it for the old owner.
 var errMoves = errors.New("elements move between ServicePorts in different transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }
 
-// collect adds the changes in s to the batch, and sends the batch whenever it has become too large. One transaction
+// collect adds the changes in s to the batch, and sends the batch whenever it becomes too large. One transaction
 // contains all ports of a Service, unless the Service has too many ports. Between transactions, the rules reject
-// packets to a ClusterIP's missing ports.
+// packets to ports of a ClusterIP that Edgeway has not written yet.
 func (b *batch) collect(s serviceChanges) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunkSize || b.size >= b.r.chunkSize && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -72,9 +72,9 @@ func (b *batch) flushChunk() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends the transaction. For packets, changes that fit in one
-// transaction take effect atomically. With a netlink batch, the elements follow in a separate transaction, and no
-// element refers to the new objects before then.
+// flush adds the collected changes to the transaction and sends it. Packets see all changes of one transaction at once.
+// With a netlink batch, the elements follow in a separate transaction, and no element refers to the new objects before
+// then.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -106,8 +106,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeObsolete removes elements from b.deleted and returns them. takeObsolete selects elements that are in sets without
-// LeadsToLookup and that b does not add again.
+// takeObsolete removes from b.deleted, and returns, the elements that are in sets without LeadsToLookup and that b does
+// not add again.
 func (b *batch) takeObsolete() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
@@ -173,7 +173,7 @@ func (r *renderer) text(tx *knftables.Transaction, s setChange) {
 	}
 }
 
-// commit sends the transaction and then the elements in netlinkBatch. commit does not send an empty transaction.
+// commit sends the transaction, unless it is empty, and then the elements in netlinkBatch.
 func (b *batch) commit() error {
 	if b.send == nil {
 		return nil

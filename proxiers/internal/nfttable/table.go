@@ -14,10 +14,10 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// elementRoom is the space in the socket's buffer for each element of a chunk. An element has at most 400 bytes (an
-// IPv6 key, a chain name, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN in the
-// initial user namespace, as in an unprivileged container, the socket accepts batches of at most 416 KiB. With batches
-// of 416 KiB, a chunk has 266 elements.
+// elementRoom is the space in the socket's buffer for each element of a chunk, in bytes. An element has at most 400
+// bytes (an IPv6 key, a chain name, and a comment), and a batch may contain up to three chunks. Without CAP_NET_ADMIN
+// in the initial user namespace, as in an unprivileged container, the socket accepts batches of at most 416 KiB. With
+// batches of 416 KiB, a chunk has 266 elements.
 const elementRoom = 1600
 
 // Table manages the tables for all families. Table implements proxiers.Proxier and proxiers.Maintainer.

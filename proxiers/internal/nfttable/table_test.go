@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// Maintain deletes a map and a chain that refer to each other in one transaction, a minute after their last use.
+// A minute after their last use, Maintain deletes a chain and its map in one transaction.
 func TestTendSweepsIdleObjects(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -223,7 +223,7 @@ func TestNFTWithHungChild(t *testing.T) {
 	}
 }
 
-// For every command, Edgeway kills a hanging nft when the context is done.
+// When the context is done, Edgeway kills an nft process that hangs, whatever its command.
 func TestHungNFT(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)
@@ -253,7 +253,7 @@ func TestProbeSuggestsFix(t *testing.T) {
 	for script, want := range map[string]string{
 		"echo 'nftables v1.0.2 (Lester Gooch)'": "or set another proxy.backend",
 		"case $1 in --version) echo nftables v1.0.6;; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac": "CAP_NET_ADMIN",
-		"case $1 in --version) echo nftables v1.0.6;; *) echo 'Error: syntax error' >&2; exit 1;; esac":                                                  "refuses a rule",
+		"case $1 in --version) echo nftables v1.0.6;; *) echo 'Error: syntax error' >&2; exit 1;; esac":                                                  "rejects a rule",
 		"exit 127": "exit status 127",
 	} {
 		standIn(t, script+"\n")
@@ -266,7 +266,7 @@ func TestProbeSuggestsFix(t *testing.T) {
 func TestProbeWithoutNFT(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	err := Probe(t.Context(), testSchema(), testPlan())
-	if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the package nftables") {
+	if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the nftables package") {
 		t.Error(err)
 	}
 }

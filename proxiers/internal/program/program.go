@@ -19,12 +19,12 @@ type Call struct {
 	Stdin  []byte
 	Stdout io.Writer
 	Attr   *syscall.SysProcAttr
-	// Timeout limits the program's run time. The context may have an earlier deadline.
+	// Timeout is the maximum run time of the program. The context may have an earlier deadline.
 	Timeout time.Duration
 }
 
-// waitDelay limits the time to read a program's output after the program has exited or Edgeway has killed it, because a
-// child process (modprobe) may keep the pipes open. On a very busy machine, reading the output may take ten seconds.
+// waitDelay is the maximum time to read a program's output after the program exits or Edgeway kills it, because a child
+// process (modprobe) may keep the pipes open. On a very busy machine, reading the output may take ten seconds.
 const waitDelay = 10 * time.Second
 
 // oomScoreAdj is the OOM score adjustment (oom_score_adj) of the programs that Edgeway runs. If memory is exhausted,

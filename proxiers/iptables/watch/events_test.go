@@ -45,7 +45,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// recordNotifications calls do and returns the notifications about do's changes.
+// recordNotifications calls do and returns the notifications about the changes that do makes.
 func recordNotifications(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -67,7 +67,7 @@ func recordNotifications(t *testing.T, do func()) (notices []netlink.Message) {
 	return notices
 }
 
-// The watcher needs the contents of a deleted rule from the kernel's notification.
+// The kernel's notification about a deleted rule contains the rule's expressions, which the watcher needs.
 func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, watchedRules, "iptables-nft-restore")

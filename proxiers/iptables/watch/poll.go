@@ -37,7 +37,7 @@ type observation struct {
 
 // pollWatcher is the Watcher for iptables-legacy tables, which the kernel sends no notifications about. For each table,
 // a pollWatcher compares the size, the number of entries and the offsets of the built-in chains with the values after
-// Edgeway's last restore. For the comparison, the kernel copies no rules: with 5,000 Services, polling the four tables
+// Edgeway's last restore. The comparison copies no rules from the kernel: with 5,000 Services, polling the four tables
 // takes 12 µs of CPU time per second (Linux 6.18). A pollWatcher reads a table (0.11 s of CPU time for nat) only if one
 // of the values differs.
 //
@@ -45,8 +45,7 @@ type observation struct {
 // also compares the change in the number of entries with the number of entries that Edgeway wrote.
 //
 // A pollWatcher does not detect a change that keeps the size, the number of entries and the offsets, such as replacing
-// a rule with another rule of the same size in the same chain. The periodic full sync corrects the changes that a
-// pollWatcher does not detect.
+// a rule with another rule of the same size in the same chain. The periodic full sync reverts undetected changes.
 type pollWatcher struct {
 	Options
 	closed chan struct{}
@@ -55,16 +54,16 @@ type pollWatcher struct {
 	// socket belongs to the network namespace of the thread that created it. socket is -1 after Close.
 	socket int
 	// lastStates maps each iptables table to the last state in which the table matched Edgeway's rules. At the start of
-	// a full sync, Forget stores the current states instead. lastStates omits a table that did not exist at the start
-	// of the full sync until Edgeway writes the table. A query for a missing table causes the kernel to load the
-	// table's module.
+	// a full sync, Forget stores each table's current state instead. If a table does not exist when the full sync
+	// starts, lastStates omits the table until Edgeway writes it, because a query for a missing table causes the kernel
+	// to load the table's module.
 	lastStates map[Table]observation
 	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
 	reported bool
 }
 
 func newPollWatcher(o Options) (*pollWatcher, error) {
-	// An IPv6 socket also accepts IPv4 options, unless the socket is raw. The socket's protocol is arbitrary.
+	// Any IPv6 socket except a raw socket also accepts IPv4 socket options. The socket's protocol does not matter.
 	domain := unix.AF_INET
 	if slices.ContainsFunc(o.Tables, func(t Table) bool { return t.Family == plan.IPv6 }) {
 		domain = unix.AF_INET6
@@ -105,8 +104,8 @@ func (p *pollWatcher) RunCommit(_ int, _ bool, commit func() error) error {
 	return err
 }
 
-// commit detects changes by other programs before the restore. commit reads the changed tables only after the restore,
-// so the restore starts without delay.
+// commit detects changes that other programs made before the restore, but reads the changed tables only after the
+// restore, so that the restore starts without delay.
 func (p *pollWatcher) commit(commit func() error) (reason string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -129,7 +128,7 @@ func (p *pollWatcher) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// hadNoEffect reports whether a restore that reported success did not change the table. After a restore, the table must
+// hadNoEffect reports whether a restore reported success without changing the table. After a restore, the table must
 // have at least ours entries. If another program changed the table before the restore (suspect is set), an unchanged
 // state proves nothing.
 func (p *pollWatcher) hadNoEffect(t Table, ours int, suspect bool) bool {
@@ -137,8 +136,8 @@ func (p *pollWatcher) hadNoEffect(t Table, ours int, suspect bool) bool {
 	return int(now.numEntries) < ours || !suspect && p.lastStates[t].entriesKnown && now == p.lastStates[t].tableInfo
 }
 
-// observe records a table's state after a restore, unless the restore alone cannot explain it. A table that Edgeway
-// never wrote may be missing.
+// observe records a table's state after a restore, unless the restore alone cannot explain the state. A table that
+// Edgeway never wrote may be missing.
 func (p *pollWatcher) observe(t Table) (plausible bool) {
 	before, written := p.lastStates[t]
 	now, err := p.read(t)
@@ -153,7 +152,7 @@ func (p *pollWatcher) observe(t Table) (plausible bool) {
 	return true
 }
 
-// changedTables returns the tables whose state differs from the known state, including tables that no longer exist.
+// changedTables returns the tables whose state differs from lastStates, including tables that no longer exist.
 func (p *pollWatcher) changedTables() (suspects []Table) {
 	if p.reported || p.socket < 0 {
 		return nil
@@ -167,8 +166,8 @@ func (p *pollWatcher) changedTables() (suspects []Table) {
 }
 
 // inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the
-// read, so that the pollWatcher detects a change during the read. inspect skips a table with an unknown number of
-// entries, which remains suspect.
+// read, so that the pollWatcher detects a change during the read. inspect skips a table if the number of its entries is
+// unknown, and the table remains suspect.
 func (p *pollWatcher) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// idlePollWatcher returns a pollWatcher that is not running. Options.Entries returns settled, and Options.Compare calls
-// intact.
+// idlePollWatcher returns a pollWatcher that is not running. The pollWatcher's Entries function returns *settled, and
+// its Compare function is intact.
 func idlePollWatcher(t testing.TB, settled *bool, intact func(Table) string) *pollWatcher {
 	t.Helper()
 	o := testOptions()

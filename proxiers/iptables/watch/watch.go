@@ -15,7 +15,7 @@ import (
 
 // Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// RunCommit runs commit, and does not report changes by commit itself. The function commit restores the given
+	// RunCommit runs commit, and does not report the changes that commit makes. The function commit restores the given
 	// number of tables. RunCommit reports changes by other programs before and during the restore. The parameter big
 	// reports whether the restore changes more than about a thousand rules.
 	RunCommit(tables int, big bool, commit func() error) error
@@ -35,10 +35,11 @@ type Options struct {
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one for
 	// each rule, and two for each chain. settled is false if the number is unknown. Only a pollWatcher calls Entries
-	// and Compare, with its lock held and, in RunCommit, after commit.
+	// and Compare, and it holds its lock during the call. RunCommit calls Compare only after commit.
 	Entries func(Table) (n int, settled bool)
-	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The number of the
-	// table's entries must be known. reason is "" if the table contains exactly the rules that Edgeway wrote.
+	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The Watcher calls
+	// Compare only if the number that Entries returns is known. reason is "" if the table contains exactly the rules
+	// that Edgeway wrote.
 	Compare func(Table) (reason string)
 }
 

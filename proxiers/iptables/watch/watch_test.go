@@ -97,7 +97,7 @@ func newWatchedHost(t *testing.T, v xtables.Variant) *watchedHost {
 	return w
 }
 
-// save returns a table's contents without counters, and may be called from any thread.
+// save returns a table's contents without counters. Any thread may call save.
 func (w *watchedHost) save(table Table) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -318,8 +318,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// The watcher counts the changes during a restore to detect a change by another program. The other program may have
-// acquired the lock before the restore.
+// The watcher counts the changes during a restore to detect a change by another program, which may have acquired the
+// lock before the restore did.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -351,8 +351,8 @@ func TestForeignChangeDuringRestore(t *testing.T) {
 	})
 }
 
-// restoreDuringChange runs a restore of both tables while another program changes a table. The recorded state excludes
-// the other program's change.
+// restoreDuringChange restores both tables, records their contents, and has another program change a table before the
+// restore ends.
 func (w *watchedHost) restoreDuringChange(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
 	err := w.watcher.RunCommit(2, big, func() error {

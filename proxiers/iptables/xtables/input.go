@@ -22,8 +22,8 @@ type Input struct {
 	Lines int
 }
 
-// part is the input for one table. The declaration of a chain also empties the chain, and precedes all rules that refer
-// to the chain. The removal of a chain comes last.
+// part is the input for one table. A chain's declaration also empties the chain, and precedes all rules that refer to
+// it. Removals of chains come last.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }

@@ -14,7 +14,7 @@ import (
 
 const (
 	// lockPath is the default path of the lock that the iptables-legacy programs share. The programs need a lock,
-	// because a program reads the whole table, changes it, and writes it back.
+	// because each program reads a whole table, changes it, and writes it back.
 	lockPath = "/run/xtables.lock"
 	// lockBound is the maximum time that a program waits for the lock.
 	lockBound = 5 * time.Second
@@ -22,8 +22,8 @@ const (
 	lockInterval = 10 * time.Millisecond
 )
 
-// lock waits until the programs' lock is free, and measures the waiting time. The program then acquires the lock
-// itself, because a process cannot pass it to another process.
+// lock waits until the programs' lock is free, and measures the waiting time. An iptables program then acquires the
+// lock itself, because Edgeway cannot pass it the lock.
 type lock struct {
 	path  string
 	taken atomic.Uint64
@@ -33,7 +33,7 @@ type lock struct {
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// waitUntilFree waits until it can acquire the lock, and then releases the lock.
+// waitUntilFree waits until it can acquire the lock, and then releases it.
 func (l *lock) waitUntilFree(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds the lock"))
 	defer cancel()
@@ -66,7 +66,7 @@ func (l *lock) take(ctx context.Context) error {
 	}
 }
 
-// waitOption returns the option for a program to wait for the lock, for at least one second.
+// waitOption returns the option that limits how long a program waits for the lock. The limit is at least one second.
 func waitOption(ctx context.Context) string {
 	bound := lockBound
 	if deadline, ok := ctx.Deadline(); ok {

@@ -48,7 +48,7 @@ func (t *Tools) Restore(ctx context.Context, input []byte) error {
 	return t.restore(ctx, call{Stdin: input, Timeout: tableBound})
 }
 
-// Try applies an input in a new network namespace. If the process may not create a namespace, the program only
+// Try applies an input in a new network namespace. If the process may not create a namespace, iptables-restore only
 // validates the input (--test). With --test, the kernel does not validate every rule, and iptables-legacy registers the
 // tables. Try returns the same errors as Restore.
 func (t *Tools) Try(ctx context.Context, input []byte) error {

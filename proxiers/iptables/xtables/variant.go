@@ -34,8 +34,8 @@ func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[
 // the first version with the NFT variant.
 var minVersion = version{1, 6, 2}
 
-// Choose returns the variant of the program named iptables, which other programs on the host also use (on Debian, a
-// link). If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
+// Choose returns the variant of the program named iptables, which other programs on the host also use (a link on
+// Debian). If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
 // Choose returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
@@ -71,7 +71,7 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 	main, p, err := lookPrograms(name)
 	if err != nil {
 		if main, p, err = lookPrograms(plain); err != nil {
-			return p, fmt.Errorf("%w: %w: install the package iptables", proxiers.ErrUnsupported, err)
+			return p, fmt.Errorf("%w: %w: install the iptables package", proxiers.ErrUnsupported, err)
 		}
 	}
 	is, number, err := askVersion(ctx, main)
@@ -81,10 +81,10 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 	case err != nil:
 		return p, fmt.Errorf("%w: version of %s: %w", proxiers.ErrUnsupported, main, err)
 	case is != v:
-		return p, fmt.Errorf("%w: the program %s is missing, and %s is %s: install the package iptables, 1.8 or newer (Fedora, RHEL: iptables-%s)",
+		return p, fmt.Errorf("%w: the program %s is missing, and %s is the %s variant: install the iptables package, version 1.8 or newer (Fedora, RHEL: iptables-%s)",
 			proxiers.ErrUnsupported, name, main, is, v)
 	case slices.Compare(number[:], minVersion[:]) < 0:
-		return p, fmt.Errorf("%w: %s has version %s: upgrade the package iptables to %s or newer",
+		return p, fmt.Errorf("%w: %s has version %s: upgrade the iptables package to %s or newer",
 			proxiers.ErrUnsupported, main, number, minVersion)
 	}
 	return p, nil
@@ -100,8 +100,8 @@ func lookPrograms(name string) (main string, p programs, err error) {
 	return paths[0], programs{restore: paths[1], save: paths[2]}, nil
 }
 
-// askVersion runs the main program, because not every supported version of iptables-restore and iptables-save has the
-// option --version.
+// askVersion runs the iptables program itself, because not every supported version of iptables-restore and
+// iptables-save has the option --version.
 func askVersion(ctx context.Context, program string) (Variant, version, error) {
 	var out strings.Builder
 	if err := (call{

@@ -64,7 +64,7 @@ func TestVariantWithOnlyLongNames(t *testing.T) {
 	wantChoice(t, NFT)
 }
 
-// The program iptables belongs to the other variant, but the other programs of that variant are missing.
+// The iptables program belongs to the other variant, whose remaining programs are missing.
 func TestOnlyUsableVariant(t *testing.T) {
 	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		programs := map[string]string{"iptables": map[Variant]string{NFT: "iptables-legacy", Legacy: "iptables-nft"}[v]}
@@ -87,7 +87,7 @@ func TestPlainProgramsOfOneVariant(t *testing.T) {
 		}
 		other := map[Variant]Variant{NFT: Legacy, Legacy: NFT}[v]
 		_, err := Open(t.Context(), other, plan.IPv4)
-		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the package iptables, 1.8 or newer (Fedora, RHEL: iptables-"+string(other)) {
+		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the iptables package, version 1.8 or newer (Fedora, RHEL: iptables-"+string(other)) {
 			t.Errorf("want an error that names the package of the programs that are missing, got %v", err)
 		}
 	})
@@ -107,10 +107,10 @@ func TestUnusablePrograms(t *testing.T) {
 		want     Variant
 		message  string
 	}{
-		{name: "none", message: "install the package iptables"},
-		{name: "none of that variant", want: Legacy, message: "install the package iptables"},
+		{name: "none", message: "install the iptables package"},
+		{name: "none of that variant", want: Legacy, message: "install the iptables package"},
 		{name: "half", programs: map[string]string{"iptables": "", "iptables-save": ""}, message: "iptables-restore is missing"},
-		{name: "old", programs: oldPrograms("1.6.1"), message: "upgrade the package iptables to 1.6.2"},
+		{name: "old", programs: oldPrograms("1.6.1"), message: "upgrade the iptables package to 1.6.2"},
 		{name: "too old for nft", programs: oldPrograms("1.6.2"), want: NFT, message: "iptables-nft is missing"},
 		{name: "not iptables", programs: oldPrograms("ersion"), message: "no version"},
 	}

@@ -19,10 +19,11 @@ const chunkSize = 64 << 10
 // chunks holds the buffers for copying. A stream has a buffer only during system calls, so a stalled stream needs none.
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// bulkSize is the number of bytes at once from which the relay tries to move the following data through a pipe.
+// bulkSize is the minimum size, in bytes, of a transfer after which the relay tries to move the next data through a
+// pipe.
 const bulkSize = 16 << 10
 
-// maxDiscards is the maximum number of system calls that remove a chunk from the receive buffer.
+// maxDiscards is the maximum number of system calls for removing one chunk from the receive buffer.
 const maxDiscards = 1000
 
 type conn struct {
@@ -67,7 +68,7 @@ func (c *conn) dial() bool {
 			r.retries.Add(1)
 		}
 		conn, err := dialer.DialContext(r.dialCtx, "tcp", to.String())
-		// If the host lacks resources, the endpoint has not failed.
+		// A lack of resources on this host does not mean that the endpoint has failed.
 		for err != nil && r.lacksResources(err) && !c.isOver() {
 			time.Sleep(shortagePause)
 			conn, err = dialer.DialContext(r.dialCtx, "tcp", to.String())
@@ -160,8 +161,8 @@ func (c *conn) copy(to, from *net.TCPConn, count *atomic.Uint64) {
 	}
 }
 
-// transfer waits for data, transfers some of it, and returns the number of bytes. If bulk is true, transfer first tries
-// a pipe. At the end of the stream, transfer returns io.EOF.
+// transfer waits for data, transfers some of it, and returns the number of bytes transferred. If bulk is true, transfer
+// first tries a pipe. At the end of the stream, transfer returns io.EOF.
 func (c *conn) transfer(to, from syscall.RawConn, bulk bool) (int, error) {
 	if bulk {
 		if n, err := c.port.relay.pipes.move(to, from); n > 0 || err != nil {
@@ -171,7 +172,7 @@ func (c *conn) transfer(to, from syscall.RawConn, bulk bool) (int, error) {
 	return copyChunk(to, from)
 }
 
-// copyChunk waits for data, copies a chunk, and returns the number of copied bytes. At the end of the stream, copyChunk
+// copyChunk waits for data, copies a chunk, and returns the number of bytes copied. At the end of the stream, copyChunk
 // returns io.EOF. Until the receiver accepts data, the data stays in the kernel's receive buffer.
 func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 	var failure error
@@ -182,7 +183,8 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 		n, failure = receive(fd, first[:], unix.MSG_PEEK)
 		if ended = n == 0 && failure == nil; ended {
 			// MSG_PEEK skips an urgent byte but does not remove it. An unread byte would turn the final FIN into a
-			// reset. A signal may make the kernel return EAGAIN, but no event follows the end of the stream.
+			// reset. If a signal is pending, the kernel may return EAGAIN, but waiting would never end, because no
+			// event follows the end of the stream.
 			if _, failure = receive(fd, first[:], 0); errors.Is(failure, unix.EAGAIN) {
 				failure = nil
 			}
@@ -202,8 +204,8 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 	return sent, errors.Join(err, failure)
 }
 
-// copyOnce sends a chunk of the received data, and then removes the sent bytes from the receive buffer. copyOnce
-// returns EAGAIN only if the receiver accepts no data.
+// copyOnce sends a chunk of the received data, and then removes the sent bytes from the receive buffer. EAGAIN means
+// that the receiver accepts no data.
 func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 	chunk := chunks.Get().(*[chunkSize]byte)
 	defer chunks.Put(chunk)
@@ -222,8 +224,8 @@ func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 	return sent, errors.Join(closed, err)
 }
 
-// discard removes len(b) bytes from the receive buffer without copying them again. At an urgent byte, a signal makes
-// the kernel return EAGAIN.
+// discard removes len(b) bytes from the receive buffer without copying them again. If a signal is pending at an urgent
+// byte, the kernel returns EAGAIN.
 func discard(fd uintptr, b []byte) error {
 	for tries := 0; len(b) > 0; tries++ {
 		n, err := receive(fd, b, unix.MSG_TRUNC)

@@ -212,7 +212,8 @@ func sendUrgent(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// All pipes together stay below the kernel's limit for a user, and a new pipe replaces a closed one of the same size.
+// The total size of all pipes stays below the kernel's limit for a user, and a pipe that replaces a closed one has the
+// same size.
 func TestPipeSizes(t *testing.T) {
 	var pool pipePool
 	var taken []pipe

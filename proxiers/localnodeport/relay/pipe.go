@@ -9,9 +9,10 @@ import (
 )
 
 // A stream uses a pipe only while it moves data, so the relay needs fewer pipes than streams. The kernel limits the
-// pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and gives further pipes only 8 kB. For
-// this reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each connection.
-// The relay's pipes hold at most 59 MB. Many streams with slow receivers use that many pipes at the same time.
+// pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and limits any further pipes to 8 kB
+// each. For this reason, the relay does not use io.Copy: Go (1.26) requests a pipe of 1 MB for each direction of each
+// connection. The relay's pipes hold at most 59 MB. Many streams with slow receivers may use all pipes at the same
+// time.
 const (
 	largePipe  = 256 << 10
 	smallPipe  = 64 << 10
@@ -82,7 +83,7 @@ func (p *pipePool) closeAll() {
 	p.empty = nil
 }
 
-// pipeLimit returns the maximum number of pipes. With a small RLIMIT_NOFILE, pipes use at most an eighth of the
+// pipeLimit returns the maximum number of pipes. If RLIMIT_NOFILE is small, pipes use at most an eighth of the
 // descriptors.
 func pipeLimit() int {
 	var files unix.Rlimit
@@ -92,9 +93,9 @@ func pipeLimit() int {
 	return int(min(maxPipes, files.Cur/16))
 }
 
-// move moves the data that a socket has received to another socket, and returns the number of bytes. move returns 0
-// without an error if there is no data, if the next byte is urgent, if the stream has ended, if no pipe is free, or if
-// the kernel or a seccomp filter refuses splice.
+// move moves received data from one socket to another, and returns the number of bytes moved. move returns 0 without an
+// error if there is no data, if the next byte is urgent, if the stream has ended, if no pipe is free, or if the kernel
+// or a seccomp filter refuses splice.
 func (p *pipePool) move(to, from syscall.RawConn) (moved int, err error) {
 	pipe, ok := p.take()
 	if !ok {

@@ -36,8 +36,8 @@ func (p *Port) Stop() {
 	p.accepting.Wait()
 }
 
-// accept accepts connections until Stop. At the connection limit, accept holds one accepted connection until another
-// connection ends.
+// accept accepts connections until the caller calls Stop. At the connection limit, accept holds one accepted connection
+// until another connection ends.
 func (p *Port) accept() {
 	r := p.relay
 	for {

@@ -31,8 +31,8 @@ import (
 const (
 	// defaultDialTimeout is long enough for the kernel to retransmit an unanswered SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosedTimeout limits the time that a half-closed connection may be idle. An endpoint that does not
-	// read may not notice that the client has closed the connection.
+	// defaultHalfClosedTimeout is the default of Options.HalfClosedTimeout. An endpoint that does not read may not
+	// notice that the client has closed the connection.
 	defaultHalfClosedTimeout = 10 * time.Minute
 	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
@@ -59,10 +59,10 @@ var (
 // Options configures a Relay. Only OnPanic is required.
 type Options struct {
 	// MaxConnections is the maximum number of open connections across all Ports. If MaxConnections is 0, connections
-	// may use a quarter of the memory limit (debug.SetMemoryLimit), and RLIMIT_NOFILE minus a reserve for other
-	// descriptors.
+	// may use a quarter of the memory limit (debug.SetMemoryLimit), and all descriptors that RLIMIT_NOFILE allows
+	// except a reserve for other uses.
 	MaxConnections int
-	// DialTimeout limits the time to connect to an endpoint. DialTimeout defaults to 3 s.
+	// DialTimeout is the maximum time to connect to an endpoint. DialTimeout defaults to 3 s.
 	DialTimeout time.Duration
 	// HalfClosedTimeout limits how long a half-closed connection may be idle. The relay closes an idle half-closed
 	// connection after at most twice HalfClosedTimeout. HalfClosedTimeout defaults to 10 minutes.
@@ -88,8 +88,8 @@ type Target interface {
 	Failed(endpoint netip.AddrPort, err error)
 }
 
-// Relay holds the connections of its Ports. A process should create one Relay that exists longer than its Ports. After
-// a configuration reload, new Ports take over the listening sockets, and the Relay's open connections continue. A Relay
+// Relay holds the connections of its Ports. A process should create one Relay that outlives its Ports. After a
+// configuration reload, new Ports take over the listening sockets, and the Relay's open connections continue. A Relay
 // is safe for concurrent use.
 type Relay struct {
 	opts    Options
@@ -121,9 +121,9 @@ func New(opts Options) *Relay {
 	return r
 }
 
-// Serve accepts connections from a listening TCP socket and relays them to t's endpoints until Port.Stop. Serve sets
-// the socket to non-blocking mode and duplicates its descriptor. The caller may therefore close l, or keep l for a
-// later Serve. No other code may accept connections from the socket until Port.Stop.
+// Serve accepts connections from a listening TCP socket and relays them to t's endpoints until the caller calls
+// Port.Stop. Serve sets the socket to non-blocking mode and duplicates its descriptor. The caller may therefore close
+// l, or keep it for a later Serve. No other code may accept connections from the socket before Port.Stop returns.
 //
 // With Go 1.26, net.ListenConfig.SetMultipathTCP(false) reduces the CPU time for a connection by a quarter.
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {
@@ -181,8 +181,8 @@ func (r *Relay) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// startGoroutine starts a connection's goroutine. startGoroutine does not restart the goroutine after a panic, because
-// a panic ends the connection.
+// startGoroutine starts a connection's goroutine, and does not restart it after a panic, because a panic ends the
+// connection.
 func (r *Relay) startGoroutine(group *sync.WaitGroup, run func()) {
 	group.Go(func() {
 		if err := contain.Call(func() error { run(); return nil }); err != nil {
@@ -197,7 +197,7 @@ func (r *Relay) active() int {
 	return len(r.conns)
 }
 
-// limit returns the maximum number of open connections. limit reads the process's limits on every call.
+// limit returns the maximum number of open connections, and reads the process's limits on every call.
 func (r *Relay) limit() int {
 	if r.opts.MaxConnections > 0 {
 		return r.opts.MaxConnections
