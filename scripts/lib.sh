@@ -1,10 +1,9 @@
 # shellcheck shell=bash disable=SC2034
-# All scripts in this directory source this file.
+# All scripts in this directory except controlplane source this file.
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# With these flags, building a tool takes a sixth less time than without them, because the tool has no debugging
-# information.
+# These flags omit debugging information, so building a tool takes a sixth less time.
 lean=(-gcflags=all=-dwarf=false "-ldflags=-s -w")
 
 say() { printf '\n== %s\n' "$*"; }
@@ -24,8 +23,8 @@ need_root() {
 	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
 }
 
-# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ... installs the packages of missing commands. A command
-# can also be the path of any file.
+# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ... installs the packages of missing commands. COMMAND can
+# also be the path of any file.
 install_commands() {
 	local spec command deb rpm debs=() rpms=()
 	for spec in "$@"; do
@@ -55,7 +54,7 @@ need_vm() {
 }
 
 # need_arm installs the programs that build and run the arm64 and armhf virtual machines of test/vm. To build such a
-# virtual machine, the kernel must run ARM programs in qemu-user.
+# virtual machine, the kernel must run ARM programs with qemu-user.
 need_arm() {
 	local handler
 	install_commands qemu-system-aarch64=qemu-system-arm qemu-aarch64-static=qemu-user-static arch-test=arch-test
@@ -70,7 +69,7 @@ need_release() {
 	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c
 }
 
-# find_go adds a Go toolchain that is new enough for go.mod to PATH.
+# find_go adds to PATH a Go toolchain that is new enough for go.mod.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
 	install_commands go=golang-go=golang /etc/ssl/certs/ca-certificates.crt=ca-certificates
@@ -79,8 +78,8 @@ find_go() {
 	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
 	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "cannot run go"
 	if ! at_least "$least" "$have"; then
-		# Go 1.21 and newer download other versions themselves. Without GOTOOLCHAIN, Go would download two versions,
-		# because not every go.mod in this tree names a toolchain.
+		# Go 1.21 and newer versions download other toolchains themselves. Without GOTOOLCHAIN, Go would download two
+		# versions, because not every go.mod in this tree names a toolchain.
 		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
 	fi
 	export PATH
@@ -111,8 +110,9 @@ fetch_go() {
 }
 
 # version prints the version of this tree: a release such as 1.2.3, a release candidate such as 1.2.3~rc.1 (tag
-# v1.2.3-rc.1), or a release with the commits since, such as 1.2.3+5.gabcdef0. The version before the first tag is
-# 0.0.0. Debian and rpm sort releases, release candidates and later commits in the right order.
+# v1.2.3-rc.1), or a release with the number of later commits and the last commit's hash, such as 1.2.3+5.gabcdef0.
+# Before the first tag, the release is 0.0.0. Debian and rpm sort releases, release candidates and later commits in the
+# right order.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then

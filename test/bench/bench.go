@@ -17,7 +17,7 @@ import (
 
 const (
 	// endpointsPerService is the number of endpoints of each Service. Endpoints that the benchmark adds later have
-	// higher numbers than these endpoints.
+	// higher numbers.
 	endpointsPerService = 5
 	// smallHostServices is the number of Services on a small edge host.
 	smallHostServices = 3

@@ -13,13 +13,14 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// measureChange measures the time until a host uses one replaced endpoint. The measurement ends when a connection
-// reaches the new endpoint.
+// measureChange replaces an endpoint of one Service and measures the time until the host uses the new endpoint. The
+// measurement ends when a connection reaches the new endpoint.
 func (b *bench) measureChange(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// measureBurst measures the time until a host uses one replaced endpoint in each of many Services.
+// measureBurst replaces an endpoint in each of many Services and measures the time until the host uses all the new
+// endpoints.
 func (b *bench) measureBurst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
 }
@@ -91,8 +92,8 @@ func (p *program) measureUntil(ctx context.Context, goals []goal, write func() e
 }
 
 // measureConnections measures new connections to Services. The programs take turns in short blocks, so other load
-// affects all programs equally. Each block reverses the order of the previous block, because the previous program
-// determines the contents of the CPU caches.
+// affects all programs equally. Each block reverses the order of the previous block, because the previously measured
+// program determines the contents of the CPU caches.
 func (b *bench) measureConnections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.deleteFlows(); err != nil {

@@ -57,7 +57,7 @@ socket = %q
 `, b.cluster.Kubeconfig(cluster.Edgeway), p.file(stateDir), b.opts.mode.name, p.file("control.sock")))
 }
 
-// newKubeProxy configures kube-proxy to be as fast as possible, with no delay between syncs. The function creates a
+// newKubeProxy configures kube-proxy to be as fast as possible, with no delay between syncs. newKubeProxy creates a
 // Node object, because kube-proxy would otherwise wait for half a minute at each start.
 func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
@@ -95,7 +95,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 }
 
 // linkIPTables creates a directory with links to the programs of one iptables variant. The links have the programs'
-// plain names, and the directory is the first in PATH.
+// plain names, and the directory comes first in PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

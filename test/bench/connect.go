@@ -92,7 +92,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection to a Service that must succeed. If endpoint is valid, the connection must reach that endpoint.
+// goal is a required connection to a Service. If endpoint is valid, the connection must reach that endpoint.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -127,8 +127,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause returns the time to wait between two attempts, because attempts take CPU time from the program. The pause is
-// 1/200 of the elapsed time, or up to 1/20 if attempts take long, for example on a slow machine.
+// pause returns the time to wait between two attempts, which take CPU time from the program. The pause is 1/200 of the
+// elapsed time, or up to 1/20 if attempts take long, for example on a slow machine.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }

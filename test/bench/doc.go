@@ -9,7 +9,7 @@
 // Compare only ratios of two results from the same run, because a single result depends on the machine. Each program
 // has its own network namespace and control group. All programs watch the same API server and take turns. While the
 // benchmark measures one program, it freezes the others. A change counts as complete when a connection reaches the new
-// endpoint. CPU time includes every process that the program starts.
+// endpoint. CPU time includes every process that the measured program starts.
 //
 // The command requires root, cgroup2, and the programs that scripts/controlplane builds. The ipvs mode requires ipvsadm
 // and a kernel with IPVS. TestNightlyIPVSBench in test/vm/jobs runs the ipvs mode in a virtual machine.

@@ -67,8 +67,7 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost replaces a stopped program's network namespace with a new one, which has no rules, connections or Service
-// addresses.
+// resetHost recreates a stopped program's network namespace, without rules, connections or Service addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err
@@ -144,9 +143,9 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// deleteFlows deletes all tracked connections. A conntrack entry from an attempt without rules would prevent the
-// translation of a new connection from the same port for two minutes. Conntrack entries of closed connections also use
-// memory.
+// deleteFlows deletes all tracked connections. A conntrack entry from a connection attempt before the rules existed
+// would prevent the translation of a new connection from the same port for two minutes. Conntrack entries of closed
+// connections also use memory.
 func (b *bench) deleteFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.RunInNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })

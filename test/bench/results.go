@@ -30,7 +30,7 @@ func measures() []measure {
 	return append(all, connection, resident, coldStart, coldStart.CPU())
 }
 
-// unit returns the divisor and the unit's name for m in the table.
+// unit returns the divisor and the name of the unit that the table uses for m.
 func unit(m measure) (float64, string) {
 	switch m {
 	case resident:

@@ -59,7 +59,8 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s reached %s instead of the local pool", c, met.server))
 		}
 	}
-	// Clients choose their endpoints of two Services independently, so some clients must choose different endpoints.
+	// The backend chooses a client's endpoints for two Services independently, so some clients must use different
+	// endpoints.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {
@@ -100,7 +101,7 @@ service web
 			t.Errorf("%s still uses the removed endpoint", c)
 		}
 	}
-	// When the endpoint returns together with a new endpoint, no client may switch to another endpoint.
+	// When the removed endpoint returns together with a new endpoint, no client may switch to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.changedClients(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }

@@ -20,7 +20,7 @@ const (
 	dropTimeout = 400 * time.Millisecond
 	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of rows that
 	// mostly wait. Rows with a rejected TCP connection mostly wait. If Linux receives the ICMP error while connect
-	// still holds the socket, it reports the error only after the next SYN, a second later.
+	// still holds the socket, Linux reports the error only after the next SYN, a second later.
 	maxBusyRows = 16
 	maxIdleRows = 400
 )
@@ -216,7 +216,7 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 }
 
 // isSource reports whether a server may see the address a as the source address of the row's connections without
-// masquerading. An unbound socket may have any address of the host, including the link's address.
+// masquerading. An unbound socket may use any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

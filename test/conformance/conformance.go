@@ -18,20 +18,21 @@ type Backend struct {
 	// Dump returns a textual dump of the backend's state in this network namespace. The dump must depend only on the
 	// applied plan, and not on the order of changes. The dump must not contain handles, counters or client affinity.
 	Dump func(ctx context.Context) (string, error)
-	// Sequences is the number of random sequences of partial syncs in a comparison with full syncs, or 0 for the
-	// default.
+	// Sequences is the number of random sequences of partial syncs that the suite compares with full syncs, or 0 for
+	// the default.
 	Sequences int
 	// Patterns lists regular expressions. Each expression must match some, but not all, of the dumps with random
 	// Services.
 	Patterns []*regexp.Regexp
-	// Deviations lists the decisions that the backend cannot express. The suite expects exactly the listed deviations.
+	// Deviations lists the decisions that the backend cannot implement as plan.Decide specifies. The suite expects
+	// exactly the listed deviations.
 	Deviations []Deviation
 	// AffinityDeviations lists the declared deviations in session affinity. To observe a deviation in session affinity,
 	// the suite needs several connections.
 	AffinityDeviations []AffinityDeviation
 	// Followers run after the backend, as in the daemon.
 	Followers []proxiers.Component
-	// CountsLoopback reports whether the backend counts rejected packets on loopback in kube-proxy's metric.
+	// CountsLoopback reports whether the backend exports kube-proxy's metric for rejected packets on loopback.
 	CountsLoopback bool
 	// VMOnlyReason is the reason why the backend can run only in virtual machines, or "" if the backend can run
 	// anywhere.
@@ -49,12 +50,12 @@ type Deviation struct {
 	// Reason explains why the backend cannot do better.
 	Reason string
 	// Decide returns the backend's actual decision. The result ok is false if the backend decides as specified. The
-	// suite fails if ok is true but the backend decides as specified.
+	// suite fails if ok is true but a connection shows the specified decision.
 	Decide func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a path that bypasses the backend's complete rules, with the same result. The suite requires eligible
-// connections to take the shortcut.
+// Shortcut is a path that bypasses the backend's rules but has the same result. The suite requires eligible connections
+// to take the shortcut.
 type Shortcut struct {
 	// IsEligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
 	// whether the connection's socket is not bound to an address.

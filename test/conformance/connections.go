@@ -116,7 +116,7 @@ type connectionCount struct {
 // connect opens a fraction, 1/share, of the remaining connections.
 func (c *connectionCount) connect(t *testing.T, p *plan.Plan, share int) {
 	t.Helper()
-	// The relay, and not the backend, counts connections to loopback addresses.
+	// The relay, not the backend, counts connections to loopback addresses.
 	rows := slices.DeleteFunc(rowsOf(p, p.Services), func(r row) bool { return r.to.Addr().IsLoopback() })
 	rows = slices.DeleteFunc(rows, func(r row) bool { return p.Decide(r.packet()).Verdict != plan.Forward })
 	for n := c.remaining / share; n > 0; {

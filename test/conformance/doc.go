@@ -22,20 +22,20 @@
 // connections, over each protocol and family. The left side of a line consists of a source and a destination. The right
 // side either lists exactly the endpoints that connections must reach, or is one of the words "reject", "drop" and
 // "pass". The word "pass" means that the backend does not change the packet. An endpoint with +snat must see an address
-// of the node as its peer. An endpoint without +snat must see the source. The source "host@lb-1" is the host with the
-// source address lb-1, which the suite adds to lo for the test. The source "host@" is the host with a socket that is
-// not bound to an address.
+// of the node as its peer. An endpoint without +snat must see the source's address. The source "host@lb-1" is the host
+// with the source address lb-1, which the suite adds to lo for the test. The source "host@" is the host with a socket
+// that is not bound to an address.
 //
-// A "service" line starts a Service with the ports in the lines below it, over TCP, UDP and SCTP, IPv4 and IPv6. A line
-// such as "for TCP IPv4" selects protocols and families. In a "flows" section, a "for" line applies to the lines that
-// follow. A Service consists of the lines "for", "affinity DURATION", "cluster ENDPOINT..." and "local ENDPOINT...",
-// and of frontends. A frontend consists of a kind, an address and a port, an optional "from SOURCE..." (names, prefixes
-// or "nowhere") for loadBalancerSourceRanges, and a route for each origin. A route is origin=pool[+snat], origin=reject
-// or origin=drop. The word "all" stands for the three origins. Lines about the node come before the first "service"
-// line. The line "pods source" (the default), "pods interface" or "pods unknown" selects how the plan identifies pods.
-// The line "nodeports ADDRESS..." selects the addresses that accept NodePorts. The default is node-1 and node-2. The
-// addresses may include loopback, where the follower proxiers/localnodeport serves NodePorts for every backend. The
-// line "cidrs PREFIX..." sets the Service CIDRs.
+// A "service" line starts a Service whose ports are in the lines below it, over TCP, UDP and SCTP and over both IPv4
+// and IPv6. A line such as "for TCP IPv4" selects protocols and families. In a "flows" section, a "for" line applies to
+// the lines that follow. A Service consists of the lines "for", "affinity DURATION", "cluster ENDPOINT..." and "local
+// ENDPOINT...", and of frontends. A frontend consists of a kind, an address and a port, an optional "from SOURCE..."
+// (names, prefixes or "nowhere") for loadBalancerSourceRanges, and a route for each origin. A route has the form
+// origin=pool[+snat], origin=reject or origin=drop. The word "all" stands for the three origins. Lines about the node
+// come before the first "service" line. The line "pods source" (the default), "pods interface" or "pods unknown"
+// selects how the plan identifies pods. The line "nodeports ADDRESS..." selects the addresses that accept NodePorts (by
+// default, node-1 and node-2). These addresses may include loopback, where the follower proxiers/localnodeport serves
+// NodePorts for every backend. The line "cidrs PREFIX..." sets the Service CIDRs.
 //
 // More "plan" and "flows" sections may follow. The suite applies each plan as a change from the previous plan. The lab
 // has these names: pod-a, pod-b and pod-c on the node, far-a and far-b on other nodes, client-a and client-b outside

@@ -144,8 +144,8 @@ func forEachElement(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf prints the nft table, the links, and the contents of the BPF maps. The dump of a frontend includes the
-// frontend's endpoints, but omits the IDs that link frontends to endpoints.
+// dumpEbpf returns the nft table, the links, and the contents of the BPF maps. The dump of a frontend includes its
+// endpoints, but omits the IDs that link frontends to endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {

@@ -39,8 +39,8 @@ func (f *faultyProxier) Apply(ctx context.Context, change proxiers.Change) error
 	}
 }
 
-// testFaults applies random changes through a faulty backend. As in the pipeline, a full sync follows each failure. At
-// the end, the state must be the same as after a full sync on a clean host.
+// testFaults applies random changes through a faulty backend. As in the daemon's pipeline, a full sync follows each
+// failure. At the end, the kernel's state must be the same as after a full sync on a clean host.
 func testFaults(t *testing.T, s *suite) {
 	const sampled = 40
 	steps := scaleDown(80, 40)

@@ -66,8 +66,8 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// freshHost is a second host in its own process and network namespace. The second host applies the same changes
-// without partial syncs. It rebuilds its state from scratch after each sequence of changes.
+// freshHost is a second host in its own process and network namespace. The second host applies the same changes, but
+// instead of using partial syncs, it rebuilds its state from scratch after each sequence of changes.
 type freshHost struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder

@@ -12,12 +12,12 @@ import (
 	"edgeway/test/netlab"
 )
 
-// cleanupContext returns a context for cleanup functions, because they run after t.Context is done.
+// cleanupContext returns a context for cleanup functions, which run after t.Context is done.
 func cleanupContext(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
 // hostState returns the state that a backend or a follower may change on a host, as text. The state consists of
 // packet-filtering rules, addresses, interfaces, routing tables and rules, traffic control, virtual servers, pinned BPF
-// objects, and the settings that proxies write.
+// objects, and the sysctls that proxies set.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

@@ -100,7 +100,7 @@ func (v iptablesVariant) run(commands ...string) func(context.Context) error {
 	}
 }
 
-// dump prints a sorted list of Edgeway's chains and the built-in chains for IPv4 and IPv6.
+// dump returns a sorted list of Edgeway's chains and the built-in chains for IPv4 and IPv6.
 func (v iptablesVariant) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {

@@ -91,7 +91,7 @@ func deleteARoute(ctx context.Context) error {
 	return command("ip", "route", "delete", "table", "237", "local", words[1])(ctx)
 }
 
-// dumpIpvs prints the nft table, the virtual servers without their connection counts, the backend's routing table and
+// dumpIpvs returns the nft table, the virtual servers without their connection counts, the backend's routing table and
 // its routing rules. dumpIpvs does not read /proc. On Linux 6.1, /proc omits some virtual servers if another network
 // namespace also has virtual servers.
 func dumpIpvs(ctx context.Context) (string, error) {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay and not the kernel implements it.
+// testLoopbackAffinity tests session affinity on loopback, where a relay, not the kernel, implements it.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	const text = `

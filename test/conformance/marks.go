@@ -96,7 +96,7 @@ service sticky
 }
 
 // testOwnMark verifies that Services do not affect packets from the host that have the daemon's own mark. The daemon
-// uses TCP connections to its API server, and no Service may intercept them.
+// connects to its API server over TCP, and no Service may intercept these connections.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	s.resetServiceConnections(t)

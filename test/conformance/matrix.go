@@ -56,8 +56,8 @@ func matrixSpec(services int, triple tripleFunc) *spec {
 	return s
 }
 
-// testMatrix compares every combination of origin, kind of frontend, route, protocol and family. On slow machines, the
-// small matrix suffices to show that the kernel implements the rules.
+// testMatrix compares connections with the plan for every combination of origin, kind of frontend, route, protocol and
+// family. On slow machines, the small matrix suffices to show that the kernel implements the rules.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

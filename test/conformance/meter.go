@@ -26,7 +26,7 @@ type meter struct {
 	path       string // the previous PATH
 }
 
-// meterBuffer is the size of a socket buffer that is large enough for the notifications about one Apply.
+// meterBuffer is the size of the socket's receive buffer in bytes, enough for the notifications about one Apply.
 const meterBuffer = 32 << 20
 
 // recordingScript is a script that records its input and passes it to another program.
@@ -118,7 +118,7 @@ func countObjects(msg syscall.NetlinkMessage) int {
 	return max(1, n)
 }
 
-// ruleLine matches a line in the input of iptables-restore that changes a chain.
+// ruleLine matches each line of iptables-restore's input that changes a chain.
 var ruleLine = regexp.MustCompile(`(?m)^(:|-[A-Z] )`)
 
 func (m *meter) lineCount() (int, error) {

@@ -68,7 +68,7 @@ type nftObject struct {
 	elements []string // elements is sorted
 }
 
-// dumpTable prints the sorted contents of the nft tables with the given name. The dump omits the clients in affinity
+// dumpTable returns the sorted contents of the nft tables with the given name. The dump omits the clients in affinity
 // maps. The dump also omits unreferenced chains and maps, because they have no effect and the backend deletes them
 // later.
 func dumpTable(ctx context.Context, table string) (string, error) {
@@ -156,7 +156,8 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 				}
 			}
 		case strings.HasPrefix(line, "\t\t"):
-			// If a map has a size, nft 1.1.7 prints the map's element count, even if the option -s suppresses state.
+			// If a map has a size, nft 1.1.7 prints the map's element count, even with the option -s, which omits
+			// state.
 			line, _, _ := strings.Cut(trimmed, "\t# count ")
 			o.lines = append(o.lines, line)
 		}

@@ -8,14 +8,14 @@ import (
 )
 
 // paceVariable is an environment variable that specifies how many times slower this machine is than a usual machine.
-// The jobs for emulated machines set paceVariable. The factor extends the times that decide an outcome: the wait for a
-// dropped packet, and the timeout of session affinity. The factor also shortens random walks and lowers the request
-// rate of continuous clients. The suite still performs all comparisons.
+// The jobs for emulated machines set paceVariable. The factor extends the times that affect a test's result: the wait
+// for a dropped packet, and the timeout of session affinity. The factor also shortens random walks and lowers the
+// request rate of continuous clients. The suite still performs all comparisons.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
 
-// requestPause returns the pause between two requests from a client. The pause leaves CPU time to the backend.
+// requestPause returns the pause between two requests from a client. The pause leaves CPU time for the backend.
 func requestPause() time.Duration {
 	return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond
 }

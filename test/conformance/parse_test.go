@@ -13,7 +13,7 @@ func TestScenarioErrors(t *testing.T) {
 		t.Fatalf("a sound scenario: %v", err)
 	}
 	for _, c := range []struct{ old, mistake, want string }{
-		{"About.\n", "", "no text says"},
+		{"About.\n", "", "no description"},
 		{"-- flows --", "-- flow --", `section 2 is "flow"`},
 		{"service web\n", "", `"cluster" needs a service line before it`},
 		{"ClusterIP cluster-1", "Clusterip cluster-1", `unknown word "Clusterip"`},

@@ -24,8 +24,8 @@ const (
 	longestSequence   = 8
 )
 
-// testPartialSyncs applies random sequences of changes in partial syncs. After each sequence, the state must be the
-// same as after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
+// testPartialSyncs applies random sequences of changes in partial syncs. After each sequence, the kernel's state must
+// be the same as after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -107,7 +107,7 @@ func newWalk(t testing.TB, b Backend) *randomWalk {
 	return w
 }
 
-// reset restores the initial plan by a full sync.
+// reset restores the initial plan with a full sync.
 func (w *randomWalk) reset(ctx context.Context) error {
 	w.changer, w.plan = newSequenceChanger(), nil
 	return w.sync(ctx)

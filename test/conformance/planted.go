@@ -134,7 +134,7 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustFindNoDifference applies one plan, and fails the test if connections differ from the specified plan.
+// mustFindNoDifference applies the first plan, and fails the test if connections differ from the second plan.
 func (s *suite) mustFindNoDifference(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.startClean(t).apply(t, nil, applied)

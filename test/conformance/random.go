@@ -14,7 +14,7 @@ var (
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
 )
 
-// changer changes a plan in small random steps. A changer with the same seed produces the same plans.
+// changer changes a plan in small random steps. Changers with the same seed produce the same plans.
 type changer struct {
 	*rand.Rand
 	spec *spec

@@ -38,7 +38,7 @@ service changing
 )
 
 // testRestart verifies that connections to unchanged Services survive changes to other Services, full syncs, and
-// restarts. After a restart, the backend starts with the state that a killed backend left behind.
+// restarts. On a restart, the new backend finds the state that a killed backend left behind.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	p := ses.syncText(t, steadySpec+changingSpec)
@@ -84,7 +84,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of established connections that constantly send requests, and of new connections.
+// traffic consists of constant requests over established connections, and of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -164,7 +164,7 @@ func (s *suite) mustBeInGroups(t *testing.T, least int) {
 			t.Fatal(err)
 		}
 		if len(others) > 0 || name == "client-a" && own < least {
-			t.Errorf("%s has %d sockets in its own control group, and in other groups: %q", name, own, others)
+			t.Errorf("%s has %d sockets in its own control group; sockets in other groups: %q", name, own, others)
 		}
 	}
 }

@@ -27,9 +27,9 @@ type row struct {
 	everyEndpoint bool
 }
 
-// newRow returns a row for a source such as "pod-a", or such as "host@lb-1" for the source address lb-1. The source
-// "host@" stands for an unbound socket of the host. An unbound socket uses the destination address if the host owns
-// that address, and node-1 otherwise.
+// newRow returns a row for a source such as "pod-a", or "host@lb-1" for the host with the source address lb-1. The
+// source "host@" stands for an unbound socket of the host. An unbound socket uses the destination address if the host
+// owns that address, and node-1 otherwise.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -80,7 +80,7 @@ var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
 // rowsOf returns rows from every source, and from an unbound socket of the host, to the given Services. The
 // destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. For NodePorts,
-// the destinations are the addresses that accept NodePorts, one other address of the node, and loopback.
+// the destinations are the addresses that serve NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 	var rows []row
 	add := func(sources []string, to netip.AddrPort, protocol plan.Protocol) {

@@ -66,7 +66,7 @@ func loadScenarios() ([]scenario, error) {
 func parseScenario(a *txtar.Archive) (scenario, error) {
 	sc := scenario{about: string(a.Comment)}
 	if strings.TrimSpace(sc.about) == "" {
-		return sc, errors.New("no text says what the scenario shows")
+		return sc, errors.New("the scenario has no description before its first section")
 	}
 	for i, f := range a.Files {
 		want := []string{"plan", "flows"}[i%2]
@@ -161,7 +161,7 @@ func (f *flow) rows() ([]row, error) {
 	return rows, nil
 }
 
-// difference describes how plan.Decide differs from the line, or returns "" if plan.Decide agrees.
+// difference describes how plan.Decide's result differs from the line, or returns "" if it agrees.
 func (f *flow) difference(w *suiteLab, p *plan.Plan, r row) string {
 	d := p.Decide(r.packet())
 	if d.Verdict != f.verdict {

@@ -41,7 +41,7 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// addHostSources assigns addresses to the host until the test ends: all host addresses that the rows use as source
+// addHostSources assigns to the host, until the test ends, the addresses that the rows use as the host's source
 // addresses.
 func (s *suite) addHostSources(t *testing.T, rows []row) {
 	for _, r := range rows {

@@ -79,8 +79,8 @@ func (ses *session) options(t *testing.T) proxiers.Env {
 	return opts
 }
 
-// apply applies the plan next. The parameter prev is the plan that the backend has already applied, or nil for a full
-// sync.
+// apply applies the plan in next. The parameter prev is the plan that the backend has already applied, or nil for a
+// full sync.
 func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))

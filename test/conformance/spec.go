@@ -11,7 +11,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// spec is a plan in scenario notation. One service stands for up to six ServicePorts.
+// spec is a plan in scenario notation. Each service in a spec stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
 	nodePorts []string // names of addresses

@@ -36,7 +36,7 @@ func testIdempotence(t *testing.T, s *suite) {
 }
 
 // testPartialEqualsFull applies random changes. After each change, the test opens connections to current and removed
-// destinations. At the end, the state must be the same as a new backend's state on a clean host.
+// destinations. At the end, the kernel's state must be the same as with a new backend on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(scaleDown(3, 1)) {

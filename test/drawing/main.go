@@ -31,8 +31,8 @@ const (
 	linux     = "Linux: rules, routes, connection tracking"
 )
 
-// box is a rectangle with a name and a note. Positions and sizes are in pixels. If a box's name contains a slash, the
-// name is a package directory.
+// box is a rectangle with a name and a note. Positions and sizes are in pixels. A name with a slash is a package
+// directory.
 type box struct {
 	kind       kind
 	name, note string
@@ -154,7 +154,8 @@ func (x box) draw(b *strings.Builder) {
 	text(b, center, middle+13, x.note, `text-anchor="middle" font-size="11" fill="#555"`)
 }
 
-// ends returns the start and the end of the arrow. Both points are in the middle of the edges that face each other.
+// ends returns the start and the end of the arrow. Both points are on the box edges that face each other, in the middle
+// of the part where these edges overlap.
 func (a arrow) ends() (x1, y1, x2, y2 int) {
 	f, t := find(a.from), find(a.to)
 	left, right := max(f.x, t.x), min(f.x+f.w, t.x+t.w)

@@ -83,8 +83,8 @@ func (l *lab) requireExactRights(kubeconfig string) {
 }
 
 // runAsOperator runs commands on the host as an operator would. The working directory contains a copy of the kubeconfig
-// in which the link replaces the API server. In the commands, the daemon's directory replaces /etc/edgeway, the root
-// group replaces the package's group, and a shell function replaces sudo.
+// that points to the link instead of the API server. In the commands, the daemon's directory replaces /etc/edgeway, the
+// root group replaces the package's group, and a shell function replaces sudo.
 func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()

@@ -37,7 +37,7 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 }
 
-// A host that reboots while the API server is unreachable has no rules, only the state on disk.
+// A host that reboots while the API server is unreachable has no rules, only the last-known state on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
 	n := l.newNamespace()
@@ -99,7 +99,7 @@ func TestReadiness(t *testing.T) {
 	l.must(answers(l.node, clusterIP, "ep1")())
 }
 
-// If the daemon's user has no rights, the daemon must log a fault. The daemon must keep trying, because an
+// If the kubeconfig's user has no rights, the daemon must log a fault. The daemon must keep trying, because an
 // administrator may grant the rights later.
 func TestForbiddenIsLogged(t *testing.T) {
 	l := newLab(t)

@@ -19,8 +19,8 @@ import (
 
 func withBackend(name string) string { return fmt.Sprintf("[proxy]\nbackend = %q\n", name) }
 
-// load is a set of clients that send requests continuously. Each client sends its next request after its previous
-// request.
+// load is a set of clients that send requests continuously. Each client sends its next request 1 ms after the previous
+// request ends.
 type load struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -207,7 +207,7 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest with Services that sort, by name, before other tests' Services.
+// manyServices returns a manifest with n Services in the namespace a, which sorts before all other tests' namespaces.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {
@@ -258,8 +258,8 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status must name another backend's rules if the daemon cannot remove them. The daemon must retry until it can
-// remove these rules.
+// The status must name another backend's rules if the daemon cannot remove them. The daemon must retry until it has
+// removed the other backend's rules.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

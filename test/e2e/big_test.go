@@ -36,8 +36,8 @@ type bulk struct {
 	services, ports, endpoints, external int
 }
 
-// Several Services can be huge together even if each Service is below the size limit for a single Service. The API
-// server admits any number of Services below this size limit.
+// Services that are each below the size limit for a single Service can still be huge together. The API server admits
+// any number of such Services.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -110,7 +110,7 @@ func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.se
 
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create writes the objects to the API server, and returns the server's error if the server rejects an object.
+// create creates the Services and EndpointSlices of c, and returns the API server's error if it rejects one of them.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -163,7 +163,7 @@ func (n *namespace) soon(name string) time.Duration {
 	return time.Since(began)
 }
 
-// limitMemory sets the memory limits that apply from the daemon's next start.
+// limitMemory sets memory limits, which take effect the next time the daemon starts.
 func (d *daemon) limitMemory(around memoryLimits) {
 	d.t.Helper()
 	if around.programMemory > 0 {
@@ -174,8 +174,8 @@ func (d *daemon) limitMemory(around memoryLimits) {
 	}
 }
 
-// createMemoryGroup creates a control group (version 1 or 2) with the memory limit. createMemoryGroup returns the path
-// to the file that lists the group's processes.
+// createMemoryGroup creates a control group (version 1 or 2) with a memory limit in bytes, and returns the path to the
+// file that lists the group's processes.
 func (d *daemon) createMemoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -248,7 +248,7 @@ type pingReceiver struct {
 	silence time.Duration
 }
 
-// newPingReceiver returns a receiver of the pings that the daemon sends after its next start.
+// newPingReceiver returns a receiver for the pings that the daemon sends after its next start.
 func (l *lab) newPingReceiver(d *daemon) *pingReceiver {
 	l.t.Helper()
 	path := filepath.Join(d.dir, "heart")

@@ -35,7 +35,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// createHugeSlice creates an EndpointSlice with the same ports as hugePorts.
+// createHugeSlice creates an EndpointSlice with the same ports as a Service that hugePorts configured.
 func (n *namespace) createHugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{

@@ -9,9 +9,9 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which packets without a response count as dropped. The timeout leaves time for the
-// servers, which may have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel's
-// retransmission of a dropped SYN, a second later, would hide the drop.
+// dialTimeout is the time after which a packet without a response counts as dropped. The timeout allows for servers
+// that have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel retransmits a
+// dropped SYN after a second, and the retransmission would hide the drop.
 const dialTimeout = 950 * time.Millisecond
 
 // shortTimeout is the timeout of a connection attempt in tests that measure time. The timeout is short, so a dropped
@@ -74,7 +74,7 @@ func isUnanswered(h *netlab.Host, addr string) func() error {
 		func(o netlab.Outcome) bool { return o.Result != netlab.Served })
 }
 
-// isReset requires the connection to fail with a TCP reset, as on a port that no program listens on.
+// isReset requires the connection to fail with a TCP reset, as on a port without a listener.
 func isReset(h *netlab.Host, addr string) func() error {
 	return expectOutcome(h, plan.TCP, addr, "reset", func(o netlab.Outcome) bool { return o.Result == netlab.Reset })
 }

@@ -22,8 +22,8 @@ const credentialsLimit = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
 
-// replaceUser writes a kubeconfig with another user. Like common tools, replaceUser writes a new file and renames it
-// over the old file.
+// replaceUser replaces the user in the kubeconfig. Like common tools, replaceUser writes a new file and renames it over
+// the old file.
 func (d *daemon) replaceUser(user *api.AuthInfo) {
 	d.t.Helper()
 	config, err := clientcmd.LoadFromFile(d.kubeconfigFile())
@@ -174,8 +174,8 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	return &api.AuthInfo{Token: request.Status.Token}
 }
 
-// The command `edgeway config check`, the log and the status must report an insecure kubeconfig. The daemon must still
-// use the file.
+// The command `edgeway config check`, the log and the status must report an insecure kubeconfig. The daemon must
+// nevertheless use an insecure kubeconfig.
 func TestInsecureKubeconfigIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

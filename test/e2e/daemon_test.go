@@ -61,16 +61,16 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 	return n, clusterIP, nodePort
 }
 
-// watchOnly restricts the daemon to one namespace, because this lab's networks do not reach the endpoints of other
-// tests' Services.
+// watchOnly restricts the daemon to one namespace, because the endpoints of other tests' Services are unreachable from
+// this lab.
 func (d *daemon) watchOnly(n *namespace) {
 	d.t.Helper()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
 	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// nodeName is the name of the node, which has no Node object. The addresses belong to the daemon's listeners on the
-// node's loopback interface.
+// nodeName is the name of the node, which has no Node object. healthAddr and metricsAddr are the addresses of the
+// daemon's listeners on the node's loopback interface.
 const (
 	nodeName    = "edge-1"
 	healthAddr  = "127.0.0.1:10256"

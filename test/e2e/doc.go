@@ -1,5 +1,5 @@
-// Package e2e tests the edgeway program from the outside. The real binary runs on the node of a test/netlab and reads
-// from a real kube-apiserver over a link that a test can cut and stall. The tests inspect client connections, the
+// Package e2e tests the edgeway program from the outside. The real binary runs on the node of a test/netlab lab and
+// reads from a real kube-apiserver over a link that a test can cut and stall. The tests inspect client connections, the
 // daemon's HTTP responses and the output of the edgeway commands.
 //
 //	kube-apiserver ··link·· gateway ── node (edgeway run) ─┬─ ep1, ep2     endpoints

@@ -32,7 +32,8 @@ func TestHostProblemIsReported(t *testing.T) {
 	}
 }
 
-// mustBeDegraded fails the test unless /healthz keeps the host in load balancers and /readyz?verbose lists the problem.
+// mustBeDegraded fails the test unless the status is degraded, /healthz reports a healthy host, and /readyz?verbose
+// lists the problem.
 func (d *daemon) mustBeDegraded(check string) {
 	d.t.Helper()
 	out, _, _ := d.edgeway("status", "--json")

@@ -40,7 +40,7 @@ type fault struct {
 	// answer writes a response that replaces the API server's response. To get the API server's response, answer can
 	// call pass. If answer is nil, the proxy forwards the API server's response.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
-	// mute stops responses in progress, and sends only the headers of new responses.
+	// If mute is true, the proxy stops responses in progress, and sends only the headers of new responses.
 	mute bool
 	// delay is the time to wait before each request and before each fragment of a response.
 	delay time.Duration
@@ -91,7 +91,7 @@ func (p *faultProxy) kubeconfig(path string) {
 	p.must(clientcmd.WriteToFile(*config, path))
 }
 
-// setFault replaces the current fault with f, or ends the fault if f is nil. If f has an answer, setFault cuts off
+// setFault replaces the current fault with f, or ends the fault if f is nil. If f.answer is set, setFault cuts off
 // responses in progress.
 func (p *faultProxy) setFault(f *fault) {
 	p.mu.Lock()

@@ -39,8 +39,8 @@ type faultRow struct {
 	reasons           map[string]bool // all reasons that the daemon has reported
 }
 
-// The daemon abandons a list request without a response after 75 s. If the daemon already suspects the API server, it
-// abandons any request without a response after 30 s.
+// The daemon abandons a list request after 75 s without a response. If the daemon already suspects the API server, it
+// abandons any request after 30 s without a response.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second

@@ -10,7 +10,8 @@ import (
 
 type finding struct{ ID, Severity, Object, Message, Fix string }
 
-// connectFindings runs `edgeway doctor --connect` and returns a check's findings, except those with the severity "ok".
+// connectFindings runs `edgeway doctor --connect` and returns the findings of the given check, except findings with the
+// severity "ok".
 func (d *daemon) connectFindings(check string, args ...string) (out []finding) {
 	d.t.Helper()
 	text, errs, code := d.edgeway(append([]string{"doctor", "--json", "--connect"}, args...)...)

@@ -16,9 +16,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in fleet.md create an identity for a host. With this identity, the daemon must be able to read the
-// objects that it needs. The API server must assign the daemon's requests to the priority level for hosts instead of
-// the level for other controllers.
+// The commands in fleet.md create an identity for a host. This identity must give the daemon access to the objects that
+// it needs. The API server must assign the daemon's requests to the priority level for hosts instead of the level for
+// other controllers.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -55,7 +55,7 @@ func (l *lab) publishRootCA() {
 	}
 }
 
-// uid returns the UID of the object "edgeway" of the given resource in the API group flowcontrol.apiserver.k8s.io.
+// uid returns the UID of the object named "edgeway" of a resource in the API group flowcontrol.apiserver.k8s.io.
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata
@@ -66,7 +66,7 @@ func (l *lab) uid(resource string) string {
 	return string(object.UID)
 }
 
-// listHeaders lists Services as the user and returns the API server's response headers.
+// listHeaders lists Services as the given user, and returns the API server's response headers.
 func (l *lab) listHeaders(user *api.AuthInfo) http.Header {
 	l.t.Helper()
 	config := sharedState.cluster.Config(cluster.Stranger)

@@ -93,8 +93,8 @@ func TestMetricsPortUnderAttack(t *testing.T) {
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack opens a listener of the daemon to all hosts and sends it requests for path. The test fails unless the daemon
-// survives.
+// attack opens one of the daemon's listeners to all hosts, and sends requests for path to this listener. The test fails
+// unless the daemon survives.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -145,7 +145,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// The daemon must send other hosts the IDs of faults, but not the messages.
+// The daemon must send other hosts the IDs of faults, but not their messages.
 func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -215,7 +215,8 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	}
 }
 
-// Edgeway must process hostile manifests in little time and memory, and must serve the Services in other manifests.
+// Edgeway must process hostile manifests quickly and with little memory, and must serve the Services in other
+// manifests.
 func TestHostileManifests(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -251,7 +252,7 @@ endpoints: [{addresses: [%s]}]
 	}
 	t.Logf("the good Service was served after %s; memory: at most %d MiB", took, most)
 	for _, words := range [][]string{
-		{"1-bomb.yaml", "with its aliases"},
+		{"1-bomb.yaml", "after alias expansion"},
 		{"2-sparse.json", "16 MiB"},
 		{"3-pipe.yaml", "not a regular file"},
 		{"4-kmsg.yaml"},

@@ -55,12 +55,12 @@ func (l *lab) onNode(name string, args ...string) string {
 	return string(out)
 }
 
-// longTimeout is the time limit for changes in tests that do not measure speed. The limit is long, because the machine
-// may be busy.
+// longTimeout is the time limit for a change to take effect, in tests that do not measure speed. The limit is long,
+// because the machine may be busy.
 const longTimeout = time.Minute
 
-// extendLimit extends a documented time limit if the machine is busy. The factor is edgeway's current start time
-// divided by 25 ms, its start time on an idle machine.
+// extendLimit extends a documented time limit if the machine is busy. The factor is the time that edgeway currently
+// needs to start, divided by 25 ms, the time that it needs on an idle machine.
 func (l *lab) extendLimit(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond
@@ -89,7 +89,7 @@ func (l *lab) waitFor(limit time.Duration, check func() error) time.Duration {
 	}
 }
 
-// mustStay calls check repeatedly for the time span, and fails the test if check returns an error.
+// mustStay calls check repeatedly for the given time, and fails the test if check returns an error.
 func (l *lab) mustStay(span time.Duration, check func() error) {
 	l.t.Helper()
 	for start := time.Now(); time.Since(start) < span; time.Sleep(50 * time.Millisecond) {

@@ -15,8 +15,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// link carries the daemon's connections to the API server and can fail like a real network. A link that a test cuts
-// rejects connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state. New
+// link carries the daemon's connections to the API server and can fail like a real network. A cut link rejects
+// connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state. New
 // connections through a stalled link work.
 type link struct {
 	listener net.Listener

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// lists returns an error unless `edgeway services` prints a line that starts with the columns and contains all of the
-// words.
+// lists returns an error unless `edgeway services` prints a line that starts with the given columns and contains all of
+// the words.
 func (s *fileDaemon) lists(columns []string, words ...string) func() error {
 	return func() error {
 		out, errs, code := s.edgeway("services", "default")

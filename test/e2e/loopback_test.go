@@ -24,8 +24,8 @@ func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
 }
 
-// answersLoopback returns an error unless the endpoint responds to a TCP connection from the node to its own address.
-// If endpoint is "", the connection must fail with a TCP reset instead.
+// answersLoopback returns an error unless the endpoint responds to a TCP connection from the node to addr, a loopback
+// address. If endpoint is "", the connection must fail with a TCP reset instead.
 func (l *lab) answersLoopback(addr, endpoint string) func() error {
 	f := fromLoopback(plan.TCP, addr)
 	return func() error {

@@ -241,7 +241,7 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 		s.waitFor(longTimeout, s.content)
 		s.must(s.readyzReturns(200)())
 	}
-	// When the daemon starts, it must remove a Service if an operator deleted the manifest while the daemon was down.
+	// When the daemon starts, it must remove a Service whose manifest an operator deleted while the daemon was down.
 	s.stop()
 	s.must(os.Remove(s.path(0)))
 	s.startReady()

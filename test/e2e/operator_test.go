@@ -60,7 +60,7 @@ func (l *lab) on(h *netlab.Host, name string, args ...string) {
 	}
 }
 
-// connectNeighbor connects the node and ep1 to a common network, and returns a server's address on ep1.
+// connectNeighbor connects the node and ep1 to a common network, and returns the address of a server on ep1.
 func (l *lab) connectNeighbor() string {
 	l.t.Helper()
 	l.onNode("ip", "addr", "add", "198.51.100.1/24", "dev", "ep1")

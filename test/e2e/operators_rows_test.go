@@ -324,7 +324,7 @@ func apiServerRows() []*operatorRow {
 	}
 }
 
-// backdateResponse forwards the API server's response with a date that is one hour in the past.
+// backdateResponse forwards the API server's response with a Date header that is one hour in the past.
 func backdateResponse(w http.ResponseWriter, r *http.Request, pass http.Handler) {
 	pass.ServeHTTP(dated{w}, r)
 }
@@ -352,7 +352,7 @@ func (r *operatorRow) access() {
 	r.kubectl(finding{Fix: "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml"})
 }
 
-// createRootCA creates the ConfigMap with the root CA, as a controller does in every other cluster.
+// createRootCA creates the ConfigMap with the root CA, as a controller does in a real cluster.
 func (r *operatorRow) createRootCA() {
 	r.t.Helper()
 	_, err := sharedState.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{

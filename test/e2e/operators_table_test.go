@@ -14,7 +14,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// operatorRow is a fault that an operator encounters on a host that has no other fault.
+// operatorRow is a fault that an operator encounters on a host without other faults.
 type operatorRow struct {
 	name string
 	// prepare runs before the daemon starts, and causeFault causes the fault.
@@ -29,8 +29,8 @@ type operatorRow struct {
 	// If fromHost is true, the host itself connects to the ClusterIP. If fromHost is false, a client connects to the
 	// NodePort.
 	fromHost bool
-	// stillWorks reports whether the connection works in spite of the fault. The connection works if the fault only
-	// affects the API server or the disk, or if Edgeway repairs the rules.
+	// stillWorks reports whether the connection works despite the fault. The connection works if the fault only affects
+	// the API server or the disk, or if Edgeway repairs the rules.
 	stillWorks bool
 	// applyFix applies the fix. If applyFix is nil, the fix is a command to run on this host.
 	applyFix func(*operatorRow, finding)

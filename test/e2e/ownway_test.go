@@ -45,8 +45,8 @@ func (d *daemon) setServerAddrs(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// createConflicts creates Services that have the API server's address and port in every way that the API allows. The
-// function remove deletes the Services and the ServiceCIDR.
+// createConflicts creates Services that claim the API server's address and port in every way that the API allows, and a
+// ServiceCIDR that contains this address. The function remove deletes the Services and the ServiceCIDR.
 func (n *namespace) createConflicts(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := sharedState.admin.Networking.ServiceCIDRs()
@@ -149,7 +149,7 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 }
 
 // The API server's host name starts to resolve to an address that a tenant's Service owns. The daemon must connect to
-// the new API server, and the tenant must lose the address once the API server has proved its identity.
+// the API server at this address, and the tenant must lose the address once the API server has proved its identity.
 func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -37,8 +37,8 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	l.mustStay(time.Second, answers(l.client, addr+":80", "ep2"))
 }
 
-// If a Service's load-balancer address is one of the host's addresses, a program on the host must keep its port. Only
-// if the operator allows the address may the Service take over the port. The Service must never take over the daemon's
+// If a Service's load-balancer address is one of the host's addresses, a program on the host must keep its port. The
+// Service may take over the port only if the operator allows the address. The Service must never take over the daemon's
 // own ports.
 func TestLoadBalancerAddressOfHost(t *testing.T) {
 	t.Parallel()

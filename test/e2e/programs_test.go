@@ -125,8 +125,8 @@ func TestStateIsNotRegularFile(t *testing.T) {
 }
 
 // A host with nft 1.0.0, which is too old, must use iptables and report the fallback. After an update of nft, a reload
-// must switch back to nftables. Removed configuration keys must not prevent the start, and a warning must name the
-// keys.
+// must switch back to nftables. Removed configuration keys must not keep the daemon from starting, and a warning must
+// name the keys.
 func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

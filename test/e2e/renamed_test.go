@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// An update replaces all ports of a Service with 15,100 frontends by one new port. The daemon needs more than one
-// transaction to remove the old frontends. The daemon must keep running and serve the Service.
+// In an update, a single new port replaces all ports of a Service that has 15,100 frontends. The daemon needs more than
+// one transaction to remove the old frontends. The daemon must keep running and serve the Service.
 func TestBigServiceChangesPortNames(t *testing.T) {
 	for _, backend := range []string{"nftables", "iptables", "ebpf"} {
 		t.Run(backend, func(t *testing.T) {

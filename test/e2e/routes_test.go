@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dualHomedHost is a host with two links and no default route. The endpoint on each link has only a route to this link,
+// dualHomedHost is a host with two links and no default route. The endpoint on each link has a route only to this link,
 // so it can respond only to the host's address on this link.
 type dualHomedHost struct {
 	*daemon
@@ -199,7 +199,7 @@ func testIsland(t *testing.T, backend string) {
 }
 
 // If another program deletes the daemon's kernel routes, the daemon must restore the routes. When a default route
-// appears, the daemon must delete its routes. The daemon must also follow the configuration.
+// appears, the daemon must delete its routes. The daemon must also apply changes to routes.services.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newDualHomedHost(t)

@@ -39,7 +39,7 @@ func randomValues[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	return out
 }
 
-// Objects returns objects that share few names, addresses and ports, so conflicts are frequent.
+// Objects returns objects with only a few different names, addresses and ports, so conflicts are frequent.
 func (c *Choices) Objects() (out []any) {
 	for c.HasBytes() && len(out) < 12 {
 		switch c.Number(8) {

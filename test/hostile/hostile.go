@@ -83,7 +83,7 @@ func HugeManifest(ports, endpoints int) []byte {
 	return b.Bytes()
 }
 
-// FindControl returns the first control character in text with the surrounding text, or "" if there is none.
+// FindControl returns the first control character in text, together with the text around it, or "" if there is none.
 // FindControl also finds the bytes 0x80 to 0x9f, which terminals interpret as control codes. FindControl also finds
 // characters that change the text direction, because such characters can hide words.
 func FindControl(text string) string {

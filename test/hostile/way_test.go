@@ -218,7 +218,7 @@ func elements(p *plan.Plan) int {
 	return n
 }
 
-// verifyText fails the test unless the text is plain and its size is in proportion to the plan.
+// verifyText fails the test unless the text is plain ASCII of at most limit bytes.
 func verifyText(t *testing.T, text string, limit int) {
 	t.Helper()
 	plain := func(r rune) bool { return r == '\n' || r >= ' ' && r <= '~' }

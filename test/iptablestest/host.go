@@ -78,7 +78,8 @@ func ProgramName[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one iptables table as another program would. The argument lines is the input for the table.
+// Restore changes one iptables table as another program would. The argument lines holds the table's lines in the input
+// of iptables-restore.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))

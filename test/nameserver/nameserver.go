@@ -27,7 +27,7 @@ type Server struct {
 	names map[string][]netip.Addr
 }
 
-// Set replaces the addresses of a host name. A host name without addresses does not exist.
+// Set replaces the addresses of a host name. For clients, a host name without addresses does not exist.
 func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -22,7 +22,7 @@ type Flow struct {
 	Wait time.Duration
 }
 
-// Result is the result of a connection.
+// Result classifies the outcome of a connection.
 type Result uint8
 
 const (
@@ -32,7 +32,8 @@ const (
 	Served
 	// Refused means that the client received an ICMP "port unreachable" message.
 	Refused
-	// Reset means that the client received a TCP reset: the packet reached a host that does not listen on the port.
+	// Reset means that the client received a TCP reset: the packet reached a host on which no program listens on the
+	// port.
 	Reset
 	// Unreachable means that the client received an ICMP "unreachable" message from the gateway. No host has the
 	// destination address, and no rule on the node redirected the packet.
@@ -73,8 +74,8 @@ func (h *Host) Connect(f Flow) Outcome {
 	return h.callFromFreePort("Connect", f).Outcome
 }
 
-// callFromFreePort opens a connection from an unused source port in the host's process. All hosts share one source-port
-// counter.
+// callFromFreePort makes the host's process open a connection from an unused source port. All hosts share one
+// source-port counter.
 func (h *Host) callFromFreePort(method string, f Flow) (r Reply) {
 	for range 100 {
 		r = Reply{}

@@ -110,7 +110,8 @@ func (h *Host) removeGroup() error {
 		return err
 	}
 	procs, _ := os.ReadFile(filepath.Join(h.Cgroup(), "cgroup.procs"))
-	// Linux 5.10 sometimes refuses to remove a group that has neither processes nor groups. A later lab tries again.
+	// Linux 5.10 sometimes refuses to remove a group that has neither processes nor child groups. A later lab tries
+	// again.
 	if len(procs) == 0 && isLinux5() {
 		h.lab.t.Logf("lab: the kernel does not remove the empty control group %s", h.Cgroup())
 		return err

@@ -198,8 +198,8 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStaleNamespaces removes the network namespaces of exited processes. For example, a namespace remains after
-// SIGKILL.
+// removeStaleNamespaces removes the network namespaces of exited processes. For example, a process that SIGKILL ends
+// leaves its namespace behind.
 func removeStaleNamespaces(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {

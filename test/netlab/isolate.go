@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// isolatedVariable is the environment variable that marks a test binary with its own network namespace.
+// isolatedVariable is the environment variable that marks a test process with its own network namespace.
 const isolatedVariable = "NETLAB_ISOLATED"
 
 // Isolate runs the tests of m in a child process with its own network namespace, and returns the exit code. All threads

@@ -182,5 +182,5 @@ func (l *Lab) close() {
 }
 
 // port returns the next source port. Servers and NodePorts use lower ports. The lab reuses a port only after 30,000
-// connections, because connection tracking could otherwise mistake a new flow for an old flow.
+// connections, because connection tracking could otherwise mistake a new flow for an old one.
 func (l *Lab) port() uint16 { return uint16(33000 + l.lastPort.Add(1)%30000) }

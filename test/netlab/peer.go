@@ -24,8 +24,8 @@ const (
 	peerService  = "Peer"
 )
 
-// PeerMain serves the lab if a lab started this process for a host, and then never returns. If no lab started this
-// process, PeerMain does nothing. TestMain must call PeerMain first, unless TestMain calls Isolate.
+// PeerMain serves the lab and never returns if a lab started this process for a host. Otherwise, PeerMain does nothing.
+// TestMain must call PeerMain first, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return
@@ -135,7 +135,7 @@ type Reply struct {
 	Outcome Outcome
 	// ID identifies the open connection or server. If ID is 0, the connection or server is not open.
 	ID int
-	// InUse reports whether the source port was in use.
+	// InUse reports whether the source port was already in use.
 	InUse bool
 }
 

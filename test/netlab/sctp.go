@@ -55,8 +55,8 @@ func (p *sctpPacket) marshal() []byte {
 	return b
 }
 
-// parseSCTP parses a packet with a valid checksum that starts with an INIT or INIT-ACK chunk. For any other packet, ok
-// is false.
+// parseSCTP parses a packet that has a valid checksum and starts with an INIT or INIT-ACK chunk. For any other packet,
+// ok is false.
 func parseSCTP(b []byte) (p sctpPacket, ok bool) {
 	if len(b) < sctpHeader+sctpInitChunk || !sctpChecksumOK(b) {
 		return p, false

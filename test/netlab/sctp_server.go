@@ -7,8 +7,8 @@ import (
 	"net/netip"
 )
 
-// serveSCTP responds to every INIT to one address and port. The kernel delivers each SCTP packet to all raw sockets
-// with the packet's destination address, so a server must ignore packets to other ports.
+// serveSCTP responds to every INIT that arrives at one address and port. The kernel delivers each SCTP packet to all
+// raw sockets with the packet's destination address, so a server must ignore packets to other ports.
 func serveSCTP(name string, at netip.AddrPort) (io.Closer, error) {
 	conn, err := (&net.ListenConfig{}).ListenPacket(context.Background(), rawNetwork(at.Addr()), at.Addr().String())
 	if err != nil {

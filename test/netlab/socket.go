@@ -78,7 +78,7 @@ func (s *socket) sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: port}
 }
 
-// Close closes the connection, and resets a TCP connection.
+// Close closes the socket, which resets a TCP connection.
 func (s *socket) Close() error { return s.fd.Close() }
 
 // awaitEstablished waits until a TCP connection is established, and then returns an outcome with the Result Served.

@@ -24,10 +24,11 @@ func LocalEndpoint(s string) plan.Endpoint {
 	return plan.Endpoint{Addr: netip.MustParseAddrPort(s), Local: true}
 }
 
-// ClusterIPRoutes holds the Routes of a ClusterIP that masquerades connections from all sources except pods.
+// ClusterIPRoutes holds the Routes of a ClusterIP. Edgeway masquerades connections to this ClusterIP from all sources
+// except pods.
 var ClusterIPRoutes = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
-// Node returns the host for the test plans.
+// Node returns the plan.Node that the test plans use.
 func Node() *plan.Node {
 	return &plan.Node{
 		Name:          "here",
@@ -60,8 +61,8 @@ func ClusterIP(ip string, port uint16) plan.Frontend {
 	return plan.Frontend{Kind: plan.ClusterIP, Addr: Addr(ip), Port: port, Routes: ClusterIPRoutes}
 }
 
-// ManyServices returns n ServicePorts, each with the given number of endpoints. The types have the proportions of
-// typical clusters: 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
+// ManyServices returns n ServicePorts, each with the given number of endpoints. The Service types have the proportions
+// of a typical cluster: 80 % ClusterIP, 15 % NodePort, 5 % LoadBalancer.
 func ManyServices(n, each int) []*plan.ServicePort {
 	list := make([]*plan.ServicePort, n)
 	for i := range list {
@@ -85,7 +86,7 @@ func ManyServices(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of the plan with the given cluster pool in ServicePort i. If the pool is empty, the
+// WithEndpoints returns a copy of the plan with list as the cluster pool of ServicePort i. If the pool is empty, the
 // ServicePort rejects connections.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]

@@ -125,8 +125,8 @@ func withVersion(body []byte, version int) []byte {
 	return encode(object)
 }
 
-// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so the fault also affects
-// the next watches.
+// setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so clients must start new
+// ones during the fault.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +144,7 @@ func (a *apiServer) setFault(f misbehaviour, cut bool) {
 
 func (a *apiServer) compact() { a.history, a.oldest = nil, a.version }
 
-// renumber simulates a replacement server that has the same objects with lower versions.
+// renumber simulates a replacement server that has the same objects with lower resource versions.
 func (a *apiServer) renumber() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -307,7 +307,7 @@ func fail(w http.ResponseWriter, code int, reason, message string) {
 	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
 }
 
-// truncatedWriter cuts a response off, as a faulty proxy does.
+// truncatedWriter cuts off a response, as a faulty proxy does.
 type truncatedWriter struct {
 	http.ResponseWriter
 	left int

@@ -42,7 +42,7 @@ func (m *manifests) contents(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file, or overwrites it in place, as some editors do.
+// write replaces a file if replace is true, and otherwise overwrites the file in place, as some editors do.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {

@@ -27,16 +27,17 @@ const (
 	// may wait for the reflector (3 s), for the source's request limit (15 s) and for the random delay that spreads the
 	// hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows within 30 s.
 	recoveryLimit = 2 * time.Minute
-	// graceLimit limits how long the daemon may report a healthy host while the kernel lacks the plan. graceLimit is
-	// the sum of health.GracePeriod and the time between two comparisons.
+	// graceLimit is the maximum time for which the daemon may report a healthy host while the kernel lacks the plan:
+	// health.GracePeriod plus the time between two comparisons.
 	graceLimit = health.GracePeriod + 2*time.Second
-	// unreportedLimit limits how long the kernel may differ from the sources while the daemon reports no fault. In the
-	// worst case, both a watch and the next list go silent.
+	// unreportedLimit is the maximum time for which the kernel may differ from the sources while the daemon reports no
+	// fault. In the worst case, both a watch and the next list go silent.
 	unreportedLimit = 2 * recoveryLimit
-	// maxLines and maxRequests are hourly limits while faults occur with pauses of at most a few minutes. While lists
-	// fail, the daemon lists each of four resources at most once every 10 s. If a watch ends early, the daemon starts
-	// another watch after a second. The maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each
-	// fault and each full sync adds a line to the log. A search for refused ServicePorts adds a few dozen lines.
+	// maxLines and maxRequests are the maximum numbers of log lines and requests per hour while faults occur, with
+	// pauses of at most a few minutes between them. While lists fail, the daemon lists each of four resources at most
+	// once every 10 s. If a watch ends early, the daemon starts another watch after a second. The maximum in 200 seeds
+	// was 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a line to the log. A search
+	// for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -193,7 +194,7 @@ func (s *simulation) stateDifference() string {
 }
 
 func (s *simulation) checkBounds() {
-	// In less than an hour, a run may contain many restarts. After each restart, the daemon logs the faults of the
+	// A run of less than an hour may contain many restarts. After each restart, the daemon logs the faults of the
 	// objects.
 	hours := max(1, time.Since(s.begun).Hours())
 	if lines := s.logs.total(); float64(lines) > maxLines*hours {

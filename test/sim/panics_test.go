@@ -39,10 +39,10 @@ func (p *panics) set(convert, plan map[string]bool) {
 	p.convert, p.plan, p.seen = convert, plan, map[source.Key]time.Time{}
 }
 
-// panicWindow is the time that package contain reports the fault "panic" after a panic.
+// panicWindow is the time for which package contain reports the fault "panic" after a panic.
 const panicWindow = 10 * time.Minute
 
-// panicFault returns a random component panic as a fault.
+// panicFault returns a fault in which a random component panics.
 func (s *simulation) panicFault() episode {
 	k := pick(s.rand, s.kernel, s.follower)
 	victims := map[string]bool{}

@@ -109,12 +109,12 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// saveLimit limits the time until the last-known state holds all committed changes. After a failed write, the daemon
-// tries again within 30 s.
+// saveLimit is the maximum time until the last-known state holds all committed changes. After a failed write, the
+// daemon tries again within 30 s.
 const saveLimit = time.Minute
 
-// rebootWithoutAPIServer cuts the power of the host, and starts the host while the API server is down. The daemon must
-// serve everything that it served before.
+// rebootWithoutAPIServer cuts the host's power, and boots the host while the API server is down. The daemon must serve
+// everything that it served before.
 func (s *simulation) rebootWithoutAPIServer() {
 	s.advance(saveLimit)
 	if s.failed {
@@ -162,8 +162,8 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// stoppedCore records that the daemon has stopped a core. All goroutines of the core must have exited by the time
-// until.
+// stoppedCore records that the daemon has stopped a core. The field until is the time by which all goroutines of the
+// core must have exited.
 type stoppedCore struct {
 	generation string
 	until      time.Time

@@ -12,9 +12,9 @@
 // of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then passes, repeat it with -count=20.
 //
 // The simulation does not cover jumps of the wall clock, because synctest has only one clock, and no test can set this
-// clock. The host's clock and the API server's clock do differ. Objects have creation times up to 83 days in the past
-// or in the future. The simulation omits the doctor, the control socket, the metrics and the real followers, because
-// they block in the kernel.
+// clock. The host's clock and the API server's clock differ: objects have creation times up to 83 days in the past or
+// in the future. The simulation omits the doctor, the control socket, the metrics and the real followers, because they
+// block in the kernel.
 //
 // SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
 package sim
@@ -44,8 +44,8 @@ import (
 
 var oneSeed = flag.Uint64("seed", 0, "run this seed alone")
 
-// TestMain removes apimachinery's error handlers. These handlers delay all reflectors of the process and remember a
-// time from an earlier synctest bubble. Panic tracebacks include the seed as a goroutine label.
+// TestMain removes apimachinery's error handlers, which would delay all reflectors of the process and remember a time
+// from an earlier synctest bubble. Panic tracebacks include the seed as a goroutine label.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	must(os.Setenv("GODEBUG", os.Getenv("GODEBUG")+",tracebacklabels=1"))
@@ -55,8 +55,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// defaultSeeds is the default number of seeds. With the race detector, a run takes ten times as long as without it, so
-// the default is then shortSeeds.
+// defaultSeeds is the default number of seeds. With -short, the default is shortSeeds. The script scripts/test sets
+// -short when it uses the race detector, because a run then takes ten times as long.
 const defaultSeeds, shortSeeds = 200, 5
 
 func TestSimulation(t *testing.T) {

@@ -160,7 +160,7 @@ func (a *archive) file(name, source string, info fs.FileInfo) error {
 	return a.add(entry{name: name, mode: typeFile | uint32(info.Mode().Perm()), size: info.Size(), content: f})
 }
 
-// addTarEntry adds a tar file's entry. Hard links become symbolic links.
+// addTarEntry adds an entry of a tar file to the archive. Hard links become symbolic links.
 func (a *archive) addTarEntry(h *tar.Header, content io.Reader) error {
 	name := strings.Trim(path.Clean("/"+h.Name), "/")
 	if name == "" {

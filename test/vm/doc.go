@@ -21,8 +21,8 @@
 //
 // The files exist before the VM boots, so systemd starts the units in multi-user.target.wants. When systemd has reached
 // basic.target, the command starts as root in the directory /vm/job. To wait for other units, a command can run
-// "systemctl is-system-running --wait". The runner copies the files that the command writes to /vm/out into Job.Out.
-// The script scripts/vm runs a job from the command line.
+// "systemctl is-system-running --wait". The command can write files to /vm/out, which the runner copies to Job.Out. The
+// script scripts/vm runs a job from the command line.
 //
 // QEMU emulates the VM (TCG, without hardware virtualization), so a program runs ten to twenty times slower than on the
 // host.

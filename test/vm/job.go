@@ -32,15 +32,15 @@ type Job struct {
 	// Command runs in /vm/job with Env ("NAME=value") in its environment.
 	Command []string
 	Env     []string
-	// Timeout limits the command's run time. The default is DefaultTimeout. A busy host is slow, so use Timeout only
-	// against jobs that hang.
+	// Timeout limits the command's run time. The default is DefaultTimeout. A busy host is slow, so use Timeout only to
+	// end jobs that hang.
 	Timeout time.Duration
 	// MemoryMB is the VM's memory in MB. The default is 2048.
 	MemoryMB int
 	// CPU is QEMU's CPU model with flags. The default depends on Arch.
 	CPU string
-	// SMP is the VM's number of CPUs. The default is one, because emulation is a quarter slower with a second CPU, and
-	// other VMs can use the host's CPUs.
+	// SMP is the number of CPUs in the VM. The default is one, because emulation is a quarter slower with a second CPU,
+	// and other VMs can use the host's other CPUs.
 	SMP int
 	// If Counted is true, the VM's clock advances by one second for every MIPS million instructions. Other work on the
 	// host then has no effect on measured times. Counted supports only one amd64 CPU, and does not suit programs that
@@ -156,8 +156,8 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// writeInitrd writes the image's files and the job's files into one file. initrd unlinks the file, so no large file
-// remains after this process exits.
+// writeInitrd writes the image's files and the job's files into one file. writeInitrd unlinks the file, so no large
+// file remains after this process exits.
 func (j *Job) writeInitrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {

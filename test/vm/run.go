@@ -64,7 +64,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 		if !errors.Is(err, errBoot) || n == maxBoots || ctx.Err() != nil {
 			return exit, err
 		}
-		_, _ = fmt.Fprintf(j.Notes, "vm: boot %d of %s failed, trying again: %v\n", n, j.Suite, err)
+		_, _ = fmt.Fprintf(j.Notes, "vm: boot attempt %d of %s failed, trying again: %v\n", n, j.Suite, err)
 	}
 }
 
@@ -191,15 +191,15 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 		case started && after >= m.job.Timeout:
 			return 0, fmt.Errorf("the runner killed the job, because it did not finish within %s", m.job.Timeout)
 		case ended && started:
-			return 0, fmt.Errorf("the VM powered off in the midst of the job, %s after the job's start", after)
+			return 0, fmt.Errorf("the VM powered off %s after the job started, before the job finished", after)
 		case ended, !started && after >= bootTime:
 			return 0, fmt.Errorf("%w within %s", errBoot, after)
 		}
 	}
 }
 
-// copyOutput copies the output that the command has written since the previous call. The argument passed counts
-// the copied bytes.
+// copyOutput copies the output that the command has written since the previous call. The argument passed points to the
+// number of bytes that copyOutput has already copied.
 func (m *machine) copyOutput(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {

@@ -65,9 +65,9 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 		{"the command fails", `echo started >>$EVENTS; echo exit 137 >>$EVENTS; exit 1`, 1, 137, ""},
 		{"it dies early, once", `[ $n = 1 ] && exit 134; echo started >>$EVENTS; echo exit 5 >>$EVENTS`, 2, 5, ""},
 		{"it dies early, always", `exit 134`, 3, 0, "did not boot"},
-		{"it dies during the job", `echo started >>$EVENTS; exit 134`, 1, 0, "in the midst of the job"},
+		{"it dies during the job", `echo started >>$EVENTS; exit 134`, 1, 0, "before the job finished"},
 		{"it hangs during the job", `echo started >>$EVENTS; exec sleep 100`, 1, 0, "killed"},
-		{"the exit code is cut off", `echo started >>$EVENTS; printf "exit 1" >>$EVENTS`, 1, 0, "in the midst of the job"},
+		{"the exit code is cut off", `echo started >>$EVENTS; printf "exit 1" >>$EVENTS`, 1, 0, "before the job finished"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			img, boots := installFakeQEMU(t, c.does)

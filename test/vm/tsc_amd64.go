@@ -20,7 +20,7 @@ var clockParameter = sync.OnceValue(func() string {
 	return " tsc_early_khz=" + strconv.FormatInt(int64(after-ticks)*int64(time.Millisecond)/int64(ended.Sub(began)), 10)
 })
 
-// stamp reads the time stamp counter and the clock at almost the same time. It returns the values from the fastest of
+// stamp reads the time stamp counter and the clock at almost the same time, and returns the values from the fastest of
 // ten attempts.
 func stamp() (ticks uint64, now time.Time) {
 	best := time.Hour

@@ -35,7 +35,7 @@ func TestSuiteNames(t *testing.T) {
 	}
 }
 
-// TestBrokenImagesAreNoticed damages the image of a small system in the same way as a full disk or a killed build.
+// TestBrokenImagesAreNoticed damages the image of a small system as a full disk or a killed build would.
 func TestBrokenImagesAreNoticed(t *testing.T) {
 	good := func(t *testing.T) string {
 		dir := t.TempDir()

@@ -16,12 +16,13 @@ import (
 )
 
 // Group is a control group. A Group counts the CPU time of a program and its child processes in microseconds, and can
-// freeze these processes. By comparison, /proc counts a child process only after its exit, and only in clock ticks.
+// freeze these processes. By comparison, /proc adds a child process's CPU time to its parent's only after the child's
+// exit, and only in clock ticks.
 type Group struct {
 	path string // the path in the cgroup file system
 }
 
-// New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to version 1.
+// New creates a control group in the cgroup2 hierarchy, which may be mounted in addition to cgroup v1 hierarchies.
 func New(name string) (*Group, error) {
 	root, err := mountpoint()
 	if err != nil {
@@ -123,7 +124,7 @@ func (c *Group) CPU() (time.Duration, error) {
 	return 0, errors.New("CPU time: no usage_usec in cpu.stat")
 }
 
-// Freeze freezes all processes in the group if on is true, and resumes the processes otherwise.
+// Freeze freezes all processes in the group if on is true, and resumes them otherwise.
 func (c *Group) Freeze(on bool) error {
 	value := "0"
 	if on {

@@ -98,7 +98,7 @@ type counts struct {
 	most, mostLists     int // the values for the busiest second
 }
 
-// count returns the number of requests in the interval that starts at from and has the given length.
+// count counts the requests in the interval that starts at from and has the given length.
 func count(all []request, from time.Time, length time.Duration) counts {
 	var c counts
 	bySecond, listsBySecond := map[time.Duration]int{}, map[time.Duration]int{}

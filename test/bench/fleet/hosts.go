@@ -50,7 +50,7 @@ func runHostsProcess() {
 	kit.Exit("hosts", err)
 }
 
-// state is the combined state of all hosts. Once a second, the process writes its state as a line of JSON.
+// state is the combined state of all hosts. Once a second, the hosts' process writes the state as a line of JSON.
 type state struct {
 	Synced int // the number of hosts that have received all objects
 	Faulty int // the number of hosts that report an error

@@ -34,7 +34,8 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// kubeconfigDir returns the directory that contains a kubeconfig for each host. The hosts' user can read the directory.
+// kubeconfigDir returns the directory that contains a kubeconfig for each host. The hosts' user can read the
+// kubeconfigs.
 func (l *lab) kubeconfigDir() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -179,7 +180,7 @@ func (l *lab) usage() (u usage, err error) {
 }
 
 // parseStat returns the CPU time in seconds and the resident memory in bytes from the text of /proc/PID/stat (see
-// proc_pid_stat(5)). The unit of CPU times is a hundredth of a second, regardless of the kernel's tick.
+// proc_pid_stat(5)). The file contains CPU times in hundredths of a second, regardless of the kernel's tick rate.
 func parseStat(text string) (cpu, memory float64, err error) {
 	// The second field, in parentheses, is the program's name.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])

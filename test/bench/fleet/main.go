@@ -15,8 +15,8 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// downtime is the time between the API server's exit and its next start. countTime is the time after that start in
-	// which the command counts requests.
+	// downtime is the time between the API server's exit and its next start. countTime is the period after that start
+	// during which the command counts requests.
 	downtime, countTime time.Duration
 	json                string
 }
@@ -56,7 +56,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	if o.hosts < 1 || o.services < labelValueCount || o.endpoints < 1 || o.rate < 1 || o.downtime < 0 || min(o.rest, o.busy, o.countTime) < time.Second {
-		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least 1s for every duration", labelValueCount)
+		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, and at least 1s for -rest, -busy and -back", labelValueCount)
 	}
 	return o, nil
 }

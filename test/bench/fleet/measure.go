@@ -98,7 +98,7 @@ func (m *measurement) begin(ctx context.Context) error {
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// recordDuring records the hosts' resources and requests while do is running.
+// recordDuring records the resource usage and the hosts' requests while do is running.
 func (m *measurement) recordDuring(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -205,8 +205,8 @@ func (m *measurement) measureRestart(ctx context.Context) error {
 	return m.recordRequests(stopped)
 }
 
-// recordRequests records the requests in the period opts.countTime, which begins with the first request after the time
-// stopped.
+// recordRequests records the requests in the period opts.countTime, which begins with the first request after stopped.
+// stopped is the time when the benchmark stopped the API server.
 func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

@@ -16,7 +16,7 @@ const (
 	noHosts = "no hosts"
 	whole   = "all Services"
 	tenth   = "a tenth"
-	// ownLevel is the name of the program that watches all Services, and whose hosts have their own priority level.
+	// ownLevel is the name of the program whose hosts watch all Services and have their own priority level.
 	ownLevel = "all, own level"
 )
 

@@ -48,7 +48,7 @@ type proxy struct {
 }
 
 // Run configures this network namespace for all Services, and then applies each change until ctx is done. All Services
-// must have the same number of endpoints. The network namespace must contain no rules of an earlier run.
+// must have the same number of endpoints. The network namespace must contain no rules from an earlier run.
 func Run(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -74,7 +74,8 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin programs all existing EndpointSlices, and returns the resource version that a watch must start from.
+// begin writes all existing EndpointSlices to the kernel, and returns the resource version that a watch must start
+// from.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -140,7 +141,7 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences returns the elements that only before contains and the elements that only now contains.
+// differences returns the elements that are only in before, and the elements that are only in now.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

@@ -11,7 +11,7 @@ import (
 // Measure names a measured quantity.
 type Measure string
 
-// CPU returns the measure for the CPU time that belongs to m.
+// CPU returns the measure that names the CPU time for m.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
 // Key identifies results by measure, number of Services and program.
@@ -24,7 +24,7 @@ type Key struct {
 // Figures holds a run's results. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
-// Add adds a result to a key.
+// Add adds a result for a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
 // Median returns the median of a key's results, or false if there are none.

@@ -30,7 +30,7 @@ func Exit(name string, err error) {
 	os.Exit(0)
 }
 
-// Run runs a command. If the command fails, the error contains the beginning of its output.
+// Run runs a command. If the command fails, the error contains the beginning of the command's output.
 func Run(ctx context.Context, name string, args ...string) error {
 	out, err := exec.CommandContext(ctx, name, args...).CombinedOutput()
 	if err != nil {
@@ -49,7 +49,7 @@ func IP(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// Build builds Edgeway from this repository with the same options as a release.
+// Build builds Edgeway from this repository with the main build options of a release.
 func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }

@@ -178,7 +178,7 @@ func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	return l.start(name, nodePort, cmd)
 }
 
-// socketProxyd is the program's path on Debian and Fedora.
+// socketProxyd is the path of systemd-socket-proxyd on Debian and Fedora.
 const socketProxyd = "/lib/systemd/systemd-socket-proxyd"
 
 // startSocketProxyd passes a socket to systemd-socket-proxyd as systemd does (sd_listen_fds(3)). systemd-socket-proxyd

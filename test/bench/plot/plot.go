@@ -16,7 +16,7 @@ type Panel struct {
 	Lines []Line
 }
 
-// Line holds the results of one program. The n-th lines of all panels have the same color.
+// Line holds the results of one program. The n-th line has the same color in all panels.
 type Line struct {
 	Name   string
 	Points []Point
@@ -25,7 +25,7 @@ type Line struct {
 // Point is a result with X and Y above 0, or a position in the picture in pixels.
 type Point struct{ X, Y float64 }
 
-// The constants are the size of a panel, the size of its plot area, and the plot area's position, in pixels.
+// These constants are the size of a panel, the size of its plot area, and the plot area's position, in pixels.
 const (
 	perRow              = 3
 	width, height       = 300, 220

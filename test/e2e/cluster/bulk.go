@@ -16,10 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// Load writes the Services and EndpointSlices of l directly to etcd, in the API server's format, with an IPAddress
-// object for each ClusterIP. The API server (v1.36) counts all allocated addresses for a metric, so the time that it
-// needs to create a Service grows with the number of Services. Creating 30,000 Services through the API server would
-// take half an hour instead of a few seconds.
+// Load writes the Services and EndpointSlices of l directly to etcd, in the API server's storage format, with an
+// IPAddress object for each ClusterIP. The API server (v1.36) counts all allocated addresses for a metric, so the time
+// that it needs to create a Service grows with the number of Services. Creating 30,000 Services through the API server
+// would take half an hour instead of a few seconds.
 func (c *Cluster) Load(ctx context.Context, l Load) error {
 	const perTxn = 100
 	group, ctx := errgroup.WithContext(ctx)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// credentials holds the contents of the API server's key and certificate files. CA is the authority's certificate in
-// PEM format.
+// credentials holds the certificate authority, and the paths to the API server's key and certificate files. CA is the
+// authority's certificate in PEM format.
 type credentials struct {
 	CA                    []byte
 	caFile                string

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Options specify how a control plane runs. The zero value uses the loopback interface of the process's own network
+// Options configures a control plane. The zero value uses the loopback interface of the process's own network
 // namespace.
 type Options struct {
 	// Netns is the name of the control plane's network namespace (as in `ip netns`), or "" for this process's
@@ -117,7 +117,7 @@ func (c *Cluster) Server() string {
 	return "https://" + netip.AddrPortFrom(c.opts.Addr, uint16(c.apiPort)).String()
 }
 
-// StartAPIServer starts the API server after StopAPIServer, and waits until the API server is ready.
+// StartAPIServer starts the API server after StopAPIServer, and waits until it is ready.
 func (c *Cluster) StartAPIServer(ctx context.Context) error {
 	cidrs := ServiceCIDRs()
 	options := c.opts.APIServer

@@ -41,8 +41,8 @@ func count(ctx context.Context, t *testing.T, c *cluster.Cluster, user string) (
 	return len(list.Items), len(endpoints.Items), nil
 }
 
-// A cluster keeps loaded objects across a restart, a compaction and a snapshot. The user Edgeway can read but not write
-// objects, and the user Stranger cannot even read objects.
+// A cluster keeps loaded objects across a restart, a compaction and a snapshot. The user Edgeway can read objects but
+// not write them, and the user Stranger cannot even read them.
 func TestCluster(t *testing.T) {
 	ctx := t.Context()
 	c := start(t, cluster.Options{})

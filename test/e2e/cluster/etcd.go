@@ -17,7 +17,7 @@ const maxTxnOps = 1024
 
 func (c *Cluster) etcdData() string { return filepath.Join(c.dir, "etcd") }
 
-// StartEtcd starts etcd after StopEtcd, and waits until etcd is healthy.
+// StartEtcd starts etcd after StopEtcd, and waits until it is healthy.
 func (c *Cluster) StartEtcd(ctx context.Context) error {
 	var err error
 	c.etcd, err = startProcess(c.dir, c.opts.Netns, filepath.Join(c.opts.Programs, "etcd"),
@@ -54,7 +54,7 @@ func (c *Cluster) StopEtcd() {
 }
 
 // Compact deletes all revisions except the newest from etcd. An API server that starts after Compact rejects a watch
-// from a deleted revision with "410 Gone".
+// that starts at a deleted revision with "410 Gone".
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Cluster) Compact(ctx context.Context) error {
 }
 
 // Snapshot stops the control plane, copies etcd's data to dir and starts the control plane again. The directory dir
-// must not exist before the call. To restore the data, pass dir in Options.RestoreDir.
+// must not exist before the call. To restore the data, set Options.RestoreDir to dir.
 func (c *Cluster) Snapshot(ctx context.Context, dir string) error {
 	c.StopAPIServer()
 	c.StopEtcd()

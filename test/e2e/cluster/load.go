@@ -36,14 +36,14 @@ type Load struct {
 	Endpoints       int // the number of endpoints of each Service
 }
 
-// ServiceName returns the name of Service i and of its EndpointSlice.
+// ServiceName returns the name that Service i and its EndpointSlice share.
 func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 
-// LabelTenth is a label of each Service and of its EndpointSlice. The label's value is the last digit of the Service's
-// number, so a label selector can match a tenth of the Services.
+// LabelTenth is the key of a label on each Service and its EndpointSlice. The label's value is the last digit of the
+// Service's number, so a label selector can match a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber is the inverse of ServiceName. The result ok is false if no Service number has the given name.
+// ServiceNumber is the inverse of ServiceName. The result ok is false unless name consists of "svc-" and a number.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)
@@ -53,8 +53,8 @@ func ServiceNumber(name string) (i int, ok bool) {
 // ClusterIP returns the ClusterIP of Service i. Every Service uses port 80.
 func ClusterIP(i int) netip.Addr { return offset(netip.MustParseAddr("10.96.1.0"), i) }
 
-// EndpointAddr returns the address of endpoint j of Service i in 10.128.0.0/9. If all values of j are less than 16, all
-// addresses differ.
+// EndpointAddr returns the address of endpoint j of Service i, in 10.128.0.0/9. The addresses are unique if j is always
+// less than 16.
 func EndpointAddr(i, j int) netip.Addr { return offset(netip.MustParseAddr("10.128.0.0"), 16*i+j) }
 
 func offset(base netip.Addr, n int) netip.Addr {
@@ -88,7 +88,7 @@ func (c *Cluster) AddSlice(ctx context.Context, slice *discoveryv1.EndpointSlice
 	return nil
 }
 
-// RemoveService deletes Service i of a Load and its slice.
+// RemoveService deletes Service i of a Load and its EndpointSlice.
 func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	name := ServiceName(i)
 	if err := c.admin.Core.Services(corev1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
@@ -100,7 +100,7 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	return nil
 }
 
-// UpdateSlice replaces an EndpointSlice regardless of the stored version.
+// UpdateSlice replaces an EndpointSlice, whatever its resource version in the API server.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)

@@ -54,7 +54,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// kill kills the program and waits until the program has exited. p is nil if the program was never started.
+// kill kills the program and waits until it exits. p is nil if the program was never started.
 func (p *process) kill() {
 	if p == nil {
 		return

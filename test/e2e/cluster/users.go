@@ -123,7 +123,7 @@ func (c *Cluster) verifyReady(ctx context.Context) error {
 	return err
 }
 
-// grant gives the user Edgeway its rights under a name that no manifest uses.
+// grant gives the user Edgeway its rights. The role and the binding have a name that no manifest uses.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package controlplane pins the versions of the programs that the end-to-end tests and the benchmark use. The package
-// has no code of its own: the script scripts/controlplane builds the programs from the package's import paths.
+// has no code of its own: it imports the programs' packages, and the script scripts/controlplane builds the programs.
 package controlplane
 
 import (

@@ -22,8 +22,8 @@ func TestHost(t *testing.T) {
 	t.Run("upgrade", func(t *testing.T) { runInside(t, vm.Bookworm, "TestUpgrade", m.upgraded) })
 }
 
-// TestNightlyHost runs the tests of TestHost with the systemd versions exchanged. In the subtest bullseye,
-// nft is too old for the nftables backend.
+// TestNightlyHost runs the tests of TestHost with the two systemd versions swapped. In the subtest bullseye, nft is too
+// old for the nftables backend.
 func TestNightlyHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("bookworm/package", func(t *testing.T) { runInside(t, vm.Bookworm, "TestPackage", m.life) })
@@ -49,9 +49,9 @@ func newMachines(t *testing.T) machines {
 
 // upgradeJob returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The job's files
 // include the last-known state, the rules, and a configuration with all keys that later versions have removed. The
-// files are in testdata, because building a package from that commit would need the commit's history and toolchain. If
-// EDGEWAY_UPGRADE_FROM names a package with version 0.9.0, built from that commit, the test starts the earlier version
-// itself.
+// files are in testdata, because building a package from commit 6e0ca90 would need the commit's history and toolchain.
+// If EDGEWAY_UPGRADE_FROM is the path to a package with version 0.9.0, built from commit 6e0ca90, the test starts the
+// earlier version itself.
 func upgradeJob(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
@@ -111,8 +111,8 @@ func buildPackageFor(t *testing.T, arch vm.Arch, version string) string {
 	return filepath.Join(dir, "edgeway_"+version+"-1_"+string(arch)+".deb")
 }
 
-// runInside runs one test of package inside in a virtual machine with systemd, in parallel with other virtual machines.
-// runInside reports each case as a subtest of t.
+// runInside starts a virtual machine with systemd that runs one test of package inside, in parallel with other virtual
+// machines. runInside reports each case as a subtest of t.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()

@@ -29,7 +29,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}}
 	beside := job
 	beside.Packages = recipePackages
-	// The test inside the virtual machine starts firewalld.
+	// firewalld must not start at boot, because the test in the virtual machine starts it.
 	beside.Links = map[string]string{"/etc/systemd/system/firewalld.service": "/dev/null"}
 	guides := beside
 	guides.Files = maps.Clone(job.Files)
@@ -41,7 +41,7 @@ func TestNightlyRecipes(t *testing.T) {
 	}
 }
 
-// buildCoreDNS builds CoreDNS, which Debian does not contain, from Go's module proxy.
+// buildCoreDNS builds CoreDNS, which Debian does not package, from its Go module.
 func buildCoreDNS(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// publishScript is a shell script that creates two releases from tags of this tree in the directory $1. The first
-// release announces the key that signs the second release.
+// publishScript is a shell script that tags a copy of this tree and publishes two releases in the directory $1. The
+// first release announces the key that signs the second release.
 const publishScript = `
 mkdir -p "$1/tree" && cd ../../..
 git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"

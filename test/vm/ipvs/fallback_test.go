@@ -42,9 +42,9 @@ func (s *site) openAll() (all []held) {
 	return all
 }
 
-// TestSwitch starts on a host that has not loaded IPVS. The daemon must fall back to another backend, and the status
-// must report the fallback. The test then switches from backend to backend. During the switches, new connections must
-// succeed and open connections must survive.
+// TestSwitch starts on a host that has not loaded the IPVS module. The daemon must fall back to another backend, and
+// the status must report the fallback. The test then switches from backend to backend. During the switches, new
+// connections must succeed and open connections must survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -56,7 +56,7 @@ func TestSwitch(t *testing.T) {
 	s.waitFor(changeTimeout, s.expectBackend("iptables-nft", "fallback"))
 	s.waitFor(changeTimeout, s.verifyShop)
 	out, _ := s.edgeway("status")
-	if !strings.Contains(out, "Edgeway uses the backend iptables-nft, because this host") || !strings.Contains(out, "the kernel's module ip_vs is not loaded") {
+	if !strings.Contains(out, "Edgeway uses the backend iptables-nft, because this host") || !strings.Contains(out, "the ip_vs kernel module is not loaded") {
 		t.Errorf("status does not say what serves, and why:\n%s", out)
 	}
 	if loaded() {
@@ -85,9 +85,9 @@ func TestSwitch(t *testing.T) {
 		open = append(open, s.openAll()...) // connections through each backend must survive all later switches
 	}
 	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect a few
-	// milliseconds later. In the opposite order, connections to other ports of Service addresses would reach programs
-	// on the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a dropped packet, but
-	// this test's UDP client does not.
+	// milliseconds later. If the routing rule took effect first, connections to other ports of Service addresses would
+	// reach programs on the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a
+	// dropped packet, but this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.waitFor(changeTimeout, s.reload)
@@ -106,7 +106,7 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
-// reload returns an error if `edgeway reload` fails, because a test may retry on a busy machine.
+// reload returns an error if `edgeway reload` fails, so that a test on a busy machine can retry.
 func (s *site) reload() error {
 	if out, code := s.edgeway("reload"); code != 0 {
 		return errors.New(out)

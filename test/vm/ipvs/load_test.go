@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// clientSet is a set of clients that send requests continuously. Each client sends its next request after its previous
-// request.
+// clientSet is a set of clients that send requests continuously. Each client sends its next request 50 ms after the
+// previous request ends.
 type clientSet struct {
 	stop chan struct{}
 	done sync.WaitGroup

@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// changeTimeout is the time limit for changes in tests that do not measure speed. The limit is long, because the
-// virtual machine is emulated and the host may be busy.
+// changeTimeout is the time limit for a change to take effect, in tests that do not measure speed. The limit is long,
+// because the virtual machine is emulated and the host may be busy.
 const changeTimeout = 5 * time.Minute
 
 // site is a node with the daemon, a client outside the node, and pods that respond with their names.
@@ -134,7 +134,7 @@ addressType: IPv4
 ports: [{name: a, port: %[8]d}, {name: b, port: %[8]d, protocol: UDP}]
 endpoints: [%[9]s]
 `, svc.name, annotations, kind, svc.clusterIP, tcp, udp, svc.more, endpointPort, strings.Join(endpoints, ", "))
-	// The daemon may read the directory at any time, so the manifest must appear there in one step.
+	// The daemon may read the manifest directory at any time, so a manifest must appear there in one step.
 	s.must(os.WriteFile(s.file("new"), []byte(text), 0o600))
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }
@@ -258,7 +258,7 @@ func loaded() bool {
 	return err == nil
 }
 
-// writeKubeconfig writes a kubeconfig with an API server that does not respond.
+// writeKubeconfig writes a kubeconfig for an API server that does not respond.
 func writeKubeconfig(s *site, address string) error {
 	return os.WriteFile(s.file("kubeconfig"), fmt.Appendf(nil, `apiVersion: v1
 kind: Config

@@ -13,7 +13,7 @@ import (
 
 const nodeAddr = "192.0.2.10"
 
-// shop is a Service that must work in spite of every fault in these tests.
+// shop is a Service that must work despite every fault in these tests.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
 // verifyShop returns an error unless all clients get a response from the shop.

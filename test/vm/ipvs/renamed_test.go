@@ -31,8 +31,9 @@ endpoints: [{addresses: [%s]}]
 	s.must(os.Rename(s.file("new"), s.file("manifests/big.yaml")))
 }
 
-// TestRenamedPorts replaces all ports of a Service with 15,100 frontends by one new port. The daemon needs more than
-// one transaction to remove the old frontends. The daemon must keep running and serve the Service.
+// TestRenamedPorts tests an update in which a single new port replaces all ports of a Service that has 15,100
+// frontends. The daemon needs more than one transaction to remove the old frontends. The daemon must keep running and
+// serve the Service.
 func TestRenamedPorts(t *testing.T) {
 	s := running(t)
 	ports := []string{"{name: p0, port: 1000}"}

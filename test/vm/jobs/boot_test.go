@@ -12,7 +12,7 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// versions holds prefixes of the version strings of the kernel, nft and systemd in each suite.
+// versions maps each suite to the prefixes of three version strings: the kernel's, nft's and systemd's.
 var versions = map[vm.Suite][3]string{
 	vm.Bookworm: {"6.1.", "nftables v1.0.6", "systemd 252"},
 	vm.Trixie:   {"6.12.", "nftables v1.1.", "systemd 257"},

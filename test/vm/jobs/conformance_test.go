@@ -26,7 +26,8 @@ var suites = []suiteRun{
 
 // requiredRuns lists the tests that every run executes on the oldest kernel: the tests of the default backend, and the
 // tests of the backend that the host's kernel may not support. In the virtual machine, the other backends would use the
-// same distribution programs as on the host. The longest test starts first, because it would otherwise finish last.
+// same programs from the distribution as on the host. The longest test starts first, because it would otherwise finish
+// last.
 var requiredRuns = []suiteRun{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: tableTests},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: writeTests},
@@ -38,7 +39,8 @@ var requiredRuns = []suiteRun{
 const omittedTests = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
-// tableTests matches damage to the nft table that the ipvs backend detects in the same way as the nftables backend.
+// tableTests matches tests that damage the nft table. The ipvs backend detects such damage in the same way as the
+// nftables backend.
 const tableTests = "|/drift/(a_rule_is_deleted|all_rules_are_flushed|an_element|all_routes)"
 
 // writeTests matches the tests that count a backend's writes. The number of writes does not depend on the kernel, and
@@ -63,8 +65,8 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// suiteRun describes a run of the conformance suite that must find no difference in a backend. The field sequences is
-// the number of sequences in random walks.
+// suiteRun describes a run of the conformance suite in which the backend's connections must show no differences from
+// the plan. The field sequences is the number of sequences in random walks.
 type suiteRun struct {
 	suite         vm.Suite
 	arch          vm.Arch

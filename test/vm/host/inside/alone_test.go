@@ -52,7 +52,7 @@ func offerPackage(h *host, name string) {
 	h.run("apt-get", "update", "-q", "-o", "Dir::Etc::SourceList="+list, "-o", "Dir::Etc::SourceParts=-")
 }
 
-const missing = "install the package nftables"
+const missing = "install the nftables package"
 
 func testFallback(h *host) {
 	h.write(siteFile, siteConfig)

@@ -20,8 +20,8 @@ func servicesFromLastKnown(h *host) {
 	h.verifyStateAge()
 }
 
-// verifyStateAge fails the test unless the unit's status text and `edgeway status` report the state's age and the
-// unreachable API server.
+// verifyStateAge fails the test unless the unit's status text and `edgeway status` report the age of the last-known
+// state, and the status text also reports that the API server is unreachable.
 func (h *host) verifyStateAge() {
 	h.Helper()
 	says := regexp.MustCompile(`^nftables: [23] Services, [46] endpoints, synced .*; last-known state, saved \d+ \w+ ago; API server unreachable, no contact yet`)
@@ -36,7 +36,7 @@ func (h *host) verifyStateAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// startWithReadOnlyVar starts the daemon as after a boot on a damaged disk, which the kernel mounts read-only. The
+// startWithReadOnlyVar starts the daemon with a read-only /var, because the kernel mounts a damaged disk read-only. The
 // Services must work.
 func startWithReadOnlyVar(h *host) {
 	h.run("systemctl", "stop", "edgeway")

@@ -38,7 +38,7 @@ func requestName(addr string) (string, error) {
 const ownAddr6 = "2001:db8:2::11"
 
 // dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. With the default source address,
-// the loopback relay may have used the same source port for a connection to the endpoint itself. Linux 6.1 (but not
+// the loopback relay may have used the same source port for its own connection to the endpoint. Linux 6.1 (but not
 // 6.12) then passes the response to the wrong socket ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port
 // clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
@@ -104,7 +104,7 @@ func (h *host) startTraffic(addr string, pause time.Duration) *trafficClient {
 
 // startImpatientTraffic starts a client that abandons a connection after the given time. If the rules disappear, the
 // kernel no longer translates the packets of an open connection, and resets the connection to the endpoint. The client
-// notices this fault only when TCP retransmits.
+// notices the loss of the rules only when TCP retransmits.
 func (h *host) startImpatientTraffic(addr string, pause, wait time.Duration) *trafficClient {
 	c := &trafficClient{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {

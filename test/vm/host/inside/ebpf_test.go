@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// pinDir is the directory that edgeway-bpf.service pins its BPF objects in.
+// pinDir is the directory in which edgeway-bpf.service pins its BPF objects.
 const pinDir = "/run/edgeway_bpf/v2"
 
 const (

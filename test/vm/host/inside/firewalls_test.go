@@ -91,7 +91,7 @@ func (h *host) verifyServed() {
 	})
 }
 
-// connectFromOutside connects to addr from the host's own network.
+// connectFromOutside connects to addr from the gateway of the host's network.
 func (h *host) connectFromOutside(addr string, wait time.Duration) netlab.Outcome {
 	to := netip.MustParseAddrPort(addr)
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})

@@ -10,8 +10,8 @@ import (
 
 const apiServer = "127.0.0.1:6443"
 
-// lists maps the paths of an API server to the objects that a list returns: the Service web, and the headless Service
-// db with one endpoint.
+// lists maps API paths to the responses to list requests: the Service web, and the headless Service db with one
+// endpoint.
 var lists = map[string]string{
 	"/api/v1/namespaces": `{"kind": "NamespaceList", "apiVersion": "v1", "metadata": {"resourceVersion": "9"}, "items": [
 {"metadata": {"name": "default", "uid": "1", "resourceVersion": "1"}}]}`,
@@ -28,7 +28,7 @@ var lists = map[string]string{
 }
 
 // serveLists starts an API server that knows the objects in lists and whose watches report no change. Like an API
-// server without the feature WatchList, it rejects a watch that begins with the present objects.
+// server without the feature WatchList, the server rejects watches that begin with the current objects.
 func serveLists(h *host) *http.Server {
 	h.Helper()
 	l, err := (&net.ListenConfig{}).Listen(h.Context(), "tcp", apiServer)

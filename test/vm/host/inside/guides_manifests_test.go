@@ -9,7 +9,7 @@ import (
 )
 
 // signedManifests tests that a host downloads manifests with a valid signature, and that a file with another signature
-// or with a mistake changes nothing.
+// or an invalid manifest changes nothing.
 func signedManifests(h *host) {
 	const unit, www = "edgeway-download", "/var/tmp/www"
 	const current = "/etc/edgeway/manifests/services.yaml"

@@ -58,7 +58,7 @@ protocol bgp edge {
 }
 `
 
-// routesByBIRD tests a host without a default route that learns the route to an endpoint from a Node.
+// routesByBIRD tests a host that has no default route and learns the route to an endpoint from a Node.
 func routesByBIRD(h *host) {
 	const service, conf = "10.96.0.80:80", "/var/tmp/neighbour.conf"
 	h.routed(h.gateway, "announced", "10.244.7.5")
@@ -92,7 +92,7 @@ func routesByBIRD(h *host) {
 	})
 }
 
-// routed starts an endpoint at an address that only a route via the host on leads to.
+// routed starts an endpoint on the given host, at an address that clients can reach only by a route via this host.
 func (h *host) routed(on *netlab.Host, name, addr string) {
 	h.Helper()
 	if out, err := on.Command(

@@ -20,7 +20,8 @@ func TestGuides(t *testing.T) {
 	})
 }
 
-// oneEndpoint returns the manifest of a Service with port 80, one endpoint, and an external IP unless it is "".
+// oneEndpoint returns the manifest of a Service with port 80, one endpoint, and the given external IP, or none if
+// externalIP is "".
 func oneEndpoint(name, clusterIP, externalIP, endpoint string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -39,7 +40,7 @@ endpoints: [{addresses: [%[4]s]}]
 `, name, clusterIP, externalIP, endpoint)
 }
 
-// manifest writes a manifest that the scenario removes again.
+// manifest writes a manifest, which the scenario removes at its end.
 func (h *host) manifest(name, text string) {
 	h.Helper()
 	path := "/etc/edgeway/manifests/" + name + ".yaml"
@@ -64,7 +65,7 @@ func (h *host) notServed(addr string) {
 	}
 }
 
-// starts runs a unit of type oneshot and fails the test unless the unit succeeds or fails as ok says.
+// starts runs a oneshot unit and fails the test unless the unit succeeds (if ok is true) or fails (if ok is false).
 func (h *host) starts(unit string, ok bool) {
 	h.Helper()
 	out, code := h.try("systemctl", "start", unit)

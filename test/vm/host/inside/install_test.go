@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// packageFile returns the path of the package with the version.
+// packageFile returns the path of the package with the given version.
 func packageFile(version string) string {
 	arch := runtime.GOARCH
 	if arch == "arm" {
@@ -55,8 +55,8 @@ func startWithoutSources(h *host) {
 }
 
 // testRootKubeconfig tests a kubeconfig that only root can read. If root runs `edgeway config check`, the command must
-// report that the service's user cannot read the file, and must print a fix. The service must fail without a restart by
-// systemd, because a restart would not help.
+// report that the service's user cannot read the file, and must print a fix. The service must fail, and systemd must
+// not restart it, because a restart would not help.
 func testRootKubeconfig(h *host) {
 	const kubeconfig = "/etc/edgeway/kubeconfig"
 	h.write(siteFile, "[source.kube]\nkubeconfig = \""+kubeconfig+"\"\n")

@@ -120,8 +120,8 @@ func (h *host) rules() map[string]bool {
 	return rules
 }
 
-// verifyRepair calls lose, which removes rules of the daemon, and fails the test unless the daemon restores these
-// rules.
+// verifyRepair calls lose, which removes rules that the daemon wrote, and fails the test unless the daemon restores
+// them.
 func (h *host) verifyRepair(backend string, lose func()) {
 	h.Helper()
 	before := h.repairs()

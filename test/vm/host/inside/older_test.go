@@ -38,7 +38,7 @@ func testOldNFT(h *host) {
 	h.verifyFromHost(clusterIP, clusterIP6, loopback, loopback6)
 	h.verifyFromOutside(nodePort)
 	h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
-	const reason = "is too old: upgrade the package nftables"
+	const reason = "is too old: upgrade the nftables package"
 	h.contains(h.run("edgeway", "status"), reason)
 	h.contains(h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway"), reason)
 	for command, want := range map[string]int{"doctor": 0, "probe": 1} {
@@ -49,7 +49,7 @@ func testOldNFT(h *host) {
 	}
 }
 
-// verifyUnknownSettings fails the test unless systemd knows all settings of the units, except for three settings that
+// verifyUnknownSettings fails the test unless systemd knows all settings in the units, except for three settings that
 // systemd 248 introduced.
 func verifyUnknownSettings(h *host) {
 	out := h.run("systemd-analyze", "verify", "--man=no", "edgeway.service", "edgeway-bpf.service",

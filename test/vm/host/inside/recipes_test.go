@@ -55,8 +55,8 @@ func hostWithServices(h *host) {
 	h.verifyWorking()
 }
 
-// followRecipe runs the commands that a guide lists below the line that begins with the program's name. The pairs in
-// replace are words of the guide and the words that an operator writes instead.
+// followRecipe runs the commands that a guide lists below the line that begins with the program's name. The argument
+// replace holds pairs: words in the guide, and the words that an operator writes instead.
 func (h *host) followRecipe(guide, program string, replace ...string) {
 	h.Helper()
 	text, err := os.ReadFile(jobDir + "/" + guide)

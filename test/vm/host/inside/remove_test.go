@@ -24,8 +24,8 @@ type inventory struct {
 // ownUsers matches the lines in inventory.users for the package's user and groups.
 var ownUsers = regexp.MustCompile(`(?m)^edgeway(-status)?:.*\n`)
 
-// unrelatedDirs lists directories that change independently of Edgeway: the records of systemd, dpkg and apt, the logs,
-// and the job's files.
+// unrelatedDirs lists directories that change independently of Edgeway, such as the log directories, the job's
+// directory, and the directories in which systemd, dpkg and apt keep their state.
 var unrelatedDirs = []string{
 	"/proc", "/sys", "/dev", "/vm", "/tmp", "/run/systemd", "/run/netns", "/run/udev", "/run/log",
 	"/var/lib/dpkg", "/var/lib/apt", "/var/lib/systemd", "/var/cache", "/var/log", "/var/tmp", "/var/backups",

@@ -77,7 +77,7 @@ func killed(h *host) {
 	})
 }
 
-// waitForRestart waits until a new process is ready. The argument before is the old process's PID.
+// waitForRestart waits until a new daemon process is ready. The argument before is the old process's PID.
 func (h *host) waitForRestart(before string) {
 	h.Helper()
 	took := h.waitFor(2*eventTimeout, func() error {
@@ -117,7 +117,8 @@ func testWatchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// restartFirewall restarts nftables.service, which flushes all rules on most hosts. A restart flushes the rules twice.
+// restartFirewall restarts nftables.service, which flushes all rules on most hosts. A restart of nftables.service
+// flushes the rules twice.
 func restartFirewall(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })

@@ -50,7 +50,7 @@ const findExecutableDirs = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mo
 	rm "$dir/own"
 done`
 
-// testOutOfMemory tests that the kernel kills a child process that exceeds the memory limit, and not the daemon.
+// testOutOfMemory tests that the kernel kills the child process that exceeds the memory limit, not the daemon.
 func testOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))

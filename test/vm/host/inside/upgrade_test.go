@@ -11,8 +11,8 @@ import (
 // earlierStateDir is the directory with the earlier version's state.
 const earlierStateDir = jobDir + "/before"
 
-// TestUpgrade tests a host with an earlier version's configuration, last-known state and kernel rules. The API server
-// is unreachable.
+// TestUpgrade tests a host with an earlier version's configuration, last-known state and kernel rules, while the API
+// server is unreachable.
 func TestUpgrade(t *testing.T) {
 	play(t, []scenario{
 		{name: "reboot after the upgrade", run: servicesFromLastKnown},
