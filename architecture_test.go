@@ -24,13 +24,14 @@ type listed struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// A rule forbids a package and all packages below its path from importing the packages at or below the forbidden paths.
+// A rule forbids the packages at or below one path from importing the packages at or below the forbidden paths.
 type rule struct {
 	packages  string
 	forbidden []string
 }
 
-// rules allow imports only from left to right in the order cmd/edgeway, daemon, proxiers/*, proxiers, proxiers/plan.
+// rules allow a package to import only packages to its right in this order: cmd/edgeway, daemon, proxiers/*, proxiers,
+// proxiers/plan.
 var rules = []rule{
 	{packages: "edgeway/cmd", forbidden: []string{"edgeway/test"}},
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},
@@ -52,8 +53,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// layers lists the daemon's directories in layers, from lowest to highest. A directory may import only directories in
-// lower layers.
+// layers lists the layers of the daemon's directories, from lowest to highest. A directory may import only directories
+// in lower layers.
 var layers = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
@@ -230,7 +231,7 @@ func isWithin(path, root string) bool {
 }
 
 // isStandard reports whether path is in the standard library. The first element of a standard library path has no dot.
-// The path "edgeway" is this module.
+// Paths whose first element is "edgeway" belong to this module.
 func isStandard(path string) bool {
 	first, _, _ := strings.Cut(path, "/")
 	return !strings.Contains(first, ".") && first != "edgeway"

@@ -1,5 +1,5 @@
-// Command components lists the modules of a program from the build information that the linker stored in the program.
-// The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the modules' licenses require.
+// Command components lists the modules of a Go program from the build information that the linker stored in it. The
+// command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the modules' licenses require.
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
@@ -103,7 +103,7 @@ func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
 	return out
 }
 
-// moduleComponent returns the component of a Go module. A package URL (purl) encodes a plus in the version as %2B.
+// moduleComponent returns the component for a Go module. A package URL (purl) encodes a plus in the version as %2B.
 func moduleComponent(kind, path, version string) component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
@@ -125,7 +125,7 @@ func linkedModules(info *debug.BuildInfo) []*debug.Module {
 // include.
 var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// notices concatenates the license files of Go and of each module. A module without a license file is an error.
+// notices concatenates the license files of Go and of each module. It returns an error if a module has no license file.
 func notices(info *debug.BuildInfo) ([]byte, error) {
 	root, err := output("go", "env", "GOROOT")
 	if err != nil {
