@@ -1,5 +1,5 @@
-// Package edgeway_test verifies rules for the whole module. The tests also reject forbidden indirect imports, which the
-// linter (.golangci.yml) does not report.
+// Package edgeway_test verifies the module's architecture rules. The tests also reject forbidden indirect imports,
+// which the linter (.golangci.yml) does not report.
 package edgeway_test
 
 import (
@@ -160,7 +160,7 @@ func TestEveryPackageHasDocComment(t *testing.T) {
 
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
-// TestOnlyBackendPackagesNameBackends verifies that a backend's name occurs only in the backend's own directory. The
+// TestOnlyBackendPackagesNameBackends verifies that backend names occur only in the backends' own directories. The
 // exceptions are the daemon's list of backends, the default in the configuration, and code that runs the iptables
 // programs to read a firewall's rules.
 func TestOnlyBackendPackagesNameBackends(t *testing.T) {
@@ -215,7 +215,7 @@ func stringLiterals(t *testing.T, path string) []string {
 	return out
 }
 
-// proxier returns the name of the proxier that path belongs to, for example "nftables", or "" if there is none.
+// proxier returns the name of the proxier that path belongs to, for example "nftables", or "" if path belongs to none.
 func proxier(path string) string {
 	rest, ok := strings.CutPrefix(path, "edgeway/proxiers/")
 	if !ok {

@@ -22,7 +22,7 @@ var foreignTextFiles = map[string]string{
 }
 
 // Code must not search a fault's text, or the text of an error that Edgeway creates. Instead, the code that detects a
-// fault must create a value for it.
+// fault must create a value that represents the fault.
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {

@@ -81,8 +81,8 @@ func resolveBackend(ctx context.Context, list []proxiers.Component, name string)
 	return resolveBackend(ctx, list, actual)
 }
 
-// gapFunc returns a function that lists the ServicePort features that the backend and the enabled followers implement
-// differently from the plan.
+// gapFunc returns a function that lists the features of a ServicePort that the backend or an enabled follower does not
+// implement as the plan specifies.
 func gapFunc(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {
@@ -100,8 +100,8 @@ func gapFunc(backend proxiers.Component, followers []follower) func(*plan.Servic
 	}
 }
 
-// unusedComponents returns the Components that may have left rules on the host but are not in use: all backends except
-// the one that the parameter backend names, and the disabled followers.
+// unusedComponents returns the Components that are not in use but may have left rules on the host: the disabled
+// followers, and all backends except the one that the parameter backend names.
 func unusedComponents(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {
@@ -194,7 +194,7 @@ type ProbeResult struct {
 	Backend string
 	// Err names the missing features, or is nil if the backend can run.
 	Err error
-	// Faults lists the missing features that are optional.
+	// Faults reports the optional features that are missing.
 	Faults []fault.Fault
 }
 

@@ -148,8 +148,8 @@ func TestObjectThatPanicsIsRefused(t *testing.T) {
 	}
 }
 
-// If a source keeps panicking, the daemon restarts the source twice. A source's third panic within ten minutes
-// terminates the daemon.
+// If a source keeps panicking, the daemon restarts it twice. A source's third panic within ten minutes terminates the
+// daemon.
 func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()

@@ -218,7 +218,7 @@ func loadSettings(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, unsupported}, nil
 }
 
-// PermanentError is an error that restarts cannot fix, because the operator must change a file.
+// PermanentError is an error that no restart fixes, because the operator must change a file.
 type PermanentError struct{ err error }
 
 // Error implements error.
@@ -228,7 +228,7 @@ func (p *PermanentError) Error() string { return p.err.Error() }
 func (p *PermanentError) Unwrap() error { return p.err }
 
 // markPermanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark
-// other system call errors, because they may disappear, for example when another program writes the file or mounts a
+// other system call errors, because they may go away, for example when another program writes the file or mounts a
 // disk.
 func markPermanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {

@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// endpointChecks runs the configured endpoint checks. If the configuration enables no checks, its methods do nothing.
+// endpointChecks runs the configured endpoint checks. Its methods do nothing if the configuration enables no checks.
 type endpointChecks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks

@@ -96,8 +96,8 @@ func queryFault(err, invalid error) (f fault.Fault) {
 const answerTime = 15 * time.Second
 
 // maxDoctorLookups is the maximum number of route lookups by "edgeway doctor". maxMonitorLookups is the maximum number
-// of route lookups each time the daemon's Monitor runs its checks. 64 lookups take less than 5 ms of CPU time, even
-// with 10,000 Services.
+// of route lookups in one run of the daemon's Monitor. 64 lookups take less than 5 ms of CPU time, even with 10,000
+// Services.
 const (
 	maxDoctorLookups  = 10_000
 	maxMonitorLookups = 64

@@ -57,7 +57,7 @@ func TestFastPathReasons(t *testing.T) {
 		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: the fast path is for forwarded connections"},
 		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: the client or the endpoint is on this host"},
 		{on, proxiers.Component{}, "no flowtable", web, plan.FromOutside, eth0, "no: no flowtable"},
-		{on, alone, "", web, plan.FromOutside, eth0, "no: the backend alone does not support it: it translates by itself"},
+		{on, alone, "", web, plan.FromOutside, eth0, "no: alone does not support the fast path: it translates by itself"},
 	} {
 		f := &fastPath{cfg: c.cfg, backend: c.backend, offloader: offloader{missing: c.missing}}
 		if got := f.explain(c.svc, c.origin, []nodeinfo.NextHop{c.hop}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {

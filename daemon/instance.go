@@ -87,7 +87,7 @@ type instance struct {
 	metrics   *metrics.Metrics
 	control   *control.Server
 	servers   serverFaults
-	// freeTimer is the timer that returns memory to the system when freeDelay has passed since a full sync.
+	// freeTimer returns memory to the system when freeDelay has passed since the last full sync.
 	freeTimer *time.Timer
 }
 

@@ -35,10 +35,10 @@ type leftoverCleaner struct {
 	components []leftover // components lists the Components that may still have rules
 }
 
-// leftover is a Component that still has rules.
+// leftover is a Component that may still have rules.
 type leftover struct {
 	proxiers.Component
-	// err is the error of the last cleanup, and failingSince is the time of the first failure.
+	// err is the error from the latest cleanup attempt, and failingSince is the time of the first failed attempt.
 	err          error
 	failingSince time.Time
 }

@@ -16,7 +16,8 @@ import (
 )
 
 // fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias for one of these
-// variants. cleaned records the cleanups. fail holds the errors that cleanups and the alias return.
+// variants. cleaned records the cleanups. fail maps the name of a backend to the error that its cleanup returns, or
+// that the resolution of the alias returns.
 type fakeBackends struct {
 	cleaned []string
 	fail    map[string]error

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// After a reload, an existing logger follows the new configuration.
+// After a reload, an existing logger uses the level and the format from the new configuration.
 func TestLoggerFollowsReload(t *testing.T) {
 	var out strings.Builder
 	logs := newLogSwitch(config.Log{Level: slog.LevelWarn, Format: "text"}, &out)

@@ -25,7 +25,7 @@ import (
 // predictPlan returns the plan that a daemon would compute if it started now and could not reach its API server. files
 // is the status of the manifests. predictPlan reads the last-known state, the manifests and this host's network
 // settings. predictPlan changes nothing and opens no connections. predictPlan does not need the kubeconfig, which may
-// be a credential that exists only while the service is running.
+// be a systemd credential that exists only while the service is running.
 func predictPlan(cfg *config.Config) (state pipeline.State, files source.Status, err error) {
 	snap, held, files, err := recall(cfg)
 	if err != nil {

@@ -51,7 +51,7 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// examineTimeout is the maximum time for examining the host before explaining a connection.
+// examineTimeout limits how long Edgeway examines the host before it explains a connection.
 const examineTimeout = 5 * time.Second
 
 // freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
@@ -72,7 +72,7 @@ func (i *instance) explainer() proxiers.Explainer {
 	return nil
 }
 
-// path returns the scheduler and the shortcut that the backend uses for a connection.
+// path returns the backend's scheduler and shortcut for a connection.
 func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	if e := i.explainer(); e != nil {
 		return e.Explain(d, bound)
@@ -80,7 +80,7 @@ func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	return proxiers.Path{}, nil
 }
 
-// shortcut returns lines that describe the backend's shortcut past the rules, or nil if the backend has no shortcut.
+// shortcut returns a description of the backend's shortcut around the rules, or nil if there is none.
 func (i *instance) shortcut() []string {
 	if e := i.explainer(); e != nil {
 		return e.Summary()
@@ -116,7 +116,7 @@ func planFaults(s pipeline.State) (out []fault.Fault) {
 
 func isOfHost(f fault.Fault) bool { return f.ID != source.ObjectFaultID && f.Object.Kind == "" }
 
-// filterState returns the state without ignored notices and without the faults that planFaults returns.
+// filterState returns the pipeline's state without ignored notices and without the faults that planFaults returns.
 func filterState(s pipeline.State, ignored []string) pipeline.State {
 	hidden := func(f fault.Fault) bool { return isOfHost(f) || f.Ignored(ignored) }
 	if slices.ContainsFunc(s.PlanProblems, hidden) {
@@ -248,7 +248,7 @@ func (f *fastPath) failureReason() string {
 	case !f.cfg.Enabled:
 		return ""
 	case f.backend.Traits.NoFastPathReason != "":
-		return fmt.Sprintf("the backend %s does not support it: %s", f.backend.Name, f.backend.Traits.NoFastPathReason)
+		return f.backend.Name + " does not support the fast path: " + f.backend.Traits.NoFastPathReason
 	case f.offloader == nil:
 		return ""
 	}
@@ -320,7 +320,7 @@ func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nod
 	return "yes, after the first reply"
 }
 
-// newView returns the function that describes the instance to systemd.
+// newView returns a function that describes the instance's state to systemd.
 func (i *instance) newView() func() sdunit.View {
 	var counted *plan.Plan
 	var counts pipeline.Counts
@@ -336,8 +336,8 @@ func (i *instance) newView() func() sdunit.View {
 	}
 }
 
-// isServing reports whether the backend has synced and no follower is waiting for its first sync. isServing considers
-// the followers because they listen on loopback and serve health checks.
+// isServing reports whether the backend has synced and no follower is waiting for its first sync. The followers count,
+// because they listen on loopback and serve health checks.
 func isServing(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }
 	return s.Synced() && !slices.ContainsFunc(s.Followers, waiting)

@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A plan problem that breaks connections is a host fault, and the status does not list it among the other problems.
+// A plan problem that breaks connections is a host fault, so the status does not list it among the object problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
 	ignored := fault.Fault{ID: source.ObjectFaultID, Severity: fault.Notice, Message: "a refused address"}
@@ -34,7 +34,8 @@ func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	}
 }
 
-// A port that another program uses is a problem if a Service needs it, but only a warning if the daemon needs it.
+// If another program already uses a port, Edgeway reports a Problem if a Service needs the port, but only a Warning if
+// the daemon itself needs it.
 func TestPortInUseFaults(t *testing.T) {
 	var own serverFaults
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)

@@ -78,7 +78,7 @@ func (s *serverFaults) faults() (out []fault.Fault) {
 }
 
 // recordPanics returns a handler that records panics in h, because net/http (Go 1.26) would write panics only to its
-// own log. A panic in h must not terminate the daemon, because a request from another host could cause one.
+// own log. A panic in h must not terminate the daemon, because a request from another host could cause the panic.
 func (c *Core) recordPanics(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

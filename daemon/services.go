@@ -33,8 +33,8 @@ type serviceLog struct {
 	plan         *plan.Plan
 	faults       []fault.Fault // faults holds the faults of snap and plan, unless stale is true
 	stale        bool
-	// previousPlan is the plan that the previous instance left in the kernel. previousPlan becomes nil when the initial
-	// state is complete.
+	// previousPlan is the plan that the previous instance left in the kernel. previousPlan becomes nil when serviceLog
+	// has recorded the complete initial state.
 	previousPlan *plan.Plan
 	// firstSyncTime is the time of the first sync, and starting reports whether the sources are still listing their
 	// objects.

@@ -21,7 +21,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cluster holds objects and a serviceLog that processes each sync.
+// cluster holds a tracker with objects, a planner, and a serviceLog that processes each sync.
 type cluster struct {
 	*serviceLog
 	out     bytes.Buffer
@@ -123,7 +123,8 @@ func TestServiceChangesAreLogged(t *testing.T) {
 	}
 }
 
-// A Notice contains the cause, the time and the ServicePort. The latest Notice comes first.
+// A Notice about a port without endpoints contains the cause, the time and the ServicePort. The latest Notice comes
+// first.
 func TestServiceWithoutEndpointIsNotice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newCluster(testService("old", 1, "http"), testService("web", 2, "http"), testSlice("web", true, "http"))
@@ -251,8 +252,8 @@ func TestServiceFaultCostDependsOnChange(t *testing.T) {
 	wantSameCost(t, cost)
 }
 
-// BenchmarkUnserved measures unservedPortFaults after a sync that changed no Service, one Service, or all Services
-// without endpoints.
+// BenchmarkUnserved measures unservedPortFaults after a sync that changed none, one, or all of the Services without
+// endpoints.
 func BenchmarkUnserved(b *testing.B) {
 	for _, changed := range []int{0, 1, 5000} {
 		b.Run(fmt.Sprintf("changed=%d", changed), func(b *testing.B) {

@@ -19,14 +19,14 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Each source has the same name as its tracker layer. Files take precedence over the API server, because an operator
-// placed the files on this host.
+// Each source has the same name as its tracker layer. Manifests take precedence over the API server, because an
+// operator placed them on this host.
 const (
 	fileLayer      = "file"
 	kubeLayer      = "kube"
 	lastKnownLayer = "lastknown"
-	// The last-known state of the files is not a layer, because only the file source can distinguish removed manifests
-	// from temporarily unreadable ones.
+	// The last-known state of the manifests is not a layer, because only the file source can distinguish removed
+	// manifests from temporarily unreadable ones.
 	lastKnownFiles = "lastknown-file"
 )
 
@@ -39,7 +39,7 @@ type sources struct {
 	fileStore *lastknown.Store
 	// ignoreStores reports whether Edgeway neither serves nor writes the last-known state.
 	ignoreStores bool
-	// isReload reports whether the host already serves a plan from this process.
+	// isReload reports whether this process has already programmed the kernel with a plan.
 	isReload bool
 	// firstCommit is closed by the first commit.
 	commitOnce  sync.Once

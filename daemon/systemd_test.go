@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// unit is a daemon on the lab's node. The test simulates systemd.
+// unit runs the daemon on the lab's node, as a systemd unit. The test simulates systemd.
 type unit struct {
 	*testing.T
 	manager *sdtest.Manager
@@ -163,7 +163,7 @@ func (u *unit) receive() {
 	}
 }
 
-// await waits for a datagram with the given assignment, and discards all earlier datagrams.
+// await waits for a datagram with the given assignment, such as "READY=1", and discards all earlier datagrams.
 func (u *unit) await(assignment string) sdtest.Datagram {
 	u.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {

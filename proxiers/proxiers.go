@@ -23,22 +23,22 @@ import (
 
 // Change is the difference between the last applied plan and the next plan.
 type Change struct {
-	// A nil Prev means that the host's state is unknown. Apply must then read and correct the host's state (a full
-	// sync).
+	// A nil Prev means that the host's state is unknown, so Apply must read and correct that state (a full sync).
 	Prev, Next *plan.Plan
 	// Changed lists the ServicePorts in Next that are new or differ from Prev. Removed lists the ServicePorts in Prev
-	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts.
+	// that are not in Next. Changed and Removed are in plan order. In a full sync, Changed lists all ServicePorts in
+	// Next.
 	Changed, Removed []*plan.ServicePort
 }
 
-// NewChange computes the difference between two plans. With 30,000 ServicePorts, NewChange takes 0.3 ms. Several
-// Proxiers should therefore share the result of one call.
+// NewChange computes the difference between two plans. With 30,000 ServicePorts, NewChange takes 0.3 ms, so Proxiers
+// should share the result of one call.
 func NewChange(prev, next *plan.Plan) Change {
 	changed, removed := plan.Diff(prev, next)
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty reports whether the two plans are equal and a partial sync therefore has nothing to do.
+// Empty reports whether a partial sync has nothing to do, because Prev and Next are equal.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -76,10 +76,10 @@ type Reporter interface{ Faults() []fault.Fault }
 
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
-	// Connections calls add with the number of new connections to a ServicePort's frontends of one kind. Connections
-	// omits zeros. Connections may call add several times with the same arguments, and the caller must add up the
-	// numbers. The numbers start at 0 when a plan adds the ServicePort, and survive a restart of the daemon. Any
-	// goroutine may call Connections.
+	// Connections calls add with the number of new connections for each ServicePort and kind of frontend. Connections
+	// omits zeros. Connections may call add several times with the same svc and kind, and the caller must add up the
+	// numbers of those calls. The numbers start at 0 when a plan adds the ServicePort, and survive a restart of the
+	// daemon. Any goroutine may call Connections.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -91,14 +91,14 @@ type Frontends struct {
 
 // Offloading describes the connections that currently bypass the nftables rules.
 type Offloading struct {
-	// Devices lists the network devices that take part in offloading, in sorted order.
+	// Devices lists, in sorted order, the network devices that take part in offloading.
 	Devices []string `json:"devices,omitempty"`
-	// Services holds the ServicePorts that opted in, in plan order.
+	// Services holds, in plan order, the ServicePorts that opted in to the fast path.
 	Services []OffloadedService `json:"services,omitempty"`
 }
 
-// OffloadedService is a ServicePort with its currently offloaded connections. Packets and Bytes count the traffic since
-// the connections started, and are zero if the kernel does not count traffic.
+// OffloadedService describes the currently offloaded connections of a ServicePort. Packets and Bytes count the traffic
+// since the connections started, and are zero if the kernel does not count traffic.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -124,7 +124,7 @@ const (
 )
 
 // NewPortFault returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key
-// that the port belongs to. The fault's scope is limited to at's address.
+// that the port belongs to. The fault's scope is limited to the address in at.
 func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
@@ -139,12 +139,12 @@ func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err
 
 // Path holds details of a connection's path that only the backend can report.
 type Path struct {
-	// Shortcut explains why a shortcut translates the connection, or why the nftables rules do. Shortcut is "" if the
+	// Shortcut states whether a shortcut or the nftables rules translate the connection, and why. Shortcut is "" if the
 	// backend has no shortcuts.
 	Shortcut string
 	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose it.
 	Scheduler string
-	// Server is the address and port of the scheduler's virtual server.
+	// Server is the address and port of the IPVS virtual server.
 	Server netip.AddrPort
 	// Endpoints holds the endpoints that the scheduler chooses from.
 	Endpoints map[netip.AddrPort]EndpointLoad
@@ -171,14 +171,14 @@ type Explainer interface {
 type Component struct {
 	// If the Component is a backend, Name is one of the values of `proxy.backend` in the configuration.
 	Name string
-	// Doc is a short description of a backend for the configuration reference.
+	// Doc is a backend's short description in the configuration reference.
 	Doc string
 	// A Component with a non-nil Resolve is an alias, and its other functions are nil. Resolve returns the Name of the
 	// Component to use on this host. For example, the Component "iptables" resolves to the Component for the host's
 	// iptables variant.
 	Resolve func(ctx context.Context) (string, error)
-	// Probe reports why the Component cannot run on this host. The error wraps ErrUnsupported if a kernel feature or a
-	// program is missing. Probe changes nothing on the host.
+	// Probe returns an error if the Component cannot run on this host. The error wraps ErrUnsupported if the host lacks
+	// a kernel feature or a program. Probe changes nothing on the host.
 	Probe func(ctx context.Context) error
 	// Faults returns a fault for each missing host feature that restricts the Component. Faults changes nothing on the
 	// host.
@@ -221,10 +221,10 @@ type Gap struct {
 
 // Traits holds facts about a Component.
 type Traits struct {
-	// DropIn names the packaged example of the systemd drop-in that the Component needs, or is "" if it needs none.
+	// DropIn is the file name of the packaged systemd drop-in that the Component needs, or "" if it needs none.
 	DropIn string
-	// SharedTables lists the nftables tables that the Component shares with other programs. IsOwnTable covers the
-	// tables that belong to Edgeway alone.
+	// SharedTables lists the nftables tables that the Component shares with other programs. For the tables that belong
+	// to Edgeway alone, see IsOwnTable.
 	SharedTables []SharedTable
 	// Cost is the memory that a backend needs to write all Services. Cost includes memory in the kernel and in the
 	// programs that the backend runs. Cost is zero for a backend that uses netlink.
@@ -232,12 +232,12 @@ type Traits struct {
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
 	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
-	// they may. A backend needs a NoFastPathReason if netfilter's connection tracking does not translate its
-	// connections.
+	// the connections may bypass them. A backend needs a NoFastPathReason if netfilter's connection tracking does not
+	// translate its connections.
 	NoFastPathReason string
 }
 
-// Cost is the memory, in bytes, for a ServicePort and for each of its addresses and endpoints.
+// Cost is the memory, in bytes, that a backend needs for each ServicePort, address and endpoint.
 type Cost struct{ Port, Address, Endpoint int64 }
 
 // Env holds the parameters for a Component's New and Cleanup functions.
@@ -249,8 +249,8 @@ type Env struct {
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
 	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Until
-	// Apply has written a Service, Edgeway must not drop or reject connections to it, because the other backend still
-	// forwards them.
+	// Apply has written a Service, Edgeway must not drop or reject connections to the Service, because the other
+	// backend still forwards them.
 	Takeover bool
 	// The Component calls Drift, from any goroutine, if another program changed or removed the Component's state in the
 	// kernel. The daemon then runs a full sync of the Component. Drift is never nil.

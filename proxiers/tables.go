@@ -2,8 +2,8 @@ package proxiers
 
 import "slices"
 
-// These constants are the names of Edgeway's own nftables tables. A newer version of Edgeway finds an older version's
-// tables by their names.
+// These constants are the names of Edgeway's own nftables tables. A newer version of Edgeway uses these names to find
+// the tables of an older version.
 const (
 	NFTablesTable = "edgeway"
 	IPVSTable     = "edgeway-ipvs"
@@ -21,12 +21,12 @@ var ownTables = map[string][]string{
 	"inet": {FlowtableTable, TraceTable},
 }
 
-// IsOwnTable reports whether an nftables table belongs to Edgeway alone. The family is "ip", "ip6" or "inet".
+// IsOwnTable reports whether an nftables table belongs to Edgeway alone. The argument family is "ip", "ip6" or "inet".
 func IsOwnTable(family, name string) bool { return slices.Contains(ownTables[family], name) }
 
-// SharedTable is an nftables table that a Component shares with other programs.
+// SharedTable describes an nftables table that a Component shares with other programs.
 type SharedTable struct {
 	Family, Name string
-	// Owns reports whether the chain with this name belongs to the Component.
+	// Owns reports whether the chain with the given name belongs to the Component.
 	Owns func(chain string) bool
 }

@@ -12,7 +12,7 @@ die() {
 	exit 1
 }
 
-# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. need_root keeps PATH, which sudo
+# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. need_root preserves PATH, which sudo
 # would otherwise replace, and the environment variables for Go, the tests and downloads.
 need_root() {
 	local kept
@@ -23,8 +23,8 @@ need_root() {
 	exec sudo ${kept:+"--preserve-env=$kept"} env "PATH=$PATH" "$0" "$@"
 }
 
-# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ... installs the packages of missing commands. COMMAND can
-# also be the path of any file.
+# install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ... installs the packages that contain the missing commands.
+# COMMAND can also be the path of a file.
 install_commands() {
 	local spec command deb rpm debs=() rpms=()
 	for spec in "$@"; do
@@ -53,8 +53,8 @@ need_vm() {
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
-# need_arm installs the programs that build and run the arm64 and armhf virtual machines of test/vm. To build such a
-# virtual machine, the kernel must run ARM programs with qemu-user.
+# need_arm installs the programs that build and run the arm64 and armhf virtual machines of test/vm. To build an ARM
+# virtual machine, this machine's kernel must run ARM programs with qemu-user.
 need_arm() {
 	local handler
 	install_commands qemu-system-aarch64=qemu-system-arm qemu-aarch64-static=qemu-user-static arch-test=arch-test
@@ -78,8 +78,8 @@ find_go() {
 	pinned=$(sed -n 's/^toolchain //p' "$repo/go.mod")
 	have=$(cd / && GOTOOLCHAIN=local go env GOVERSION) || die "cannot run go"
 	if ! at_least "$least" "$have"; then
-		# Go 1.21 and newer versions download other toolchains themselves. Without GOTOOLCHAIN, Go would download two
-		# versions, because not every go.mod in this tree names a toolchain.
+		# Go 1.21 and newer can download other toolchains. Without GOTOOLCHAIN, Go would download two versions, because
+		# not every go.mod in this tree names a toolchain.
 		if at_least go1.21 "$have"; then export GOTOOLCHAIN=$pinned; else fetch_go "$pinned"; fi
 	fi
 	export PATH
@@ -110,9 +110,9 @@ fetch_go() {
 }
 
 # version prints the version of this tree: a release such as 1.2.3, a release candidate such as 1.2.3~rc.1 (tag
-# v1.2.3-rc.1), or a release with the number of later commits and the last commit's hash, such as 1.2.3+5.gabcdef0.
-# Before the first tag, the release is 0.0.0. Debian and rpm sort releases, release candidates and later commits in the
-# right order.
+# v1.2.3-rc.1), or a release followed by the number of later commits and the last commit's hash, such as
+# 1.2.3+5.gabcdef0. Before the first tag, the release number is 0.0.0. Debian and rpm sort releases, release candidates
+# and later commits in the right order.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then

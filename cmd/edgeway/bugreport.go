@@ -53,7 +53,8 @@ type part struct {
 }
 
 const (
-	// partTimeout is the time limit for reading a part. maxPart is the maximum size of a program's output in bytes.
+	// partTimeout is the time limit for reading one part of a bug report. maxPart is the maximum size of a program's
+	// output in bytes.
 	partTimeout = 2 * time.Minute
 	maxPart     = 4 << 20
 )
@@ -93,7 +94,7 @@ func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]by
 	}
 }
 
-// programParts returns one part for each listed program that is installed, with the program's output.
+// programParts returns, for each installed program in its list, a part with the program's output.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -169,7 +170,7 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 }
 
 // kubeconfigs returns the paths of the kubeconfigs that may contain secrets. The list always includes the path that the
-// README uses, because an invalid configuration does not reveal the path.
+// README uses, because Edgeway cannot read the kubeconfig's path from an invalid configuration.
 func (g *globals) kubeconfigs() []string {
 	paths := []string{filepath.Join(filepath.Dir(g.config), "kubeconfig")}
 	if c, err := daemon.LoadConfig(g.config); err == nil {
@@ -178,8 +179,8 @@ func (g *globals) kubeconfigs() []string {
 	return paths
 }
 
-// writeParts reads all parts and writes them to the archive. writeParts returns an error if ctx is done or if the
-// archive is not writable. If a part is unreadable, writeParts adds a line to errors.txt.
+// writeParts reads all parts and writes them to the archive. writeParts returns an error if ctx is done or if it cannot
+// write the archive. If a part is unreadable, writeParts adds a line to errors.txt.
 func (r *bugReport) writeParts(ctx context.Context, parts []part) error {
 	for _, p := range parts {
 		limited, cancel := context.WithTimeout(ctx, partTimeout)

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// cleanupTimeout is the time limit for the whole command. iptables-nft 1.8.9 takes 1.2 s to remove the rules for
-	// 2,500 Services. On a slow single-board computer, removing the rules for 30,000 Services takes minutes.
+	// cleanupTimeout is the time limit for the whole cleanup command. iptables-nft 1.8.9 takes 1.2 s to remove the
+	// rules for 2,500 Services. On a slow single-board computer, removing the rules for 30,000 Services takes minutes.
 	cleanupTimeout = 20 * time.Minute
 	// progressInterval is the time between two progress messages.
 	progressInterval = 10 * time.Second
@@ -37,8 +37,7 @@ func cleanupCommand(g *globals) *cobra.Command {
 			release, err := control.LockOut(socket)
 			if errors.Is(err, control.ErrRunning) {
 				return fmt.Errorf("%w, so the command removed nothing\nThe daemon would write its rules again, even "+
-					"if it does not respond now.\nfix: systemctl stop edgeway  # or kill -KILL with the process "+
-					"ID", err)
+					"if it does not respond now.\nfix: systemctl stop edgeway  # or: kill -KILL PID", err)
 			}
 			if err != nil {
 				return fmt.Errorf("a daemon may be running, so the command removed nothing: %w", err)

@@ -15,7 +15,8 @@ import (
 	"edgeway/daemon/control"
 )
 
-// requestTimeout is the time limit for each request, and is long enough for a plan with tens of thousands of Services.
+// requestTimeout is the time limit for each request to the daemon, and is long enough for a plan with tens of thousands
+// of Services.
 const requestTimeout = 30 * time.Second
 
 // socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket

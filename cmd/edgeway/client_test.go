@@ -215,8 +215,8 @@ func TestCompletionFromDaemon(t *testing.T) {
 	verifyCompletion(t, startFakeDaemon(t, control.Status{}))
 }
 
-// If edgeway cleanup ignored the daemon's lock, it would remove the rules in its network namespace. The test therefore
-// runs edgeway cleanup in a new network namespace, or without privileges.
+// If edgeway cleanup ignored the daemon's lock, it would remove Edgeway's rules from its network namespace. The test
+// therefore runs edgeway cleanup in a new network namespace, or without privileges.
 func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

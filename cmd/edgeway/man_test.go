@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// In mdoc(7), the Op macro applies to the rest of its line. An optional flag before other arguments must therefore
-// stand between Oo and Oc.
+// In mdoc(7), the Op macro applies to the rest of its line. An optional flag before other arguments must therefore be
+// enclosed in Oo and Oc.
 func TestManualOptionalFlagsEndBeforeArguments(t *testing.T) {
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
 	if err != nil {

@@ -16,19 +16,21 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecretLength is the minimum length of the secrets that the redactor searches for. Shorter strings are too common.
+// minSecretLength is the minimum length of the secrets that the redactor searches for. Shorter strings are too common
+// in ordinary text.
 const minSecretLength = 4
 
-// secretKey matches the key of a secret, unless the key is the end of a path. quotedValue matches a quoted value. The
-// quotes may be escaped, because a text may quote another text.
+// secretKey matches the key of a secret, but not the same word at the end of a path. quotedValue matches a quoted
+// value. The quotes may be escaped, because the text may itself be quoted.
 const (
 	secretKey = `(?im)((?:^|[^\w/.-])[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|` +
 		`api[-_]?key|private[-_]?key|client-key-data|authorization)\\*["']?`
 	quotedValue = `"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?`
 )
 
-// assignments match a secret's key and value. After a colon, a value without quotes extends to the end of its line, as
-// in YAML. After "=", the value extends to the end of its word, as in flags, query strings and log lines.
+// assignments match the key of a secret, followed by its value. After a colon, a value without quotes extends to the
+// end of its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query strings and log
+// lines.
 var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*:\s*)([|>][-+]?\s*\S+|` + quotedValue + `|[^\s"'\\][^\n"',;}\])]*)`),
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
@@ -48,8 +50,8 @@ var patterns = []struct {
 	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // matches a password up to a slash
 }
 
-// Secrets in a kubeconfig include an exec plugin's environment and the passwords in URLs. secretFile matches the paths
-// of files that hold a secret.
+// Secrets in a kubeconfig include the environment variables of an exec plugin and the passwords in URLs. secretFile
+// matches the paths of files that hold a secret.
 var (
 	environmentValue = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
 	urlPassword      = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)
@@ -86,7 +88,7 @@ func newRedactor(kubeconfigs ...string) redactor {
 	return redactor{strings.NewReplacer(pairs...)}
 }
 
-// addForms adds the forms in which a YAML value, or one of its lines, can occur in a text.
+// addForms adds the forms in which a YAML value, or one of its lines, can occur in the text to redact.
 func addForms(forms map[string]bool, value string) {
 	plain, _, _ := strings.Cut(value, " #") // removes a YAML comment
 	plain = strings.Trim(plain, ` "'`)
@@ -115,7 +117,7 @@ func inJSON(s string) string {
 
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// redactJSON redacts the strings in a JSON text, and returns valid JSON.
+// redactJSON redacts the strings in JSON text, and returns valid JSON.
 func (r redactor) redactJSON(text string) string {
 	return stringInJSON.ReplaceAllStringFunc(text, func(quoted string) string {
 		var s string

@@ -16,8 +16,8 @@ type globals struct {
 	log    io.Writer
 }
 
-// rootCommand returns the command tree. The variable started becomes true when a command starts. An invalid command
-// line starts no command.
+// rootCommand returns the command tree. The value of *started becomes true when a command starts, and stays false if
+// the command line is invalid.
 func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	g := globals{color: choice{of: []string{"auto", "always", "never"}, value: "auto"}, stdout: stdout, log: log}
 	started = new(bool)
@@ -26,7 +26,7 @@ func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	root.SilenceUsage = true
 	root.PersistentPreRun = func(*cobra.Command, []string) { *started = true }
 	// A custom version template would need text/template, which looks up methods by name. The linker would then keep
-	// every method of every package. These methods would add 5 MB to the binary and 3 MB to the resident memory.
+	// every method of every package. The extra methods would add 5 MB to the binary and 3 MB to the resident memory.
 	root.Version = build().String()
 	root.SetFlagErrorFunc(addFlagHint)
 	root.PersistentFlags().StringVar(&g.config, "config", config.DefaultPath, "the configuration `file`")

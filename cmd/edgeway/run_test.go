@@ -45,7 +45,7 @@ func TestPermanentErrorsExitWith2(t *testing.T) {
 	}
 }
 
-// A host may have the programs of another backend, so the error message mentions proxy.backend and edgeway probe.
+// The programs of another backend may be installed, so the error message mentions proxy.backend and edgeway probe.
 func TestRunReportsMissingProgram(t *testing.T) {
 	config := configFile(t, goodConfig)
 	t.Setenv("PATH", t.TempDir())

@@ -19,7 +19,7 @@ import (
 // Version is the only value of the key "version" that this build accepts.
 const Version = 1
 
-// DefaultPath is the default path of the main file.
+// DefaultPath is the default path of the main configuration file.
 const DefaultPath = "/etc/edgeway/edgeway.toml"
 
 // DefaultSocket is the default path of the daemon's socket. The commands also use this path if the configuration is
@@ -108,7 +108,7 @@ type Proxy struct {
 	// contains the address (CVE-2020-8554).
 	AllowExternalIPs, AllowLoadBalancers HostRanges
 	// DenyEndpoints rejects the host's own addresses only in EndpointSlices from an API server, and only while the host
-	// has no Node object. On a Node, pods in the host's network use the host's addresses.
+	// has no Node object. On a Node, pods in the host network have the host's addresses.
 	DenyEndpoints HostRanges
 }
 
@@ -125,13 +125,13 @@ const (
 	DetectPrefix      LocalDetection = "interface_name_prefix"
 )
 
-// NodePortAddresses selects the host's addresses that accept connections to NodePorts. Unlike in kube-proxy, ranges of
-// one family do not select addresses of the other family. Unlike in kube-proxy, the zero value selects no address. A
-// range selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
+// NodePortAddresses selects the addresses at which this host accepts connections to NodePorts. Unlike in kube-proxy,
+// ranges of one family do not select addresses of the other family. Unlike in kube-proxy, the zero value selects no
+// address. A range selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
 	// Primary selects at most one of this host's addresses in each family. If Node.Addresses lists an address of the
 	// family, Primary selects only that address. Otherwise, Primary selects an address of the Node object or, if this
-	// host has none of these addresses, the source address of the default route.
+	// host has none of the Node object's addresses, the source address of the default route.
 	Primary bool
 	// Localhost selects 127.0.0.1 and ::1.
 	Localhost bool
@@ -157,7 +157,7 @@ func (p PortRange) Has(port uint16) bool { return p.Last == 0 || p.First <= port
 // String returns the range in the form "30000-32767".
 func (p PortRange) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
 
-// FallbackNone means that no other backend replaces a backend that cannot run.
+// FallbackNone is the value of Proxy.Fallback that disables the fallback to another backend.
 const FallbackNone = "none"
 
 // Section holds the configuration section of one backend. Values maps the name of each setting to its value, a bool or

@@ -166,7 +166,7 @@ func (l *loader) set(name string, s setting) {
 			at.Err = fmt.Errorf("must be a table, [%s], not %s", s.key, typeName(s.value))
 		}
 	default:
-		at.Err = fmt.Errorf("unknown key; the nearest known one is %s", l.nearestKey(s.key))
+		at.Err = fmt.Errorf("unknown key; did you mean %s?", l.nearestKey(s.key))
 	}
 	if at.Err != nil {
 		l.errs = append(l.errs, at)

@@ -69,7 +69,7 @@ func parseFaultID(s string) (string, error) {
 	if slices.Contains(known, s) {
 		return s, nil
 	}
-	return s, fmt.Errorf("%q is not the ID of a fault; the nearest known one is %q", s, text.ClosestWord(s, known))
+	return s, fmt.Errorf("%q is not the ID of a fault; did you mean %q?", s, text.ClosestWord(s, known))
 }
 
 func parseNamespace(s string) (string, error) {

@@ -26,7 +26,7 @@ var removedKeys = map[string]string{
 
 	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval, " +
 		"and within 5s",
-	"checks.tcp.passes": "two consecutive successful checks",
+	"checks.tcp.passes": "an endpoint gets new connections after two consecutive successful checks",
 
 	"proxy.max_service_endpoints":     budget,
 	"proxy.max_service_frontends":     budget,

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A configuration still loads if its main file and a drop-in set every removed key.
+// A configuration still loads if its main file sets every removed key and a drop-in sets a removed key again.
 func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	text := "version = 1\nsource.file.paths = ['m']\n"
 	var want []RemovedKey

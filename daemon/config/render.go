@@ -24,9 +24,9 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need precede all other keys.
-// Each key has its default value, below a description of its meaning and its limits. CommentedDefault comments out all
-// keys. Each key includes its section's name, because TOML allows each table only once.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need come first. Each key has
+// its default value and follows a description of its meaning and limits. CommentedDefault comments out all keys. Each
+// key includes its section's name, because a TOML file can define each table only once.
 func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)

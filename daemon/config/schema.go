@@ -16,7 +16,7 @@ type section struct {
 }
 
 // key is one setting. doc is the plain text of the key's comment in edgeway.toml and of its paragraph in the manual
-// page. The value's limits follow doc in both.
+// page. In both places, the value's limits follow doc.
 type key struct {
 	name  string
 	doc   string
@@ -278,8 +278,8 @@ func fastPathSection(f *FastPath) section {
 		"long-lived TCP and UDP connections from one network device to another, without evaluating rules. A Service " +
 		"opts in through the annotation edgeway.io/traffic-hint: LongLived, or through fastpath.services. A Service " +
 		"in a manifest can also opt in through spec.trafficHint.", []key{
-		{"enabled", "Whether established connections use the fast path, if " +
-			"their Service opts in.", boolean(&f.Enabled)},
+		{"enabled", "Whether established connections to Services that opt in use the fast " +
+			"path.", boolean(&f.Enabled)},
 		{"services", "The names of Services that use the fast path, such as \"namespace/name\", in addition to the " +
 			"Services that opt in themselves.", list(&f.Services, parseServiceName)},
 	}}
@@ -297,7 +297,7 @@ func conntrackSection(c *Conntrack) section {
 }
 
 func checksSection(t *TCPChecks) section {
-	return section{"checks.tcp", "Endpoint checks through TCP connections from this host. An endpoint that does not " +
+	return section{"checks.tcp", "Endpoint checks over TCP from this host. An endpoint that does not " +
 		"respond gets no new connections until it responds again. While no endpoint of a Service responds, Edgeway " +
 		"uses all of the Service's endpoints.", []key{
 		{

@@ -61,7 +61,8 @@ func typeName(v any) string {
 	return fmt.Sprintf("%T", v)
 }
 
-// scalar returns a value that decodes a TOML value of type R. want is the name of type R in error messages.
+// scalar returns a value for the field that p points to. R is the type of the field in TOML, and want is the name of R
+// in error messages.
 func scalar[R, T any](p *T, want string, parse func(R) (T, error), show func(T) any) value {
 	return value{
 		set: func(v any, _ string) error {

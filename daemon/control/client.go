@@ -47,19 +47,20 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 	return s, c.call(ctx, http.MethodGet, "status", nil, &s)
 }
 
-// Facts returns the daemon's facts for the doctor.
+// Facts returns the facts that the doctor needs from the daemon.
 func (c *Client) Facts(ctx context.Context) (doctor.Facts, error) {
 	var f doctor.Facts
 	return f, c.call(ctx, http.MethodGet, "facts", nil, &f)
 }
 
-// Plan returns the plan for all Services if name is "", or for the Service "namespace/name".
+// Plan returns the plan for the Service called name ("namespace/name"), or for all Services if name is "".
 func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Services returns all Services if filter is "", or the Services in a namespace, or the Service "namespace/name".
+// Services returns the Services that filter selects: a namespace, one Service ("namespace/name"), or "" for all
+// Services.
 func (c *Client) Services(ctx context.Context, filter string) (ServiceList, error) {
 	var list ServiceList
 	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)
@@ -134,8 +135,8 @@ func (c *Client) explainFailure(what string, err error) error {
 		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group, which is "+
 			"edgeway-status by default", what, ErrDenied, c.socket)
 	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
-		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user has too many commands "+
-			"open at once: try again: %w", what, err)
+		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user is running too many "+
+			"commands at once: try again: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

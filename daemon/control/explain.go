@@ -14,7 +14,7 @@ import (
 
 // Explanation describes what happens to a new connection and why.
 type Explanation struct {
-	// InForce is false if the explanation is based on a plan that is not in the kernel.
+	// InForce reports whether the explanation is based on the plan in the kernel.
 	InForce     bool   `json:"inForce"`
 	Source      string `json:"source"`
 	Interface   string `json:"interface,omitempty"`
@@ -26,8 +26,7 @@ type Explanation struct {
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
-	// Fix is the command or the setting that solves the problem. Fix is empty if there is no problem, or if Edgeway
-	// knows no fix.
+	// Fix is the command or the setting that solves the problem. Fix is "" if there is no problem or no known fix.
 	Fix string `json:"fix,omitempty"`
 	// NextHop is the next hop on the kernel's route from this host to the destination, or "" if another host sends the
 	// packet.
@@ -41,13 +40,14 @@ type Explanation struct {
 	// Faults holds the daemon's faults that affect the connection, followed by the faults of the Services that own or
 	// request the destination.
 	Faults []fault.Fault `json:"faults,omitempty"`
-	// DeadEndpoints describes the failure of each of the Service's dead endpoints. A dead endpoint belongs to no pool
+	// DeadEndpoints describes the failure of each dead endpoint of the Service. A dead endpoint belongs to no pool
 	// while another endpoint of the Service responds.
 	DeadEndpoints []string `json:"out,omitempty"`
-	// Gaps contains a sentence for each feature that the backend or a follower implements differently from the plan.
+	// Gaps contains a sentence for each feature that the backend or a follower does not implement as the plan
+	// specifies.
 	Gaps []string `json:"gaps,omitempty"`
-	// Scheduler names the scheduler that chooses the endpoint on the virtual server Server. Scheduler and Server are ""
-	// if the backend has no scheduler.
+	// Scheduler names the scheduler that chooses the endpoint, and Server identifies the scheduler's virtual server.
+	// Scheduler and Server are "" if the backend has no scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
 	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
@@ -87,11 +87,11 @@ type Explainer struct {
 
 // Lookups holds the functions that the daemon uses to explain connections. No function in Lookups may be nil.
 type Lookups struct {
-	// Gaps lists the ServicePort features that the backend and the followers implement differently from the plan.
+	// Gaps lists the features of a ServicePort that the backend or a follower does not implement as the plan specifies.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop returns the next hop on the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
-	// DescribeDead describes the failures of a ServicePort's dead endpoints.
+	// DescribeDead describes the failure of each dead endpoint of a ServicePort.
 	DescribeDead func(*plan.ServicePort) []string
 	FastPath     FastPath
 	// Faults returns the daemon's faults.

@@ -10,11 +10,11 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// escapes is text that would control a terminal and forge a line of output.
+// escapes is text that, printed unchanged, would control the terminal and forge a line of output.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// addEscapes writes escapes into each string in v, including strings in nested structures. addEscapes sets the length
-// of each list to one.
+// addEscapes sets each string in v to escapes, including strings in nested structures, and sets the length of each list
+// to one.
 func addEscapes(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

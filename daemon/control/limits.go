@@ -18,15 +18,15 @@ type limits struct {
 	maxConnections int
 	// headerTimeout is the time limit for receiving a request's header.
 	headerTimeout time.Duration
-	// turnTimeout is the maximum time that a request for a large response waits for its turn. At any time, the server
-	// builds at most one large response for the group's members, and one for root and the daemon's user.
+	// turnTimeout is the maximum time that a request for a large response waits for its turn. The server builds at most
+	// one large response at a time for the group's members, and one for root and the daemon's user.
 	turnTimeout time.Duration
 	// answerTimeout is the time limit for a client to read the response.
 	answerTimeout time.Duration
 }
 
-// defaultLimits holds the limits for Edgeway's commands, which read the response immediately and wait at most 30 s for
-// it (requestTimeout in cmd/edgeway).
+// defaultLimits holds the limits for Edgeway's commands, which wait at most 30 s for a response (requestTimeout in
+// cmd/edgeway) and read it immediately.
 var defaultLimits = limits{
 	maxConnections: 16, headerTimeout: 5 * time.Second, turnTimeout: time.Second, answerTimeout: 10 * time.Second,
 }
@@ -56,7 +56,7 @@ func (s *Server) answerLarge(f func(*http.Request) (any, error)) http.HandlerFun
 }
 
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
-	// The deadline does not cover the encoding, because a slow board needs seconds to encode a large plan.
+	// The write deadline does not cover the encoding, because a slow board needs seconds to encode a large plan.
 	var body bytes.Buffer
 	err := json.NewEncoder(&body).Encode(value)
 	if err == nil {

@@ -119,7 +119,8 @@ func heapSize() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two hundred clients that never read use only 16 connections and one shared response, and do not delay other clients.
+// Two hundred clients that never read the response use only 16 connections, share one response, and do not delay other
+// clients.
 func TestStalledClientsShareOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turnTimeout, l.answerTimeout = time.Hour, time.Hour
@@ -161,8 +162,8 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
-// The server closes the connections to clients that do not read. After the server has closed a stalled connection, a
-// command that is waiting for its turn gets its response.
+// The server closes the connections to clients that do not read the response. After the server has closed a stalled
+// connection, a command that is waiting for its turn gets its response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.headerTimeout, l.turnTimeout, l.answerTimeout = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second

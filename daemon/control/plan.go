@@ -26,8 +26,8 @@ func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	return Plan{inForce, &list, problems}
 }
 
-// Filter restricts the plan and its problems to one Service ("namespace/name"), and returns an error if that Service
-// has neither ServicePorts nor problems.
+// Filter returns the plan and the problems of one Service ("namespace/name"), or an error if that Service has neither
+// ServicePorts nor problems.
 func (v Plan) Filter(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok || strings.Contains(short, "/") {

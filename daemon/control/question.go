@@ -47,8 +47,8 @@ func (s *Explainer) parseQuestion(p *plan.Plan, src, dst, proto string) (*questi
 		err = q.findRoute(p, s.NextHop)
 	}
 	if err == nil && plan.FamilyOf(q.packet.Src) != plan.FamilyOf(q.packet.Dst.Addr()) {
-		err = argumentError{fmt.Errorf("source %s and destination %s are of different address families", q.packet.Src,
-			q.packet.Dst.Addr())}
+		err = argumentError{fmt.Errorf("source %s and destination %s belong to different address families",
+			q.packet.Src, q.packet.Dst.Addr())}
 	}
 	return q, err
 }
@@ -210,7 +210,8 @@ func (s *Explainer) findService(name string) (found tracker.Name, err error) {
 	}
 }
 
-// locatePort returns the only Service port at an address. If the target specifies no protocol, locatePort prefers TCP.
+// locatePort returns the Service port at an address, or an error unless there is exactly one. If the target specifies
+// no protocol, locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -239,8 +240,8 @@ func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) 
 }
 
 // locateService returns the requested port of a Service or, if the target names no port, the Service's only port. If
-// the target specifies no protocol, locateService prefers TCP. The returned address is an address for external clients
-// if the client is outside the cluster, or the ClusterIP if the client is this host or one of its pods.
+// the target specifies no protocol, locateService prefers TCP. For a client outside the cluster, locateService prefers
+// an address for external clients. For this host and its pods, locateService prefers the ClusterIP.
 func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Protocol, netip.AddrPort, error) {
 	var ports []string
 	var fit []*plan.ServicePort

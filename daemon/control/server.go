@@ -9,7 +9,7 @@
 //   - GET /v1/facts: the facts that edgeway doctor needs
 //   - POST /v1/reload
 //
-// The response to a failed request is {"error": "..."} with a status of 400 or more. After status 503, the client
+// The response to a failed request is {"error": "..."} with an HTTP status of 400 or more. After status 503, the client
 // retries the request. The commands print the responses as text (text_*.go), starting with the verdict.
 package control
 
@@ -42,7 +42,7 @@ type Options struct {
 	State  func() pipeline.State
 	Facts  func() doctor.Facts
 	Lookups
-	// ServiceInput documents Position and DeadEndpoints.
+	// See ServiceInput for Position and DeadEndpoints.
 	Position      func(source.Key) string
 	DeadEndpoints func() *endpointcheck.DeadEndpoints
 	// Connections returns the number of new connections for each Service port and kind of frontend. Connections returns

@@ -38,8 +38,8 @@ type ServiceItem struct {
 	// Addresses and Ports hold the values in force or, if Edgeway does not serve the Service, the requested values.
 	Addresses []netip.Addr      `json:"addresses"`
 	Ports     []ServiceItemPort `json:"ports"`
-	// AllEndpoints counts the distinct endpoint addresses. ReadyEndpoints counts the addresses that get connections and
-	// respond.
+	// AllEndpoints counts the distinct endpoint addresses. ReadyEndpoints counts the endpoint addresses that receive
+	// connections and respond.
 	ReadyEndpoints int `json:"ready"`
 	AllEndpoints   int `json:"all"`
 	// ServicePorts and Endpoints are the Service's shares of the totals in Status.Counts.
@@ -185,7 +185,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 func (l *lister) setState(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
 	planned := l.State.Plan.FindService(item.Namespace, item.Name)
-	waiting := source.FaultOf(key, "", "waiting for a sync, which is running or failing")
+	waiting := source.FaultOf(key, "", "waiting for a sync, which is still running or keeps failing")
 	waiting.Fix = "edgeway status"
 	add := func(state ServiceState, faults ...fault.Fault) {
 		if len(faults) > 0 && item.State == ServiceIsServed {
@@ -228,7 +228,7 @@ func (l *lister) sourceOf(s *source.Service) string {
 
 // countEndpoints sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves
 // the Service, countEndpoints ignores EndpointSlices of address families that Edgeway does not serve. If no source
-// contains the Service, countEndpoints treats all of its endpoints in the kernel as ready.
+// contains the Service, countEndpoints treats all endpoints of the Service in the kernel as ready.
 func (l *lister) countEndpoints(
 	item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort,
 ) (dead []fault.Fault) {
@@ -335,8 +335,8 @@ func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	return out
 }
 
-// Filter restricts the list to a namespace or to one Service ("namespace/name"), and returns an error if that Service
-// does not exist.
+// Filter returns the Services in a namespace, or one Service ("namespace/name"). If that Service does not exist, Filter
+// returns an error.
 func (v ServiceList) Filter(filter string) (ServiceList, error) {
 	namespace, name, one := strings.Cut(filter, "/")
 	if namespace == "" || one && (name == "" || strings.Contains(name, "/")) {

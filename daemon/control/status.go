@@ -34,8 +34,8 @@ type Status struct {
 
 	pipeline.State
 	Counts pipeline.Counts `json:"counts"` // Counts is the size of the plan in the kernel
-	// Node is the host, or nil if there is no plan yet. NodeObject reports whether the cluster has a Node object for
-	// the host.
+	// Node describes this host, or is nil if there is no plan yet. NodeObject reports whether the cluster has a Node
+	// object for this host.
 	Node       *plan.Node `json:"node,omitempty"`
 	Zone       string     `json:"zone,omitempty"`
 	NodeObject bool       `json:"nodeObject"`
@@ -49,7 +49,7 @@ type Status struct {
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the first object faults and the total number of object faults.
+// StatusProblems holds the first faults that were found in objects, and the total number of such faults.
 type StatusProblems struct {
 	Total       int           `json:"total"`
 	FirstFaults []fault.Fault `json:"first"` // FirstFaults holds at most maxProblems faults
@@ -75,7 +75,7 @@ type StatusChecks struct {
 	Dead      int `json:"dead"`
 }
 
-// StatusFastPath describes the connections that bypass the rules by using the fast path.
+// StatusFastPath describes the connections that use the fast path and bypass the rules.
 type StatusFastPath struct {
 	proxiers.Offloading
 	// Err is the reason why Edgeway could not read the fast path's connections.

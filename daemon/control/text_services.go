@@ -14,7 +14,7 @@ import (
 type ServiceTable struct {
 	ServiceList
 
-	// Wide adds columns for the type, the source and the counts.
+	// Wide adds columns for the type, the source, and the numbers of ServicePorts, endpoints and connections.
 	Wide bool `json:"-"`
 	// EmptyText is the text to print instead of an empty table.
 	EmptyText string `json:"-"`

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Print prints the verdict, the faults, the served Services, and then the state of each component.
+// Print prints the verdict, the faults, the number of served Services, and then the state of each component.
 func (s Status) Print(p *text.Screen) {
 	worst, verdict, reason := s.verdict()
 	p.PrintVerdict(worst, fmt.Sprintf("edgeway %s: %s", s.Version, verdict), reason)
@@ -69,9 +69,8 @@ func (s Status) since(f fault.Fault) string {
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// printStages prints the backend's state and, for each stage, the number of repairs after other programs changed the
-// kernel's state. printStages prints the followers' states only with --verbose, because a failing follower also causes
-// a fault.
+// printStages prints the backend's state and, for each stage, how many times it repaired changes by other programs.
+// printStages prints the followers' states only with --verbose, because a failing follower also causes a fault.
 func (s Status) printStages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.RunningSince.IsZero() {
@@ -146,7 +145,7 @@ func (s Status) printNode(p *text.Screen) {
 		return
 	}
 	name := s.Node.Name + text.WithPrefix(", zone ", s.Zone)
-	// Immediately after a reload, the daemon does not know the objects yet.
+	// Immediately after a reload, the daemon does not know yet whether this host has a Node object.
 	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {
 		name += ", no Node object"

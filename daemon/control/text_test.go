@@ -188,8 +188,8 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 	}
 }
 
-// Immediately after a reload, the new configuration has neither objects nor a plan, so status uses the names from the
-// plan in force.
+// Immediately after a reload, the new instance has neither objects nor a plan, so status takes the names from the plan
+// in force.
 func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{AppliedPlan: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

@@ -120,7 +120,7 @@ func TestAPIServerCheck(t *testing.T) {
 	wantFindings(t, h, "api-server", "problem: … connection refused … | ip route get 192.0.2.9")
 }
 
-// The check judges each origin separately, because a frontend may accept connections from one origin and drop
+// The services check judges each origin separately, because a frontend may accept connections from one origin and drop
 // connections from another.
 func TestServicesThatDropForSomeOrigins(t *testing.T) {
 	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}

@@ -16,7 +16,7 @@ import (
 
 // Check inspects one aspect of the host.
 type Check struct {
-	// Name is the check's name in kebab-case, which is also the ID of its findings.
+	// Name is the check's name, in kebab-case, and the default ID of its findings.
 	Name string
 	// Cheap reports whether the check takes only a few milliseconds and queries only the kernel.
 	Cheap bool
@@ -47,8 +47,8 @@ func CheapChecks() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime is the time limit for one check. After checkTime, a check treats missing information, such as a response
-// from the API server, as unavailable.
+// checkTime is the time limit for one check. After checkTime, a check no longer waits for information, such as a
+// response from the API server, and treats it as unavailable.
 const checkTime = 20 * time.Second
 
 // RunChecks runs the checks and returns their findings, worst first.

@@ -21,8 +21,8 @@ type network struct {
 	first, last sample
 }
 
-// sample is an endpoint and the result of its route lookup. The field reason explains why the endpoint has no route, or
-// is "" if it has one.
+// sample is an endpoint and the result of its route lookup. reason explains why the endpoint has no route, or is "" if
+// it has one.
 type sample struct {
 	addr   netip.Addr
 	svc    plan.ServicePortName

@@ -148,8 +148,8 @@ func runCheck(t testing.TB, h *Host, name string) (lines []string) {
 	return lines
 }
 
-// wantFindings compares the findings of a check with the wanted lines, in any order. A finding matches a line if the
-// finding contains every text between the " … " separators.
+// wantFindings compares the findings of a check with the wanted lines, in any order. A finding matches a line if it
+// contains each part of the line between " … " separators.
 func wantFindings(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
 	got := runCheck(t, h, name)

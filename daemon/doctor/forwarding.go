@@ -23,7 +23,7 @@ const (
 // may contain dots.
 func sysctlPath(key string) string { return "/proc/sys/" + strings.ReplaceAll(key, ".", "/") }
 
-// interfaceSetting returns the path of an interface's sysctl file and the name that sysctl(8) uses for the sysctl.
+// interfaceSetting returns the file path of an interface's sysctl, and the sysctl's name for sysctl(8).
 func interfaceSetting(device, key string) (path, name string) {
 	path = sysctlPath(interfaces6) + device + "/" + key
 	if name = interfaces6 + device + "." + key; strings.Contains(device, ".") {
@@ -80,7 +80,7 @@ func (h *Host) serves(family plan.Family) bool {
 	return slices.ContainsFunc(h.servicePorts(), func(s *plan.ServicePort) bool { return s.Family == family })
 }
 
-// checkForwarding checks whether the kernel forwards the connections that the plan needs.
+// checkForwarding checks whether the kernel forwards the connections that the plan requires this host to forward.
 func (h *Host) checkForwarding(family plan.Family, key string, fix func() string) []fault.Fault {
 	if !h.serves(family) {
 		return nil
@@ -106,9 +106,9 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
 }
 
-// forwardedFrontends describes a frontend for which this host must forward connections. The result needed is a frontend
-// that clients can reach only through this host. The result useful is a frontend that other hosts may reach with this
-// host as a router.
+// forwardedFrontends describes a frontend whose connections this host forwards. The result needed describes a frontend
+// that clients can reach only through this host. The result useful describes a frontend that other hosts may reach
+// through this host as a router.
 func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {

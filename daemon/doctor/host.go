@@ -33,9 +33,9 @@ type Host struct {
 	ActiveBackend proxiers.Component
 	// Contact queries the API server as the daemon does.
 	Contact func(context.Context) (kube.Contact, error)
-	// Rules inspects the rules of other programs. Rules is not safe for concurrent use.
+	// Rules inspects other programs' firewall rules. Rules is not safe for concurrent use.
 	Rules func(context.Context, firewall.Requirements) []fault.Fault
-	// MaxLookups limits how many routes to endpoints and Service addresses the checks look up.
+	// MaxLookups is the maximum number of routes to endpoints and Service addresses that the checks look up.
 	MaxLookups int
 	// previousDrops is the reverse path filter's drop count from a few minutes ago, or 0 if that count is unknown.
 	previousDrops int
@@ -44,7 +44,8 @@ type Host struct {
 // Facts holds the state that a daemon reports or, if no daemon is running, the state that the sources describe.
 type Facts struct {
 	PID int `json:"pid,omitempty"` // PID is 0 if no daemon is running
-	// Plan is the plan in the kernel or, if there is none, the next plan. Plan is nil before the first plan.
+	// Plan is the plan in force in the kernel or, if no plan is in force, the next plan. Plan is nil if there is no
+	// plan yet.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
 	// NodeObject reports whether the cluster has a Node object for this host.

@@ -36,7 +36,7 @@ func newLab(t testing.TB, services ...*plan.ServicePort) *lab {
 	return l
 }
 
-// A child process starts in this thread's network namespace.
+// sh runs a command line in this thread's network namespace, which child processes inherit.
 func (l *lab) sh(line string) {
 	l.Helper()
 	if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {

@@ -38,7 +38,8 @@ const (
 	// changeDelay is the delay between a change to the network and a run of the checks, because one event, such as a
 	// new DHCP lease, changes the network in several steps.
 	changeDelay = 500 * time.Millisecond
-	// minRunGap is the minimum time between two runs, because a router's network may change all the time.
+	// minRunGap is the minimum time between two runs. The gap limits the load on a router, whose network may change
+	// constantly.
 	minRunGap = 5 * time.Second
 	// filterPeriod is the minimum time for which a Monitor keeps a baseline of the reverse path filter's drop count.
 	// The Monitor reports only drops since the baseline.
@@ -56,8 +57,8 @@ func NewMonitor(o MonitorOptions) *Monitor {
 	return &Monitor{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: CheapChecks()}
 }
 
-// SignalPlan signals that the kernel has a plan, and never blocks. Only the first plan triggers a run of the checks,
-// because a cluster changes constantly.
+// SignalPlan signals that the kernel has a plan, and never blocks. Only the first call triggers a run of the checks,
+// because the plan may change constantly.
 func (m *Monitor) SignalPlan() { m.once.Do(func() { close(m.planned) }) }
 
 // Faults returns the problems and notices of the latest run.
@@ -134,7 +135,7 @@ type dropCount struct {
 }
 
 // baseline returns the drop count of an earlier run, from at most about two filterPeriods ago. In the first run,
-// baseline returns now.
+// baseline returns its argument.
 func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now
@@ -190,5 +191,6 @@ func (m *Monitor) find(ctx context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// key returns a problem's identity, which excludes the message because its numbers may change from one run to the next.
+// key returns a key that identifies a problem. The key excludes the message, because numbers in the message may change
+// from one run to the next.
 func key(f fault.Fault) string { return f.ID + " " + f.Fix }

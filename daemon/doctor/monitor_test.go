@@ -77,8 +77,8 @@ func TestMonitorReportBeginAndEndOfFault(t *testing.T) {
 }
 
 // Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. If a
-// fault disappears immediately, for example during a DHCP renewal, the Monitor removes it in its second run, and
-// Edgeway does not log it.
+// fault disappears immediately, for example during a DHCP renewal, the Monitor's second run removes it, and Edgeway
+// does not log it.
 func TestMonitorCheckEachMinuteAndConfirm(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 		r.SignalPlan()
@@ -140,7 +140,7 @@ func TestMonitorArePaced(t *testing.T) {
 	}
 }
 
-// countingSystem counts the runs of the checks by the reads of a file that each run reads once.
+// countingSystem counts runs of the checks by counting reads of a file that each run reads exactly once.
 type countingSystem struct {
 	*fakeSystem
 	looks *int

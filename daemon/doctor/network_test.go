@@ -123,8 +123,8 @@ func TestRoutesToSmallRanges(t *testing.T) {
 	}
 }
 
-// Because the cluster determines the number of endpoints, each run of the check limits the number of its route lookups.
-// A run also reports only a few findings.
+// Because the cluster determines the number of endpoints, the check limits the number of route lookups in each run. A
+// run also reports only a few findings.
 func TestRouteLookupsAreBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {

@@ -42,7 +42,8 @@ func checkServiceRoutes(_ context.Context, h *Host) []fault.Fault {
 }
 
 // targets returns one target for each Service range that contains a ClusterIP, and one for each Service address outside
-// the ranges. The result omits this host's addresses and the addresses that reject connections from this host.
+// the ranges. The result omits this host's addresses, and the addresses to which Edgeway forwards no connections from
+// this host.
 func (h *Host) targets() []target {
 	found := map[netip.Prefix]target{}
 	for _, svc := range h.servicePorts() {
@@ -88,10 +89,10 @@ func (h *Host) judge(t target) fault.Fault {
 		why, t.addr, t.svc).WithScope(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
-// routeCommand returns the command that adds a route or replaces a route that rejects packets, or "" if this host has
-// no source address. Edgeway's rules replace the destination before a packet leaves, so the route may use any device
-// that is up. The device lo is the last resort. IPv6 routes through lo reject packets (ip6_route_info_create). If the
-// route uses lo, a forwarded packet loops unless a rule translates it.
+// routeCommand returns the command that adds a route to the target or replaces one that rejects packets. The result is
+// "" if this host has no source address. Edgeway's rules replace the destination before a packet leaves, so the route
+// may use any device that is up. The device lo is the last resort. IPv6 routes through lo reject packets
+// (ip6_route_info_create). If the route uses lo, a forwarded packet loops unless a rule translates it.
 func (h *Host) routeCommand(t target) string {
 	endpoint, why := h.lookUpRoute(t.endpoint)
 	source := endpoint.Source
@@ -163,7 +164,7 @@ func errno(err error) (number syscall.Errno) {
 	return number
 }
 
-// formatPrefix omits the length of a prefix that contains only one address.
+// formatPrefix formats a prefix, without the length if the prefix contains only one address.
 func formatPrefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()

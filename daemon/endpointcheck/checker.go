@@ -50,8 +50,8 @@ type target struct {
 	addr netip.AddrPort
 	// inFlight reports whether a check is waiting for a response.
 	inFlight bool
-	// dead is the current verdict. contradictions counts the latest consecutive results that contradict the verdict.
-	// since is the start of the check that returned the first contradicting result.
+	// dead is the current verdict. contradictions counts the most recent consecutive results that contradict the
+	// verdict. since is the start time of the check that returned the first of these results.
 	dead           bool
 	contradictions int
 	since          time.Time

@@ -235,7 +235,7 @@ func TestChecksFollowTargets(t *testing.T) {
 }
 
 // A reload stops one Run and starts another. Between two Runs, dead endpoints remain dead, and the Checker forgets
-// endpoints that are no longer needed.
+// endpoints that are no longer targets.
 func TestVerdictsSurviveNextRun(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.UpdateTargets(Targets{All: true, Add: many(3)})
@@ -284,7 +284,7 @@ func TestInterruptedCheckIsNoFailure(t *testing.T) {
 }
 
 // This host opens at most maxRate connections per second, regardless of the number of endpoints. The limit also applies
-// after the first list, after a network recovers, and while Edgeway adds and removes endpoints.
+// after the first list of endpoints arrives, after a network recovers, and while Edgeway adds and removes endpoints.
 func TestConnectionRateIsBounded(t *testing.T) {
 	inBubble(t, defaults, func(b *bench) {
 		b.UpdateTargets(Targets{All: true, Add: many(10 * maxRate)})

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// Settings holds the configured settings of a Checker.
+// Settings configures a Checker.
 type Settings struct {
 	// Interval is the longest time between the starts of two consecutive checks of an endpoint, unless maxRate requires
 	// a longer time.

@@ -94,7 +94,7 @@ func Advice(path string, err error) string {
 	return ""
 }
 
-// deniedDir returns the first directory of the path that denies access, or the path itself if no directory does.
+// deniedDir returns the first directory in the path that denies access, or the path itself if no directory does.
 func deniedDir(path string) string {
 	for i := 1; i < len(path); i++ {
 		if path[i] != '/' {
@@ -111,8 +111,8 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// nonblockingReader reads a file without waiting. os.File (Go 1.26) waits for a file if the kernel can report the
-// file's readiness. Some files in /proc can report readiness.
+// nonblockingReader reads a file without waiting. os.File (Go 1.26) waits until a file is ready if the kernel can
+// report the file's readiness, as it can for some files in /proc.
 type nonblockingReader struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

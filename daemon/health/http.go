@@ -20,8 +20,8 @@ type body struct {
 	NodeEligible *bool                 `json:"nodeEligible,omitempty"`
 	Healthy      bool                  `json:"healthy"`
 	Status       map[string]familyBody `json:"status"`
-	// For clients on other hosts, Faults contains only IDs and severities. The other fields may contain addresses,
-	// paths, Service names, and the output of servers and programs.
+	// For clients on other hosts, Faults contains only IDs and severities. A fault's other fields may contain
+	// addresses, paths, Service names, and the output of servers and programs.
 	Faults []fault.Fault `json:"faults"`
 }
 

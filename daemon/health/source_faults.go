@@ -9,7 +9,7 @@ import (
 )
 
 // sourceFaults returns the sources' faults. A source's fault never changes the host's health, because Edgeway keeps the
-// source's last objects.
+// objects that it last read from the source.
 func (c *Checker) sourceFaults() (out []fault.Fault) {
 	for _, src := range c.sources {
 		if f, faulty := SourceFault(src.Name(), src.Status()); faulty {
@@ -19,7 +19,7 @@ func (c *Checker) sourceFaults() (out []fault.Fault) {
 	return out
 }
 
-// SourceFault returns the fault that a source's status describes. faulty is false if there is none.
+// SourceFault returns the fault that a source's status describes. faulty reports whether the status describes a fault.
 func SourceFault(name string, st source.Status) (f fault.Fault, faulty bool) {
 	if !st.IsFaulty() {
 		return f, false

@@ -24,7 +24,7 @@ const (
 	// changes in each direction.
 	maxChanges = 6
 	// damping is the minimum time that a flapping item must keep its state before the Damper logs each of the item's
-	// changes again. While an item flaps, the Damper logs its latest change once per damping interval.
+	// changes again. While an item flaps, the Damper logs the item's latest change once per damping interval.
 	damping = time.Hour
 	// calmTime is the minimum time without a change before the Damper logs a flapping item's current state.
 	calmTime = 15 * time.Minute

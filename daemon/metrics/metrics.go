@@ -250,7 +250,7 @@ func (s scrape) sources() {
 	}
 }
 
-// maxServicePorts limits how many Service ports edgeway_service_connections_total lists individually.
+// maxServicePorts is the maximum number of Service ports that edgeway_service_connections_total lists individually.
 const maxServicePorts = 1000
 
 func (s scrape) connections() {

@@ -43,8 +43,8 @@ func (m *Metrics) Handler(opts HandlerOptions) http.Handler {
 	return mux
 }
 
-// addProfiles adds the pprof pages with restricted access, because profiles reveal names and addresses and use CPU
-// time.
+// addProfiles adds the pprof pages with restricted access, because profiles reveal names and addresses, and profiling
+// uses CPU time.
 func (o HandlerOptions) addProfiles(mux *http.ServeMux) {
 	allowed := func(r *http.Request) bool {
 		return httpbound.FromLoopback(r) || o.HasUsers()

@@ -15,7 +15,7 @@ type links map[int]link
 type link struct {
 	name string
 	kind string // kind is the kind that ip-link(8) prints, or "device" for physical interfaces
-	// direct reports whether the interface, like a tunnel, sends packets without a neighbor's link-layer address.
+	// direct reports whether the interface sends packets without a neighbor's link-layer address, as a tunnel does.
 	direct   bool
 	loopback bool
 }
@@ -25,7 +25,7 @@ const (
 	bridge = "bridge"
 )
 
-// isTunnel reports whether packets that are routed to the interface always go to another host.
+// isTunnel reports whether packets that leave through the interface always go to another host.
 func (l link) isTunnel() bool { return l.direct && !l.loopback && l.kind != dummy }
 
 func listLinks(ignored []string) (up links, steady bool, err error) {

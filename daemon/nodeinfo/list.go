@@ -15,7 +15,7 @@ import (
 )
 
 // listHost reads the addresses of all interfaces that are up, determines the primary addresses, and reads the gateways.
-// If the kernel's state changed during every attempt, steady is false and the result may be incomplete.
+// If the kernel's state changed during every attempt to read it, steady is false and the result may be incomplete.
 func listHost(ignored []string, wanted routeFilter) (host *Host, steady bool, err error) {
 	up, linksSteady, err := listLinks(ignored)
 	if err != nil {
@@ -96,8 +96,8 @@ func (a address) networks() []netip.Prefix {
 	return []netip.Prefix{a.prefix, netip.PrefixFrom(a.addr, a.addr.BitLen())}
 }
 
-// broadcasts returns the configured broadcast address, and the broadcast and network addresses of an IPv4 network. A
-// network of only two addresses has no broadcast address (RFC 3021).
+// broadcasts returns the configured broadcast address and, for an IPv4 address, the broadcast and network addresses of
+// its network. A network of only two addresses has no broadcast address (RFC 3021).
 func (a address) broadcasts() (out []netip.Addr) {
 	if a.broadcast.IsValid() && !a.broadcast.IsUnspecified() && a.broadcast != a.addr {
 		out = append(out, a.broadcast)

@@ -38,7 +38,7 @@ func (w NextHop) String() string {
 	return "on " + w.Interface
 }
 
-// LookupRoute looks up the route to an address in the kernel (RTM_GETROUTE), in the network namespace of the calling
+// LookupRoute asks the kernel for the route to an address (RTM_GETROUTE), in the network namespace of the calling
 // thread. The lookup specifies neither a mark nor a source address. Routing rules that match a mark or a source address
 // may therefore choose another route for an actual packet. LookupRoute returns the kernel's error if there is no route.
 func LookupRoute(to netip.Addr) (NextHop, error) {
@@ -52,7 +52,7 @@ func LookupRoute(to netip.Addr) (NextHop, error) {
 		return NextHop{}, fmt.Errorf("no route to %s: %w", to, err)
 	}
 	if len(found) == 0 {
-		return NextHop{}, fmt.Errorf("no route to %s: the kernel returned none", to)
+		return NextHop{}, fmt.Errorf("the kernel returned no route to %s", to)
 	}
 	r := found[0]
 	link, err := handle.LinkByIndex(r.LinkIndex)

@@ -1,7 +1,7 @@
 // Package nodeinfo watches this host's addresses, gateways and name servers.
 //
-// The package subscribes to rtnetlink events, and rereads the whole network state after each event. Each event only
-// triggers a read, so the package detects a change even if the kernel drops the event.
+// The package subscribes to rtnetlink events, and rereads the whole network state after each event. An event only
+// triggers a read, so the package still detects all changes after the kernel has dropped events.
 package nodeinfo
 
 import (
@@ -50,7 +50,7 @@ type Addr struct {
 	// Addr has no zone.
 	Addr      netip.Addr
 	Interface string
-	// Dummy reports whether the interface is of type dummy, which sends packets only to this host.
+	// Dummy reports whether the interface is a dummy device, which sends no packets to other hosts.
 	Dummy bool
 	// Bridge reports whether the interface is a bridge, such as the pod bridge.
 	Bridge bool

@@ -29,7 +29,7 @@ const (
 	maxPause = 10 * time.Second
 )
 
-// Watcher keeps a Host up to date. Any goroutine may call its methods other than Run.
+// Watcher keeps a Host up to date. All methods except Run are safe for concurrent use.
 type Watcher struct {
 	log     *slog.Logger
 	devices []string // see Options.IgnoreDevices
@@ -76,7 +76,7 @@ func New(logger *slog.Logger, opts Options) *Watcher {
 	return w
 }
 
-// Ready returns a channel that is closed after the first read of Host.
+// Ready returns a channel that is closed after the first read of the host's state.
 func (w *Watcher) Ready() <-chan struct{} { return w.ready }
 
 // Changed returns a channel that receives a value after Host has changed. A single value may stand for many changes.
@@ -175,8 +175,9 @@ func (w *Watcher) ignores(messageType uint16, data []byte) bool {
 	return len(data) > 4 && slices.Contains(w.tables, int(data[4]))
 }
 
-// isRelevant reports whether a message may change Host. The result is false for messages about routing rules, settings,
-// and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per second.
+// isRelevant reports whether a message may announce a change to Host. The result is false for messages about routing
+// rules, settings, and routes that Host omits. On a router, the kernel may send thousands of irrelevant messages per
+// second.
 func (w *Watcher) isRelevant(messageType uint16, data []byte) bool {
 	switch messageType {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
@@ -202,7 +203,7 @@ func Read(opts Options) (*Host, error) {
 	return w.Host(), err
 }
 
-// read lists the host's state, and publishes it if it has changed.
+// read reads the host's state, and publishes it if it has changed.
 func (w *Watcher) read() (steady bool, err error) {
 	next, steady, err := listHost(w.devices, w.routes)
 	if err != nil {

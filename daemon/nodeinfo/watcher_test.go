@@ -28,7 +28,7 @@ type lab struct {
 	*Watcher
 	log    *bytes.Buffer
 	resolv string // resolv replaces /etc/resolv.conf
-	// gate blocks notifications to the watcher while it is locked.
+	// gate, while locked, blocks notifications to the watcher.
 	gate sync.Mutex
 }
 
@@ -98,7 +98,7 @@ func newLab(t *testing.T, setup ...string) *lab {
 	return l
 }
 
-// A child process starts in this thread's network namespace.
+// ip runs the ip command in this thread's network namespace, which child processes inherit.
 func (l *lab) ip(args string) {
 	l.Helper()
 	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
@@ -150,8 +150,8 @@ func (l *lab) wantNoChange() {
 	}
 }
 
-// veth creates a pair of interfaces. The tests use the interface v0. The commands disable link-local addresses, because
-// these addresses would cause events.
+// veth lists the commands that create a pair of interfaces. The tests use the interface v0. The commands disable
+// link-local addresses, because these addresses would cause events.
 var veth = []string{
 	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
 	"link set v1 up", "link set v0 up",
@@ -258,8 +258,8 @@ func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 const foreignName = "kube-ipvs0"
 
 // A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the proxy's addresses,
-// regardless of the interface's type and of when the proxy created it. The watcher does not ignore the host's own
-// addresses.
+// regardless of the interface's type and of when the proxy created the interface. The watcher does not ignore the
+// host's own addresses.
 func TestForeignInterfaceIsIgnored(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",

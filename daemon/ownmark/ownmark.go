@@ -1,4 +1,4 @@
-// Package ownmark marks the packets of the daemon's own connections, so that the host's rules ignore them. See
+// Package ownmark marks the packets of the daemon's own connections, so that Edgeway's rules ignore them. See
 // proxiers.OwnMark.
 package ownmark
 

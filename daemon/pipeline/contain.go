@@ -43,7 +43,7 @@ func (p *Pipeline) isolatePanic(ctx context.Context, f *stage, target *plan.Plan
 	return p.isolate(ctx, f, target, partial, err)
 }
 
-// suspend pauses a stage after a panic that no single ServicePort causes, because Edgeway then does not know the
+// suspend pauses a stage after a panic that no single ServicePort caused, because Edgeway then does not know the
 // kernel's state.
 func (p *Pipeline) suspend(ctx context.Context, s *stage, err error) {
 	if !contain.IsPanic(err) || errors.Is(err, errTooMany) || ctx.Err() != nil {

@@ -156,7 +156,7 @@ func (k *tender) Maintain(context.Context) error {
 	return nil
 }
 
-// After a panic in deferred work, the pipeline does not know the kernel's state.
+// After a panic in deferred work, the pipeline treats the kernel's state as unknown.
 func TestDeferredWorkPanicTriggersFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, backend := newWorld(), newKernel(t)

@@ -202,7 +202,7 @@ func (s *search) bisect(ctx context.Context, suspects []*plan.ServicePort, refus
 
 // confirm offers all blamed ServicePorts to the kernel once more, and clears the blame if the kernel accepts them. If
 // the kernel refuses everything for a moment and recovers during the search, the bisection blames random ServicePorts.
-// A search with a single suspect would blame that suspect for every temporary refusal.
+// Without confirm, a search with a single suspect would blame that suspect for every temporary refusal.
 func (s *search) confirm(ctx context.Context) error {
 	blamed := make([]*plan.ServicePort, 0, len(s.blamed))
 	for _, b := range s.blamed {
@@ -219,8 +219,8 @@ func (s *search) confirm(ctx context.Context) error {
 // admit adds the ServicePorts in set that the kernel accepts, and blames the others. The kernel must already have
 // refused the whole set. refusal is the kernel's error.
 //
-// admit tries both halves before it splits either of them. If only one ServicePort is at fault, the kernel serves half
-// of the set after two attempts, and more of the set after each further attempt.
+// admit tries both halves before it splits either of them. If only one ServicePort is at fault, Edgeway serves half of
+// the set after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -315,7 +315,8 @@ func mix(id *[32]byte, svc *plan.ServicePort) {
 	}
 }
 
-// reducedTarget returns the target without the ServicePorts in exclusions, or with their previous versions.
+// reducedTarget returns the target, but replaces each ServicePort in exclusions with its previous version or, if it has
+// none, omits the ServicePort.
 func (s *search) reducedTarget() *plan.Plan {
 	return replace(s.target, func(svc *plan.ServicePort) *plan.ServicePort {
 		if _, out := s.exclusions[svc]; out {

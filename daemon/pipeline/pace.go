@@ -38,8 +38,8 @@ type pacing struct {
 
 const (
 	minPause = time.Millisecond
-	// maxPause is the maximum pause after a long sync, so a new Service waits for less time than the sync took. A sync
-	// is long if it is very large (5.4 s for 400,000 elements with Linux 6.18) or if a program hung.
+	// maxPause is the maximum pause after a long sync, so that a new Service does not wait for as long as the sync
+	// took. A sync is long if it is very large (5.4 s for 400,000 elements with Linux 6.18) or if a program hung.
 	maxPause = time.Second
 )
 

@@ -55,7 +55,7 @@ type Options struct {
 	// plan is based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot for a
 	// while, the pipeline syncs AppliedPlan.
 	AppliedPlan *plan.Plan
-	// Parts counts the stage panics that no ServicePort causes.
+	// Parts counts the panics in stages that no single ServicePort caused.
 	Parts *contain.Parts
 	// OnApplied runs after every Apply, whether it succeeded or failed.
 	OnApplied func(ApplyResult)
@@ -130,7 +130,7 @@ func New(opts Options) *Pipeline {
 	return p
 }
 
-// Run syncs the stages until ctx is done, the backend first. The followers receive the plan that the backend has
+// Run syncs the stages, the backend first, until ctx is done. The followers receive the plan that the backend has
 // applied. A follower's failure does not delay the other followers. Run does not close the stages. The caller may call
 // Run again after a panic.
 func (p *Pipeline) Run(ctx context.Context, backend Stage, followers ...Stage) error {
@@ -189,7 +189,7 @@ func (p *Pipeline) noteChange() {
 	p.record.queuedAt = time.Now()
 }
 
-// nextSync returns the time when work is due, or false if no work is due before the next trigger.
+// nextSync returns the time when work is next due, or false if no work is due before the next trigger.
 func (p *Pipeline) nextSync() (time.Time, bool) {
 	var next time.Time
 	consider := func(t time.Time) { // a zero time means never

@@ -136,8 +136,7 @@ func exclusivePortOf(svc *plan.ServicePort, f *plan.Frontend) exclusivePort {
 	return exclusivePort{f.Addr, svc.Family, svc.Name.Protocol, f.Port}
 }
 
-// conflictingVersions returns the keys of the versions that have an address and port in common with another ServicePort
-// in p.
+// conflictingVersions returns the keys of the versions that share an address and port with another ServicePort in p.
 func conflictingVersions(p *plan.Plan, versions []*plan.ServicePort) map[quarantineKey]bool {
 	if len(versions) == 0 {
 		return nil

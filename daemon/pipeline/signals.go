@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// RequestFull requests a full sync of a stage, because the kernel no longer matches the stage's last plan. A request
-// during a sync triggers another sync afterwards.
+// RequestFull requests a full sync of a stage whose last plan no longer matches the kernel. A request during a sync
+// triggers another sync afterwards.
 func (p *Pipeline) RequestFull(stage, reason string) {
 	p.drift.request(stage, reason)
 	p.Wake()

@@ -25,7 +25,8 @@ type State struct {
 	Quarantined []QuarantinedVersion `json:"quarantined,omitempty"`
 	// PlanProblems lists the problems that the planner found. Snapshot.Problems lists the problems with the objects.
 	PlanProblems []fault.Fault `json:"-"`
-	// Done and Total count the ServicePorts in the running Apply, if it reports progress.
+	// Done counts the ServicePorts that the running Apply has programmed, and Total counts all of its ServicePorts, if
+	// the Apply reports progress.
 	Done  int `json:"done,omitempty"`
 	Total int `json:"total,omitempty"`
 }

@@ -29,7 +29,7 @@ func TestAbsentReasons(t *testing.T) {
 		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, but "http"/TCP, "metrics"/TCP`, "same name"},
 		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, but "http"/TCP`, "same name"},
 		"another protocol":       {[]*source.EndpointSlice{named("", plan.UDP)}, "", "no port TCP without a name, but UDP without a name", "protocol"},
-		"no port":                {[]*source.EndpointSlice{without}, "", "no port at all", "same name"},
+		"no port":                {[]*source.EndpointSlice{without}, "", "EndpointSlices have no ports", "same name"},
 		"empty":                  {[]*source.EndpointSlice{testSlice("web")}, "", "its EndpointSlice web-1 has no endpoints", "selector"},
 		"not ready":              {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.2", "unready"), ep("10.1.0.1", "gone"))}, "", "no endpoint is ready: 10.1.0.1, 10.1.0.2", "-n ns describe pods"},
 		"many not ready":         {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "unready"), ep("10.1.0.3", "unready"), ep("10.1.0.4", "unready"))}, "", "10.1.0.3 and 1 more", "conditions.ready"},

@@ -125,9 +125,9 @@ func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	}
 }
 
-// If a Service grows and displaces another Service, the displaced Service's addresses become available. If the growing
-// Service becomes the largest, the planner leaves it out. Of two Services of about the same size, the planner always
-// leaves out the same one.
+// If a Service grows and displaces another Service, the displaced Service's addresses become available to other
+// Services. If the growing Service becomes the largest, the planner leaves it out. Of two Services of about the same
+// size, the planner always leaves out the same one.
 func TestBudgetAfterServiceGrows(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{100e3, 4e3, 1e3, 1e3}
@@ -224,8 +224,8 @@ func TestPlanningIsLinearInPorts(t *testing.T) {
 	}
 }
 
-// The planner refuses a Service that exceeds the budget before creating its ServicePorts. With 2,000 ports and 10,000
-// endpoints or 2,000 addresses, the ServicePorts would occupy gigabytes of memory.
+// The planner creates no ServicePorts for a Service that exceeds the budget. With 2,000 ports and 10,000 endpoints or
+// 2,000 addresses, the ServicePorts would occupy gigabytes of memory.
 func TestBudgetIsEnforcedBeforePlanning(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{0, 1000, 1000, 1000}
@@ -309,7 +309,7 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner leaves out Services, it decides after each change to a Service which ones to leave out.
+// While the planner must leave out Services, it selects them again after each change to a Service.
 // BenchmarkUpdateOverBudget measures the cost.
 func TestChangesOverBudget(t *testing.T) {
 	const services = 10_000

@@ -17,8 +17,8 @@ import (
 //
 // The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
 // responds, all endpoints stay in use, because the network path that the checks use may be at fault. If no endpoint on
-// this host responds, the local pool keeps the dead endpoints. A health check port does not count dead endpoints, so
-// load balancers use other hosts. Edgeway does not check endpoints that are not ready.
+// this host responds, the local pool keeps the dead endpoints. Responses at a health check port do not count dead
+// endpoints, so load balancers use other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
 	// server.

@@ -95,8 +95,8 @@ func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 }
 
 // If no endpoint on this host responds, the local pool keeps the dead endpoints, because the Local policy would
-// otherwise drop connections. The health check reports no local endpoint to load balancers, unless the endpoints on all
-// hosts are dead.
+// otherwise drop connections. The health check then reports no local endpoint to load balancers, unless the endpoints
+// on all other hosts are dead too.
 func TestDeadLocalEndpoints(t *testing.T) {
 	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
 	w := newCheckedFixture(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))

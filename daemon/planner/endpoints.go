@@ -28,8 +28,8 @@ func (e *endpoint) isReady() bool { return e.Ready }
 
 func (e *endpoint) isDraining() bool { return e.Serving && e.Terminating }
 
-// admit returns the Service without the endpoints that the configuration or the host forbids, and reports each
-// forbidden endpoint as a fault.
+// admit returns the Service without the endpoints that endpointRefusal refuses, and reports each refused endpoint as a
+// fault.
 func (p *Planner) admit(svc *tracker.Service, found *source.Faults) *tracker.Service {
 	out := svc
 	for i, s := range svc.Slices {
@@ -294,16 +294,18 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 				label),
 		), true
 	case len(named) == 0:
-		return missingEndpointFault(
-			fmt.Sprintf("its EndpointSlices have no port %s, but %s", quotedPort(port.Port, port.Protocol),
-				portsOf(ofFamily)),
-			"give both ports the same name and protocol",
-		), true
+		message := "its EndpointSlices have no ports"
+		if others := portsOf(ofFamily); others != "" {
+			message = fmt.Sprintf("its EndpointSlices have no port %s, but %s",
+				quotedPort(port.Port, port.Protocol), others)
+		}
+		return missingEndpointFault(message,
+			"give the Service port and the EndpointSlice port the same name and protocol"), true
 	}
 	return unreadyFault(svc.Spec, named)
 }
 
-// unreadyFault explains why a port has no endpoint although the slices contain the port.
+// unreadyFault returns a fault that explains why a port has no endpoint although the slices contain the port.
 func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fault, bool) {
 	var addrs []netip.Addr
 	for _, s := range named {
@@ -343,10 +345,7 @@ func portsOf(list []*source.EndpointSlice) string {
 		}
 	}
 	slices.Sort(out)
-	if out = slices.Compact(out); len(out) == 0 {
-		return "no port at all"
-	}
-	return text.FirstOf(out)
+	return text.FirstOf(slices.Compact(out))
 }
 
 func quotedPort(name string, protocol plan.Protocol) string {

@@ -24,8 +24,8 @@ type environment struct {
 	zone           string
 	// localAsCluster reports whether the local policy is "cluster" and the host has no Node object.
 	localAsCluster bool
-	// nodeAddrs holds, in sorted order, the addresses that the cluster knows the host by. In each family, the addresses
-	// come from the first of these sources that has any: the options, the Node object, the default route.
+	// nodeAddrs holds the host's node addresses in sorted order. In each family, the node addresses come from the first
+	// of these sources that has any: the options, the Node object, the default route.
 	nodeAddrs []netip.Addr
 	// hostAddrs holds the host's addresses and nodeAddrs. realAddrs excludes the addresses that only dummy devices
 	// have. hostAddrs and realAddrs are sorted.
@@ -151,8 +151,8 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs returns the addresses by which the cluster knows the host in one family, and the address that "primary"
-// selects. primary is invalid if "primary" selects none.
+// nodeAddrs returns the host's node addresses in one family, and the address that "primary" in
+// proxy.nodeport_addresses selects. The result primary is invalid if "primary" selects no address.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -210,7 +210,7 @@ func loopback(family plan.Family) netip.Addr {
 	return netip.IPv6Loopback()
 }
 
-// loopbackBits returns 8 for 127.0.0.0/8, and 128 for ::1/128.
+// loopbackBits returns the prefix length of a family's loopback range: 8 for 127.0.0.0/8 and 128 for ::1/128.
 func loopbackBits(family plan.Family) int {
 	if family == plan.IPv4 {
 		return 8
@@ -242,9 +242,9 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 }
 
 // uplink returns the source address and the device for connections that use one of Edgeway's routes. ok is false if the
-// host has no usable address or no usable device. own lists, in order of preference, the addresses that the cluster
-// knows the host by. Among addresses that are not in own, uplink prefers the default route's source address, and uses a
-// dummy device's address only as a last resort.
+// host has no usable address or no usable device. own lists the host's node addresses in order of preference. Among
+// addresses that are not in own, uplink prefers the default route's source address, and uses a dummy device's address
+// only as a last resort.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {

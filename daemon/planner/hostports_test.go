@@ -7,7 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// useHostAddr sets a Service's load-balancer address to an address of the host, and its ports to the given TCP ports.
+// useHostAddr returns a function that sets a Service's load-balancer address to an address of the host, and the
+// Service's ports to the given TCP ports.
 func useHostAddr(ports ...uint16) func(*source.Service) {
 	return func(s *source.Service) {
 		s.LoadBalancerIPs, s.Ports = ips(hostIP), nil
@@ -32,7 +33,7 @@ func TestManifestServicesMayHaveHostAddresses(t *testing.T) {
 }
 
 // At the host's addresses, no Service can use a port that the daemon or an API server on this host listens on, even if
-// the configuration contains "host" or the Service is from a manifest.
+// the configuration allows the host's addresses or the Service is from a manifest.
 func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowLoadBalancers.Host, opts.Proxy.AllowExternalIPs.Host = true, true

@@ -81,7 +81,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	}
 	why := "this host has no default route, and node.addresses has no address"
 	if own := addrsOfFamily(o.Node.Addresses, family); len(own) > 0 {
-		why = fmt.Sprintf("node.addresses has %s, which is not an address of this host", own[0])
+		why = fmt.Sprintf("node.addresses lists %s, which is not an address of this host", own[0])
 	}
 	e.portlessFamilies = append(e.portlessFamilies, portlessFamily{family, why})
 }

@@ -16,8 +16,8 @@ func healthPort(port uint16) func(*source.Service) {
 	return func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, port }
 }
 
-// If a Service from the API server requests a port outside proxy.nodeport_range, the planner reports a problem with a
-// fix. Only root can write manifests, so Services from manifests can use any port.
+// If a Service from the API server requests a port outside proxy.nodeport_range, the planner reports a problem and
+// suggests a fix. Only root can write manifests, so Services from manifests can use any port.
 func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.NodePortRange = config.PortRange{First: 30000, Last: 32767}
@@ -54,7 +54,7 @@ func TestNodePortRange(t *testing.T) {
 
 // If the daemon or an API server on this host listens on a TCP port, no Service can use the port as a NodePort or
 // health check port, even if proxy.nodeport_range contains the port or the Service is from a manifest. A Service can
-// still use a UDP port whose number the daemon or an API server uses for TCP.
+// still use the UDP port with the same number.
 func TestDaemonPortsAreNoNodePorts(t *testing.T) {
 	opts := testOptions()
 	opts.OwnPorts = map[uint16]string{10256: "health.address"}

@@ -9,7 +9,7 @@ import (
 // Options configures a Planner. A Planner's options never change. A reload creates a new Planner, which receives the
 // old Planner's plan.
 type Options struct {
-	// Node, Proxy and FastPath are configuration sections, whose keys the configuration schema documents.
+	// Node, Proxy and FastPath are configuration sections. The configuration schema documents their keys.
 	Node     config.Node
 	Proxy    config.Proxy
 	FastPath config.FastPath
@@ -18,22 +18,21 @@ type Options struct {
 	Families []plan.Family
 	// OwnRoutes reports whether the plan contains the uplinks that Edgeway's own routes to Services use.
 	OwnRoutes bool
-	// OwnPorts maps each TCP port that the daemon listens on to its configuration key. No Service can use any of the
-	// daemon's ports at an address of this host.
+	// OwnPorts maps each TCP port that the daemon listens on to the configuration key that sets the port. No Service
+	// can use any of the daemon's ports at an address of this host.
 	OwnPorts map[uint16]string
-	// Budget limits the memory that Services use. The zero value sets no limit.
+	// Budget limits the amount of memory that Services use. The zero value sets no limit.
 	Budget Budget
 	// Checks configures the endpoint checks.
 	Checks Checks
-	// SavedOwners returns the list that ContestedPorts returned when the previous process exited. Only the first call
-	// to Plan calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be
-	// nil.
+	// SavedOwners returns the list that ContestedPorts last returned in the previous process. Only the first call to
+	// Plan calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
 	SavedOwners func() []source.Holding
 	// BeforeService, if not nil, receives the key of each Service before the Planner plans it. Tests use BeforeService
 	// to cause panics.
 	BeforeService func(source.Key)
 	// beforeRequests, if not nil, receives each Service before the Planner collects its requests for ports. Tests use
-	// beforeRequests to cause a panic. For a given version of a Service, beforeRequests must either always or never
-	// panic, because the Planner would otherwise remove requests that it never added.
+	// beforeRequests to cause a panic. For a given version of a Service, beforeRequests must either always panic or
+	// never panic. Otherwise, the Planner would remove requests that it never added.
 	beforeRequests func(*source.Service)
 }

@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// exclusivePort identifies a port that only one Service can own: a port at an address or, if the address is invalid, a
+// exclusivePort identifies a port that only one Service can own: a port at an address or, if addr is the zero Addr, a
 // port of the host (NodePort, healthCheckNodePort).
 type exclusivePort struct {
 	addr     netip.Addr
@@ -37,20 +37,20 @@ type request struct {
 }
 
 // ranks orders the kinds of addresses by precedence. A ClusterIP comes first, because the API server allocates
-// ClusterIPs. If external IPs came first, a tenant could choose an address as an external IP before the API server
+// ClusterIPs. If external IPs came first, a tenant could claim an address as an external IP before the API server
 // allocates it as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
-// load-balancer addresses. If a Service lists an address as both an external IP and a load-balancer address, the
-// Service's source ranges must apply.
+// load-balancer addresses. The order also ensures that a Service's source ranges apply to an address that the Service
+// lists as both an external IP and a load-balancer address.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b request) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each port. A Service requests each port at most once.
 //
-// A request for a higher-ranking kind of address always wins the port. Among requests of the same kind, the owner keeps
-// a port until the owner's request is removed. A port that never had an owner, or whose owner's request was removed, is
-// open until the next call to closePorts. Among the requests for an open port, the request with the highest precedence
-// wins. After closePorts, a request from an older Service does not change the owner.
+// A request for a higher-ranking kind of address always wins the port. Among requests for the same kind of address, the
+// owner keeps a port until the owner's request is removed. A port that never had an owner, or whose owner's request was
+// removed, is open until the next call to closePorts. Among the requests for an open port, the request with the highest
+// precedence wins. After closePorts, a request from an older Service does not change the owner.
 type ownership struct {
 	owner map[exclusivePort]request
 	// rivals maps each port to the losing requests for it. No value is empty.
@@ -124,8 +124,8 @@ func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	}
 }
 
-// restore returns port c to its previous owner, whose current request is b, unless the current owner's kind of address
-// ranks higher.
+// restore returns port c to its previous owner, whose current request is b, unless the current owner requests a
+// higher-ranking kind of address.
 func (o *ownership) restore(c exclusivePort, b request) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -182,8 +182,8 @@ func (o *ownership) closePorts() (disturbed []tracker.Name) {
 	return disturbed
 }
 
-// contestedPorts returns each port that several Services request, with the port's owner. Callers must not modify the
-// result.
+// contestedPorts returns the ports that several Services request, and the owner of each port. Callers must not modify
+// the result.
 func (o *ownership) contestedPorts() []source.Holding {
 	if o.contestedCache != nil || len(o.rivals) == 0 {
 		return o.contestedCache
@@ -235,14 +235,14 @@ func comparePrecedence(a, b *source.Service) int {
 const maxRivals = 16
 
 // rivals holds the losing requests for a port. The requests field holds the losing requests with the highest
-// precedence, in order. otherCount is the number of other losing requests.
+// precedence, highest first. otherCount is the number of other losing requests.
 type rivals struct {
 	requests   []request
 	otherCount int
 }
 
 // add stores the request b. If b comes after all stored requests and otherCount is not 0, add only counts b, because
-// one of the counted requests may precede b.
+// one of the requests that are only counted may precede b.
 func (r *rivals) add(b request, limit int) {
 	i, _ := slices.BinarySearchFunc(r.requests, b, compareRequests)
 	if i == len(r.requests) && (r.otherCount > 0 || i >= limit) {
@@ -322,7 +322,7 @@ func (p *Planner) restore(prev *plan.Plan) {
 	p.returnPorts(planned)
 }
 
-// ownedPorts maps each Service to the contested ports that it owned.
+// ownedPorts maps each Service to the contested ports that it previously owned.
 type ownedPorts map[tracker.Name]map[exclusivePort]struct{}
 
 func (h ownedPorts) note(o *ownership, c exclusivePort, name tracker.Name) {

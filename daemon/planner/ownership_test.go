@@ -48,7 +48,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	// The owner keeps the address after a change.
+	// The owner keeps the address after a change to the owner itself.
 	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour }))
 	w.wantOwner("5")
 
@@ -75,9 +75,9 @@ func TestOwnerKeepsAddress(t *testing.T) {
 }
 
 // If several Services request an address in the same plan, the oldest Service becomes the owner. Among Services of the
-// same age, the Service with the lowest UID or, without UIDs, the first name becomes the owner. A Service without a
-// creation time comes last. When the owner is deleted, the oldest other Service that requests the address becomes the
-// owner.
+// same age, the Service with the lowest UID becomes the owner or, if the UIDs are equal, the Service whose name sorts
+// first. A Service without a creation time comes last. When the owner is deleted, the oldest other Service that
+// requests the address becomes the owner.
 func TestOldestNewServiceBecomesOwner(t *testing.T) {
 	for name, c := range map[string]struct {
 		list []source.Object
@@ -111,7 +111,7 @@ func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UI
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
 // address, then an external IP. The precedence of kinds prevents other Services from obtaining a ClusterIP before the
-// API server allocates it, or while an administrator deletes and recreates its Service.
+// API server allocates it, or while an administrator deletes and recreates the ClusterIP's Service.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -148,7 +148,7 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	wantOwner(w, "3")
 
 	// After a reload or a restart, the previous owner does not get the address back from a Service that requests it as
-	// a higher-ranking kind.
+	// a higher-ranking kind of address.
 	before := newWorld(t, testOptions(), external)
 	for what, held := range map[string]tracker.Name{
 		"external IP": {Namespace: "ns", Name: "1"}, "load-balancer address": {Namespace: "ns", Name: "2"},
@@ -165,8 +165,8 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 		wantOwner(w, "3")
 	}
 
-	// Among requests of the same kind, the current owner keeps the address, even if other Services request it as
-	// another kind.
+	// Among requests for the same kind of address, the current owner keeps the address, even if other Services request
+	// it as another kind.
 	other := of("4", 1, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	w = newWorld(t, testOptions(), cluster)
 	w.put(external, other)
@@ -206,7 +206,8 @@ func TestNodePortNeedsClusterIPInFamily(t *testing.T) {
 	w.wantProblems()
 }
 
-// After a restart, the previous owners keep their contested addresses. Only the first plan uses Options.SavedOwners.
+// After a restart, the previous owners keep their contested addresses. Only a Planner's first plan uses
+// Options.SavedOwners.
 func TestOwnershipAfterRestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))

@@ -146,8 +146,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// affectedServices returns the Services to plan again, sorted: the Services that changed, that gain or lose a port, or
-// that have an endpoint that died or recovered.
+// affectedServices returns the sorted names of the Services to plan again. These Services changed, gain or lose a port,
+// or have an endpoint that died or recovered.
 func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.prevSnap {
@@ -156,8 +156,7 @@ func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// updateOwnership updates the ownership of ports and returns the Services that are affected by changes to other
-// Services.
+// updateOwnership updates the ownership of ports and returns the Services that changes to other Services affect.
 func (p *Planner) updateOwnership() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -229,7 +228,7 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 	return out
 }
 
-// ContestedPorts returns each port that several Services request, with the port's owner. After a restart,
+// ContestedPorts returns the ports that several Services request, and the owner of each port. After a restart,
 // Options.SavedOwners must return the list from the last call to ContestedPorts. The caller must not modify the slice.
 func (p *Planner) ContestedPorts() []source.Holding { return p.owners.contestedPorts() }
 

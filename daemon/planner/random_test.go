@@ -21,7 +21,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// randomObjects creates random objects with few names, addresses and ports, so that many objects conflict.
+// randomObjects creates random objects from a small set of names, addresses and ports, so that many objects conflict.
 type randomObjects struct{ *rand.Rand }
 
 func (c randomObjects) chance(percent int) bool { return c.IntN(100) < percent }
@@ -173,7 +173,7 @@ func (c randomObjects) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Hos
 
 // After any changes, the incremental plan equals the plan that a new Planner computes from the same previous plan. The
 // incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a port,
-// except to a higher-ranking kind of address.
+// except to a request for a higher-ranking kind of address.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
 	if testing.Short() {
@@ -289,7 +289,8 @@ func verifyShared(t *testing.T, seed uint64, prev, next *plan.Plan) {
 	}
 }
 
-// verifyOwners fails the test if a port has a new owner, unless the new owner's kind of address ranks higher.
+// verifyOwners fails the test if a port has a new owner, unless the new owner requests a higher-ranking kind of
+// address.
 func verifyOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []fault.Fault) {
 	t.Helper()
 	if prev == nil {
@@ -302,7 +303,7 @@ func verifyOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []f
 			}
 			for _, f := range sp.Frontends {
 				c := exclusivePort{f.Addr, sp.Name.Protocol, f.Port}
-				// A port of the host has no kind of address.
+				// The field of a host port is not in addrFields, so Index returns -1.
 				kind := plan.FrontendKind(max(0, slices.Index(addrFields[:], p.Field)))
 				if strings.HasPrefix(p.Message, c.String()+" belongs to") && !betterKind(next, c, kind) {
 					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)

@@ -45,8 +45,8 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service can have the address of this host's name server, because the host uses the name server to find the API
-// server. A name server that has a ClusterIP, such as the cluster's DNS, is an exception.
+// No Service from the API server can have the address of this host's name server, because the host uses the name server
+// to find the API server. The exception is a name server at the Service's own ClusterIP, such as the cluster's DNS.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("0.0.0.0/0")

@@ -65,9 +65,9 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	return slices.CompactFunc(vips, func(a, b vip) bool { return a.addr == b.addr })
 }
 
-// refusal returns the reason why no configuration allows the address, or "" if there is none. An address on a dummy
-// device can be a ClusterIP, because some programs, such as kube-proxy in IPVS mode, bind all ClusterIPs to a dummy
-// device.
+// refusal returns the reason why no configuration can allow the address, or "" if there is no such reason. An address
+// on a dummy device can be a ClusterIP, because some programs, such as kube-proxy in IPVS mode, bind all ClusterIPs to
+// a dummy device.
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
@@ -206,7 +206,8 @@ func healthCheckPort(s *source.Service) (c exclusivePort, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owns reports whether the Service owns the port c, and adds a fault with the reason to found if it does not.
+// owns reports whether the Service owns the port c. If the Service does not, owns adds to found a fault that explains
+// why.
 func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -306,8 +307,8 @@ func (p *Planner) healthPortConflicts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether the sorted list contains a, or an address that NAT64 translates a to. With 464XLAT, this
-// host's connections to an IPv4 address go to the corresponding IPv6 address.
+// leadsTo reports whether the sorted list contains a, or the IPv4 address that NAT64 translates a to. With 464XLAT,
+// this host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.TranslateNAT64(a))
 }

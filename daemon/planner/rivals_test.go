@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// When an owner leaves, the rival with the highest precedence becomes the owner, and the problems of all other rivals
-// name the new owner.
+// When an owner is deleted, the rival with the highest precedence becomes the owner, and the problems of all other
+// rivals name the new owner.
 func TestNextRivalBecomesOwner(t *testing.T) {
 	const count = 3*maxRivals + 2
 	w := newWorld(t, testOptions())
@@ -65,8 +65,8 @@ func TestRivalsKeepHighestPrecedence(t *testing.T) {
 	}
 }
 
-// 300 Services of 6 kB each request the same 15,000 addresses and ports, and the owner leaves. The planner must not
-// store all 4.5 million requests, because they would occupy 1,200 MB.
+// 300 Services, each 6 kB in size, request the same 15,000 combinations of address and port, and the owner is deleted.
+// The planner must not store all 4.5 million requests, because they would occupy 1,200 MB.
 func TestManyRivalsUseLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {
@@ -82,7 +82,7 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 		return s
 	}
 	// cost runs the planner for count Services, removes the owner, and runs the planner again. total is the number of
-	// bytes that the two runs allocate, and live is the number that stay allocated.
+	// bytes that the two runs allocate, and live is the number of bytes that stay allocated.
 	cost := func(count int) (total, live uint64) {
 		tr := tracker.New(tracker.Layer{Name: "kube"})
 		sink := tr.Sink("kube")

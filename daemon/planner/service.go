@@ -92,7 +92,7 @@ func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *sou
 	return out
 }
 
-// servicePort returns a ServicePort without pools and plan.Routes, or nil if there are no frontends.
+// servicePort returns a ServicePort whose pools and plan.Routes are not set yet, or nil if there are no frontends.
 func servicePort(spec *source.Service, index int, family plan.Family, frontends []plan.Frontend) *plan.ServicePort {
 	port := &spec.Ports[index]
 	if !hasFamily(spec, family) {
@@ -135,7 +135,7 @@ func (p *Planner) usesFastPath(s *source.Service, index int, found *source.Fault
 	return true
 }
 
-// setRoutes sets the pools of sp and the plan.Routes of its frontends.
+// setRoutes sets sp's pools and the plan.Routes of sp's frontends.
 func (p *Planner) setRoutes(spec *source.Service, sp *plan.ServicePort, b backends) {
 	endpoints := p.endpoints(b, keyOf(sp))
 	weigh(endpoints, spec.Weights)
@@ -176,9 +176,9 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 }
 
 // allowedSources returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If
-// the ranges contain an address of this host, the host itself may connect, so allowedSources adds the load-balancer
-// address to the ranges: if that address is on a device of this host, the kernel uses it as the source of the host's
-// connections.
+// the Service's source ranges contain an address of this host, the host itself may connect. allowedSources then adds
+// the load-balancer address to the ranges, because the kernel uses that address as the source of the host's connections
+// if it is on a device of this host.
 func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.BlockedFamilies, family) {
@@ -195,8 +195,8 @@ func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip
 }
 
 // healthCheck returns the plan for the healthCheckNodePort, or nil if the Service has no such port. A pod of a
-// dual-stack Service has an address in each family, so healthCheck counts only the family with more addresses.
-// healthCheck counts dead endpoints only while all endpoints of the Service are dead.
+// dual-stack Service has an address in each family, so healthCheck counts only the addresses of the family that has
+// more. healthCheck counts dead endpoints only while all endpoints of the Service are dead.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckPort(svc.Spec)
 	if !ok || !p.owns(svc.Spec, c, "spec.healthCheckNodePort", found) {

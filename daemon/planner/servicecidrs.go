@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of faults in the setting proxy.service_cidrs.
+// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of the faults in the proxy.service_cidrs setting.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -64,7 +64,7 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	}
 }
 
-// settingWithout formats the setting proxy.service_cidrs without the range c.
+// settingWithout formats the proxy.service_cidrs setting without the range c.
 func settingWithout(ranges []netip.Prefix, c netip.Prefix) string {
 	var others []string
 	for _, other := range ranges {
@@ -123,7 +123,7 @@ func (s *serviceCIDRs) gatewayFault(c netip.Prefix) string {
 	return fmt.Sprintf("contains the address %s of a default gateway of this host: %s", s.host.Gateways[i], notDropped)
 }
 
-// overlappingNetwork returns a network of this host that overlaps the range, or an invalid prefix if there is none.
+// overlappingNetwork returns a network of this host that overlaps the range, or the zero Prefix if there is none.
 func (s *serviceCIDRs) overlappingNetwork(c netip.Prefix) netip.Prefix {
 	i := slices.IndexFunc(s.host.Networks, c.Overlaps)
 	if i < 0 {

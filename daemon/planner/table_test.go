@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The tables use two endpoints: epHere is on this host, and epThere is on another host.
+// The test tables use two endpoints: epHere is on this host, and epThere is on another host.
 const (
 	epHere  = "10.1.0.1"
 	epThere = "10.2.0.1"
@@ -54,8 +54,8 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Traffic policies determine the endpoints and whether the proxy rewrites the source address. The columns are the four
-// combinations of pod detection and masquerade_all.
+// Traffic policies determine the endpoints and whether the proxy rewrites the source address. The table's columns are
+// the four combinations of pod detection and masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Proxy.LocalDetection, settings[3].Proxy.LocalDetection = config.DetectNone, config.DetectNone

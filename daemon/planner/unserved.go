@@ -14,7 +14,7 @@ import (
 // NoEndpointID is the ID of the fault for a ServicePort without an endpoint.
 const NoEndpointID = "no-endpoint"
 
-// UnservedPortFaults returns a Notice for each Service port that has no endpoint in any family. Edgeway rejects
+// UnservedPortFaults returns a Notice for each Service port that has no endpoint in any address family. Edgeway rejects
 // connections to a port without endpoints.
 func UnservedPortFaults(svc *tracker.Service, p *plan.Plan) (out []fault.Fault) {
 	all := p.FindService(svc.Spec.Namespace, svc.Spec.Name)

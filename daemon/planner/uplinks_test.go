@@ -72,8 +72,8 @@ func withoutDefaultRoute() *nodeinfo.Host {
 }
 
 // If Edgeway's own routes determine the source address of the host's connections before the proxy chooses the endpoint,
-// the proxy rewrites it to an address of the link. When the host has a default route again, the proxy keeps the source
-// address.
+// the proxy rewrites the source address to an address of the link to the endpoint. When the host has a default route
+// again, the proxy keeps the source address.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()
 	opts.OwnRoutes, opts.Proxy.LocalDetection = true, config.DetectNone
@@ -100,7 +100,8 @@ func TestGuessedSourceIsRewritten(t *testing.T) {
 	check("without own routes", "there", "there")
 }
 
-// If the host's primary address is unknown and a Service has a NodePort, the planner reports a problem with a fix.
+// If the host's primary address is unknown and a Service has a NodePort, the planner reports a problem and suggests a
+// fix.
 func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	opts := testOptions()
 	w := newWorld(t, opts, testService("svc"))
@@ -141,7 +142,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	}
 }
 
-// The pod bridge has the numerically lowest address, but clients do not use it.
+// The pod bridge has the numerically lowest address, but clients do not use that address.
 func TestProposedAddresses(t *testing.T) {
 	at := func(a, device string) nodeinfo.Addr { return nodeinfo.Addr{Addr: ip(a), Interface: device} }
 	bridge := at("10.42.0.1", "cni0")

@@ -17,7 +17,7 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// FuzzStatus verifies that any error text becomes a single assignment without control characters.
+// FuzzStatus verifies that systemd receives any error text as a single STATUS= assignment without control characters.
 func FuzzStatus(f *testing.F) {
 	m := NewManager(slog.New(slog.DiscardHandler))
 	for _, text := range []string{"x\nREADY=1", "\x1b]0;owned\x07\x1b[2J", "\r\x00\v\f\u0085\u2028\u202e", "", "\xff\xc0", " \n "} {
@@ -97,7 +97,8 @@ func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file 
 }
 
 // FuzzPassed passes arbitrary kinds of descriptors with arbitrary names. NewSockets must adopt sockets that listen on
-// loopback, and must close all other descriptors. A name must not add assignments to the messages for systemd.
+// loopback, and must close all other descriptors. A descriptor's name must not add assignments to the messages for
+// systemd.
 func FuzzPassed(f *testing.F) {
 	f.Add("x.socket:nodeport-127.0.0.1-80", []byte{0, 1, 2, 3, 4, 5, 6})
 	f.Add("nodeport-a:nodeport-b:nodeport-c:nodeport-d:nodeport-e", []byte{6, 5, 4, 3, 2, 1, 0})

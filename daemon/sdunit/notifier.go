@@ -36,7 +36,7 @@ type View struct {
 	// Status is the text of STATUS=. The Notifier sends each new text, but at most one per statusPeriod.
 	Status string
 	// Programmed reports whether the backend has programmed the kernel and every follower has run at least once,
-	// whether or not it failed.
+	// successfully or not.
 	Programmed bool
 	// ReloadDone reports whether the new configuration is in force or has failed.
 	ReloadDone bool
@@ -199,7 +199,7 @@ func (n *Notifier) NotifyReloadFailed() {
 	}
 }
 
-// NotifyStopping notifies systemd that the daemon is stopping. After NotifyStopping, the Notifier sends no
+// NotifyStopping notifies systemd that the daemon is stopping. After NotifyStopping, the Notifier sends no further
 // notifications.
 func (n *Notifier) NotifyStopping() {
 	n.mu.Lock()

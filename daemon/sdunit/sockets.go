@@ -89,7 +89,7 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 
 // Release closes the socket for an address in this process and in the fd store, so that the kernel refuses clients. A
 // socket from a socket unit stays open, because systemd keeps a copy. Clients of a socket from a socket unit wait in
-// its queue. Callers must stop accepting connections from the socket before they call Release.
+// the socket's queue. Callers must stop accepting connections from the socket before they call Release.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

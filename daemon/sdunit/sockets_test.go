@@ -86,7 +86,7 @@ func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 			t.Fatal(err) // the error is EADDRINUSE if only the daemon's copy was closed
 		}
 		s.Release(addr)
-		// The service manager has not read any message yet, so its copies of the socket are still open.
+		// The service manager has not read any messages yet, so its copy of each socket is still open.
 		if conn, err := net.Dial("tcp", addr.String()); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Fatalf("dial gave %v, %v", conn, err)
 		}

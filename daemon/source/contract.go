@@ -1,8 +1,9 @@
 // Package source defines the contract between the sources of Services (an API server, manifest files, the last-known
-// state on disk) and the tracker that merges them. The package also defines the objects that sources produce.
+// state on disk) and the tracker, which merges the sources' objects. The package also defines the objects that sources
+// produce.
 //
-// The objects have Edgeway's own types, which use a fraction of the memory of Kubernetes' own types, because they hold
-// only the parsed and validated fields that a service proxy reads. Package convert creates the objects.
+// The objects have Edgeway's own types. Edgeway's types hold only the parsed and validated fields that a service proxy
+// reads, so they use a fraction of the memory of Kubernetes' types. Package convert creates the objects.
 package source
 
 import (
@@ -41,7 +42,7 @@ type Status struct {
 	LastContact time.Time `json:"lastContact,omitzero"`
 	// Fault is the source's current fault, or the zero Fault.
 	Fault fault.Fault `json:"fault,omitzero"`
-	// Partial reports whether Fault affects only some of the origin's objects and all others are current.
+	// Partial reports whether Fault affects only some of the origin's objects, while all other objects are current.
 	Partial bool `json:"partial,omitempty"`
 	// Refused reports whether the origin itself returned Fault, which proves that the origin is reachable.
 	Refused bool `json:"refused,omitempty"`

@@ -58,8 +58,8 @@ type Faults struct {
 	more   int
 }
 
-// HasRoom reports whether Add can store another fault. If not, HasRoom counts the fault for List. Because one Service
-// can have 15,000 invalid addresses, a message for each address would use too much memory.
+// HasRoom reports whether Add can store another fault. If not, HasRoom counts the omitted fault, and List reports the
+// count. Because one Service can have 15,000 invalid addresses, a message for each address would use too much memory.
 func (f *Faults) HasRoom() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++
@@ -167,7 +167,7 @@ type ServicePort struct {
 	NodePort uint16        `json:"nodePort,omitempty"`
 }
 
-// EndpointSlice holds the fields that a proxy reads from an EndpointSlice of IPv4 or IPv6 addresses.
+// EndpointSlice holds the fields that a proxy reads from an EndpointSlice with IPv4 or IPv6 addresses.
 type EndpointSlice struct {
 	Namespace string      `json:"namespace"`
 	Name      string      `json:"name"`
@@ -231,7 +231,7 @@ func (h *Hints) Equal(o *Hints) bool {
 	return slices.Equal(h.Nodes(), o.Nodes()) && slices.Equal(h.Zones(), o.Zones())
 }
 
-// Node holds the fields that a proxy reads from the host's Node.
+// Node holds the fields that a proxy reads from the host's Node object.
 type Node struct {
 	Name      string         `json:"name"`
 	Addresses []netip.Addr   `json:"addresses,omitempty"` // InternalIP first, then ExternalIP
@@ -255,9 +255,10 @@ type ServiceCIDR struct {
 // external or load-balancer address (CVE-2020-8554).
 type APIServer struct {
 	Name string `json:"name"`
-	// Addrs lists the proven and literal addresses of the API server and its proxy, sorted.
+	// Addrs lists the proven addresses of the API server and its proxy, and the literal addresses in their URLs,
+	// sorted.
 	Addrs []netip.Addr `json:"trusted"`
-	// ProvenAddrs lists the addresses that TLS handshakes have proven, latest first.
+	// ProvenAddrs lists the addresses that TLS handshakes have proven, most recent first.
 	ProvenAddrs []ServerAddr `json:"proven,omitempty"`
 
 	Flaws

@@ -16,7 +16,7 @@ import (
 //
 // Clean replaces control characters (C0, DEL and C1, except newline and tab), format characters (such as text direction
 // marks), and Unicode's line and paragraph separators with \uXXXX. JSON also uses the notation \uXXXX, so JSON text
-// keeps its meaning. Bytes that are not UTF-8, which JSON cannot contain, become \xXX.
+// keeps its meaning. Clean replaces bytes that are not valid UTF-8 with \xXX. JSON text cannot contain such bytes.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s
@@ -38,8 +38,8 @@ func Clean(s string) string {
 	return out.String()
 }
 
-// writeInvalid escapes the first byte of s if it is invalid. Otherwise, s starts with a replacement character, which
-// writeInvalid writes.
+// writeInvalid escapes the first byte of s if that byte is not valid UTF-8. Otherwise, s starts with an encoded
+// replacement character, which writeInvalid writes unchanged.
 func writeInvalid(out *strings.Builder, s string) {
 	if _, size := utf8.DecodeRuneInString(s); size == 1 {
 		fmt.Fprintf(out, `\x%02x`, s[0])

@@ -50,7 +50,7 @@ func (s *Screen) PrintRow(heading, format string, args ...any) {
 	s.printBlock("", lead, fmt.Sprintf(format, args...), len(lead))
 }
 
-// PrintFault prints a fault with its fix. about describes the fault, for example with its message.
+// PrintFault prints a fault with its fix. The parameter about describes the fault, for example f.Message.
 func (s *Screen) PrintFault(f fault.Fault, about string) {
 	s.heading = ""
 	lead := fmt.Sprintf("  %-9s ", f.Severity)
@@ -67,7 +67,7 @@ func (s *Screen) PrintFix(fix string) {
 }
 
 const (
-	// maxColumn is the maximum width of a table column. A longer cell shifts only the rest of its own line.
+	// maxColumn is the maximum width of a table column. A longer cell shifts only the rest of its own row.
 	maxColumn = 64
 	// minColumn is the minimum width for long text in the last column. If less width is available, the text moves to
 	// the next line, indented by ownIndent.

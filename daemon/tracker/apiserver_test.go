@@ -8,7 +8,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The snapshot lists the addresses of all API servers. Until the source reports addresses, the snapshot keeps the
+// The snapshot lists the addresses of all API servers. Until the kube source reports addresses, the snapshot lists the
 // addresses from the last-known state.
 func TestAPIServers(t *testing.T) {
 	tr, file, kube, last := threeLayers()

@@ -23,7 +23,7 @@ func newLayer(name string) *layer {
 }
 
 // put stores an object, or removes the object with this key if obj is nil. A fallback ignores an object that the
-// primary layer has deleted or replaced.
+// primary layer has deleted, and ignores all objects after retire.
 func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.deletedKeys[key]
 	if key.Kind != source.KindDocument {
@@ -37,7 +37,8 @@ func (l *layer) put(key source.Key, obj source.Object) {
 	}
 }
 
-// hide removes an object that the primary layer deleted. If the fallback later adds the object, the layer ignores it.
+// hide removes an object that the primary layer deleted. If the fallback's source later adds the object, the fallback
+// ignores it.
 func (l *layer) hide(key source.Key) {
 	if l.retired {
 		return

@@ -63,8 +63,8 @@ func (n *naiveTracker) snapshot() []*Service {
 
 func equalService(a, b *Service) bool { return a.Spec == b.Spec && slices.Equal(a.Slices, b.Slices) }
 
-// After any sequence of events, the snapshot equals one that is built from scratch, and Changed lists exactly the
-// Services that differ from the previous snapshot.
+// After any sequence of events, the snapshot equals a snapshot that is built from scratch, and Changed lists exactly
+// the Services that differ from the previous snapshot.
 func TestRandomEventsAgreeWithRebuild(t *testing.T) {
 	for seed := range uint64(3000) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -17,7 +17,7 @@ type LayerStats struct {
 
 // Stats counts objects and changes for the metrics.
 type Stats struct {
-	// Layers is sorted by priority, the highest first.
+	// Layers is sorted in descending order of priority.
 	Layers []LayerStats
 	// Services and Endpoints count the changes to Services and EndpointSlices.
 	Services, Endpoints Changes

@@ -1,8 +1,8 @@
 // Package tracker merges the sources' objects into snapshots for the planner.
 //
 // Each source writes to its own layer. The layers are ordered. If several layers contain an object, Edgeway serves the
-// version in the first of these layers. A fallback layer replaces another layer (the last-known state replaces the API
-// server) until the other layer has listed all objects.
+// version in the first of these layers. A fallback layer stands in for another layer (the last-known state for the API
+// server) until the other layer's source has listed all objects.
 //
 // The tracker is incremental: after one change among 30,000 Services, a snapshot copies one slice of pointers and
 // shares all other data with the previous snapshot.
@@ -29,7 +29,7 @@ type Layer struct {
 	FallbackFor string
 }
 
-// Tracker merges layers. Any goroutine may call a Tracker's methods.
+// Tracker merges layers. Its methods are safe for concurrent use.
 type Tracker struct {
 	changed chan struct{}
 
@@ -40,8 +40,8 @@ type Tracker struct {
 	hidden map[source.Key]struct{}
 }
 
-// New returns a tracker with the given layers, the highest priority first. New panics if a name occurs twice or if a
-// FallbackFor names no layer, because both are programming errors.
+// New returns a tracker with the given layers, in descending order of priority. New panics if a name occurs twice or if
+// a FallbackFor names an unknown layer, because both are programming errors.
 func New(layers ...Layer) *Tracker {
 	t := &Tracker{changed: make(chan struct{}, 1), view: newView(time.Now()), hidden: map[source.Key]struct{}{}}
 	for _, l := range layers {

@@ -14,7 +14,8 @@ import (
 )
 
 // maxTriggers is the maximum number of trigger times that the view stores between two snapshots. 1,000 trigger times
-// suffice for a percentile of the programming latency, and use at most 24 KB while the pipeline requests no snapshot.
+// suffice to compute percentiles of the programming latency, and use at most 24 KB even if the pipeline requests no
+// snapshot.
 const maxTriggers = 1000
 
 type view struct {
@@ -116,8 +117,8 @@ func (v *view) setFaults(object fault.Object, faults []fault.Fault) {
 	v.faults[object] = faults
 }
 
-// edit changes the merged Service that has the given name. The view stores a merged Service while it has a Spec or a
-// slice.
+// edit changes the merged Service that has the given name. The view stores a merged Service only while the Service has
+// a Spec or a slice.
 func (v *view) edit(name Name, change func(*Service)) {
 	next := &Service{}
 	if s, ok := v.mergedServices[name]; ok {
@@ -140,8 +141,9 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and stores the trigger time of a new version of a slice. The first list contains
-// trigger times from before the start. They do not show the latency of current changes, so count ignores them.
+// count counts a change for metrics and stores the trigger time of a new version of a slice. A source's first list
+// contains trigger times from before the start. These times say nothing about the latency of current changes, so count
+// ignores them.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {

@@ -1,5 +1,6 @@
-// Command components lists the modules of a Go program from the build information that the linker stored in it. The
-// command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the modules' licenses require.
+// Command components reads the list of a Go program's modules from the build information that the linker stored in the
+// program. The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the modules' licenses
+// require.
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
@@ -109,7 +110,7 @@ func moduleComponent(kind, path, version string) component {
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// linkedModules returns the modules that are linked into the program, sorted by path as in the linker's list.
+// linkedModules returns the modules that are linked into the program, sorted by path, as in the linker's list.
 func linkedModules(info *debug.BuildInfo) []*debug.Module {
 	var out []*debug.Module
 	for _, m := range info.Deps {

@@ -1,7 +1,7 @@
 // Package conntrack deletes connection-tracking entries that become stale when Services change.
 //
-// The kernel translates a flow's first packet according to the backend's rules. For all later packets, the kernel
-// follows the flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending.
+// The kernel translates a flow's first packet according to the backend's rules. The kernel translates all later packets
+// according to the flow's entry in the connection-tracking table. A UDP flow lasts as long as its client keeps sending.
 // Without this package, a UDP client of a removed endpoint would never receive another response, and a client that sent
 // packets before the Service existed would never reach the Service. SCTP clients (S1AP, NGAP, Diameter) commonly keep
 // their source port. After an SCTP association ends, the client's next association therefore matches the old entry.
@@ -9,12 +9,12 @@
 // The follower keeps the entries of TCP connections, because a draining connection would break without its entry. If a
 // TCP connection's endpoint no longer exists, the kernel of the endpoint's host or a router resets the connection. The
 // client's next attempt uses another source port and therefore another entry. The follower deletes a TCP connection's
-// entry only if the client opened the connection while the kernel had no rules. The kernel has no rules at boot and
-// after another program removes them. If a client sent a SYN before the rules existed, the SYN's entry prevents the
-// kernel from translating retransmissions for two minutes.
+// entry only if the client opened the connection while the kernel had no rules. The kernel has no rules at boot, and
+// after another program has removed them. For two minutes, the entry of a SYN that a client sent before the rules
+// existed keeps the kernel from translating retransmissions.
 //
 // A flow's original and real destinations determine whether it is stale. The original destination, an address and a
-// port, selects a frontend in the plan. The follower ignores flows to a frontend's port on other addresses. The real
+// port, identifies a frontend in the plan. The follower ignores flows to a frontend's port on other addresses. The real
 // destination is the source address and port in the reply direction. A flow is stale unless its real destination is an
 // endpoint that still serves connections.
 package conntrack
@@ -53,9 +53,9 @@ type follower struct {
 	// frontends of earlier plans.
 	lastPlan *plan.Plan
 	// socket is a netlink socket that the follower opens on first use and then keeps open. Closing a netfilter socket
-	// (Linux 6.18) blocks until the kernel has freed the objects that nftables transactions deleted. After an nftables
-	// transaction, closing the socket takes 16 ms. After an incomplete response, the follower closes the socket and
-	// sets socket to nil.
+	// blocks until the kernel (Linux 6.18) has freed the objects that nftables transactions deleted. After an nftables
+	// transaction, closing the socket takes 16 ms. If a request fails or is aborted, the follower closes the socket,
+	// which may contain unread responses, and sets socket to nil.
 	socket *netlink.Conntrack
 }
 
@@ -89,7 +89,7 @@ func (f *follower) clean(ctx context.Context, suspects ruleSet) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// A function passed to context.AfterFunc starts after a short delay, even if ctx is already done.
+	// AbortOnDone uses context.AfterFunc, which aborts only after a short delay if ctx is already done.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("read connection tracking: %w", err)
 	}

@@ -19,7 +19,7 @@ var (
 	sctp4 = netlink.Scope{Family: plan.IPv4, Protocol: plan.SCTP}
 )
 
-// applyAndCount applies the plan next, and fails the test unless the follower deletes the given number of flows.
+// applyAndCount applies a plan, and fails the test unless the follower deletes the given number of flows.
 func (s *step) applyAndCount(next *plan.Plan, deleted int) {
 	s.t.Helper()
 	s.apply(proxiers.NewChange(s.last, next), deleted)
@@ -278,7 +278,8 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// sendInit sends the first packet of an SCTP association. A raw socket works without SCTP support in the kernel.
+// sendInit sends the first packet of an SCTP association. sendInit uses a raw socket, which works without SCTP support
+// in the kernel.
 func sendInit(t *testing.T, dst netip.AddrPort) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_RAW, int(plan.SCTP))
@@ -363,7 +364,7 @@ func TestSocketIsReused(t *testing.T) {
 }
 
 // With a cancelled context, every attempt to read the kernel's connection-tracking table fails, so a nil error proves
-// that the follower did not read it.
+// that the follower did not read the table.
 func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -8,7 +8,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// counts holds metrics that have the same names as in kube-proxy v1.36.
+// counts holds the follower's metrics, which have the same names as in kube-proxy v1.36.
 type counts struct {
 	took    *prometheus.HistogramVec
 	deleted *prometheus.CounterVec

@@ -103,7 +103,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo runs a UDP server at addr that responds to every datagram with addr as text.
+// echo runs a UDP server at addr, which responds to every datagram with the text of addr.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -235,7 +235,7 @@ func newFollower(t testing.TB) *follower {
 	return p.(*follower)
 }
 
-// readCounts returns the number of deleted flows and the number of cleanups from the follower's metrics.
+// readCounts reads the number of deleted flows and the number of cleanups from the follower's metrics.
 func (s *step) readCounts() (deleted, looks int) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.follower)

@@ -10,7 +10,7 @@ import (
 )
 
 // cleanedProtocols lists the protocols whose stale flows the follower deletes after a change. The package comment
-// explains why the follower keeps the entries of TCP connections.
+// explains why the follower keeps TCP connections' entries.
 var cleanedProtocols = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
@@ -87,7 +87,7 @@ func rulesFor(c proxiers.Change) ruleSet {
 }
 
 // addServicePort adds a rule for each of a ServicePort's destinations that may have stale flows. before is nil if the
-// ServicePort is new, and after is nil if the next plan lacks it.
+// ServicePort is new, and after is nil if the ServicePort was removed.
 func (s ruleSet) addServicePort(before, after *plan.ServicePort, nodeBefore, nodeAfter *plan.Node) {
 	svc := after
 	if svc == nil {

@@ -17,8 +17,8 @@ const (
 	entriesPerBucket = 4
 )
 
-// The paths of these sysctls are relative to the root directory. A process with CAP_NET_ADMIN may write both network
-// sysctls without being root. (The hash table size is also a module parameter, which only root may read.)
+// The paths of these sysctls are relative to the root directory. A process with CAP_NET_ADMIN may write both sysctls
+// without being root. (The hash table size is also a module parameter, which only root may read.)
 const (
 	maxFile  = "proc/sys/net/netfilter/nf_conntrack_max"
 	hashFile = "proc/sys/net/netfilter/nf_conntrack_buckets"

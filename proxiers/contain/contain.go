@@ -45,7 +45,7 @@ func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicLine returns the source line of the first stack frame below panic that is outside package runtime.
+// panicLine returns the source line of the first stack frame below panic that does not belong to package runtime.
 func panicLine(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -113,7 +113,7 @@ func New(logger *slog.Logger) *Parts {
 	}
 }
 
-// Run calls run, and after a panic calls run again unless ctx is done. Run returns run's error, or an error if run
+// Run calls run, and calls it again after a panic unless ctx is done. Run returns run's error, or an error if run
 // panicked too often.
 func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) error) error {
 	for {
@@ -161,7 +161,7 @@ func (p *Parts) Note(part string, err error) error {
 }
 
 // Record logs and counts a panic in a request handler. A handler's panic never ends the daemon, because a client could
-// repeat the request. Record returns the number of the part's panics in the last ten minutes.
+// repeat the request. Record returns how many times the part panicked in the last ten minutes.
 func (p *Parts) Record(part string, err error) (times int) {
 	now := time.Now()
 	p.mu.Lock()

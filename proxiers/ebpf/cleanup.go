@@ -53,7 +53,8 @@ func unpinAll(dir string) error {
 	return nil
 }
 
-// unpinLinks removes the links in reverse attachment order, and then the links that other versions have left.
+// unpinLinks removes the links of this version's hooks in reverse attachment order, and then all other links, which
+// other versions left.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

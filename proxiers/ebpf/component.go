@@ -16,8 +16,7 @@ const Name = "ebpf"
 // Component describes the backend.
 func Component() proxiers.Component { return ComponentIn(Dir) }
 
-// ComponentIn describes the backend with dir as the directory for pinned objects. Two daemons on one host need separate
-// directories.
+// ComponentIn describes a backend that pins its objects in dir. Two daemons on one host need separate directories.
 func ComponentIn(dir string) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -40,7 +39,7 @@ func ComponentIn(dir string) proxiers.Component {
 			Doc: "The size of the BPF maps. " +
 				"\"normal\" holds 65,536 Service addresses and ports and 131,072 endpoints in 8 MB of memory. " +
 				"\"large\" holds 524,288 Service addresses and ports and 1,048,576 endpoints in 70 MB. " +
-				"nftables forwards connections to Services that do not fit into the maps.",
+				"nftables handles connections to Services that do not fit into the maps.",
 		}, {
 			Name: "tc", Default: false,
 			Doc: "Whether a tc program on network devices also handles TCP connections from pods and other hosts. " +
@@ -64,5 +63,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes nft tables that contain the same rules as the nftables backend's tables.
+// schema describes nft tables with the same rules as the nftables backend's tables.
 func schema(count bool) nfttable.Schema { return nftables.EndpointSchema(tableName, count) }

@@ -82,7 +82,7 @@ type retry struct {
 	after time.Duration
 }
 
-// schedule sets the time of the next attempt, and doubles the delay with each call.
+// schedule sets the time of the next attempt. Each call doubles the delay, up to maxRetryDelay.
 func (r *retry) schedule() {
 	r.after = min(max(2*r.after, minRetryDelay), maxRetryDelay)
 	r.at = time.Now().Add(r.after)
@@ -144,7 +144,7 @@ func (o *orphanDestroyer) destroyOrphans(
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted removes the connections of sockets that were missing from the kernel's list in two consecutive
+// forgetUnlisted deletes the map entries of sockets that were missing from the kernel's list in two consecutive
 // attempts.
 func (o *orphanDestroyer) forgetUnlisted(
 	connections typedMap[uint64, socketsConnection], found map[uint64]socketsConnection, unlisted map[uint64]bool,
@@ -170,7 +170,8 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns, by socket cookie, the connections to endpoints that are no longer members of their Service.
+// orphans returns the connections to endpoints that are no longer members of their Service. The keys are socket
+// cookies.
 func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// filterName is the name that distinguishes Edgeway's filter from others.
+	// filterName distinguishes Edgeway's filter from other filters.
 	filterName = "edgeway"
-	// filterPriority places the filter after other filters, because a packet that another filter drops must not start a
-	// connection.
+	// filterPriority places the filter after other filters, because a packet that another filter drops must not create
+	// a connection-tracking entry.
 	filterPriority = 50000
 )
 

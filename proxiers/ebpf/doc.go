@@ -1,8 +1,8 @@
 // Package ebpf implements Services with the nft tables of package nftables, and adds BPF programs as shortcuts. When a
 // socket on the host connects or sends to a Service, the socket programs replace the Service's address with an
 // endpoint's address. The kernel then neither translates nor tracks the connection's packets. The tc program is
-// optional (ebpf.tc). For each new TCP connection that a network device receives, the tc program adds a
-// connection-tracking entry with an endpoint. The kernel then translates the connection without evaluating a rule.
+// optional (ebpf.tc). For each new TCP connection that a network device receives, the tc program chooses an endpoint
+// and adds a connection-tracking entry. The kernel then translates the connection without evaluating a rule.
 //
 //   - connect, sendmsg: replace the Service's address with an endpoint's address
 //   - recvmsg, getpeername: replace the endpoint's address with the Service's address

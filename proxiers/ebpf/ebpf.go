@@ -11,7 +11,7 @@ import (
 )
 
 // inspectionInterval is the time between two inspections of the programs and maps. The kernel sends no event when
-// another program removes a BPF program or map. An inspection needs about a dozen system calls.
+// another program removes a BPF program or map. An inspection takes about a dozen system calls.
 const inspectionInterval = time.Second
 
 type proxier struct {

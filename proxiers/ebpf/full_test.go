@@ -62,8 +62,8 @@ func TestPacketsWithFullTracking(t *testing.T) {
 	}
 }
 
-// setTrackingMax sets the maximum number of tracked connections in each network namespace, and returns the previous
-// value. A process can set the maximum only in the initial network namespace.
+// setTrackingMax sets the maximum number of tracked connections per network namespace, and returns the previous value.
+// A process can set the maximum only in the initial network namespace.
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"

@@ -19,7 +19,8 @@ import (
 // The functions in this file detect missing kernel features and kernel bugs. packets.go and devices.go work around
 // differences between kernel versions.
 
-// missingFeatures returns a fault for each feature that the shortcuts need but the host lacks.
+// missingFeatures returns a fault if the tc program cannot run although tc is set, and a fault if the kernel has the
+// bug that mayMisdeliver detects and Edgeway serves IPv6.
 func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = missingTCFeatures(dir)
@@ -32,7 +33,8 @@ func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fau
 	return out
 }
 
-// missingTCFeatures returns a fault for each feature that the tc program needs but the host lacks.
+// missingTCFeatures returns a fault if the kernel lacks a feature that the tc program needs, or if the tc program is
+// not loaded.
 func missingTCFeatures(dir string) []fault.Fault {
 	for _, f := range []struct{ module, name string }{
 		{"nf_conntrack", "bpf_skb_ct_alloc"},

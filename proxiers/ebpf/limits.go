@@ -11,7 +11,7 @@ import (
 
 // tcRate is the maximum number of connections that the tc program starts per second on each CPU. If a firewall drops a
 // SYN after the tc program has added a connection-tracking entry, the entry stays for 120 s. The table therefore holds
-// at most 24,000 entries for dropped SYNs per CPU. nftables forwards connections above the limit.
+// at most 24,000 entries per CPU for dropped SYNs. nftables forwards connections above the limit.
 const tcRate = 200
 
 // updateTCFlags adapts the tc program's flags to the host's current state. After an error, updateTCFlags stops the tc

@@ -98,7 +98,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masqueradedService returns the first Service with one endpoint and masquerading for all clients.
+// masqueradedService returns the first Service with one endpoint and with masquerading for connections from outside.
 func (w *world) masqueradedService() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -202,7 +202,7 @@ func TestHalfFullTracking(t *testing.T) {
 	ask(1, "room again")
 }
 
-// TestTrackingLimit tests that the tc program's limit for the connection-tracking table is half of the kernel's
+// TestTrackingLimit verifies that the tc program's limit for the connection-tracking table is half of the kernel's
 // maximum.
 func TestTrackingLimit(t *testing.T) {
 	full := newWorld(t).proxier.shortcuts.trackingFull

@@ -31,7 +31,7 @@ func (s size) services() uint32 { return max(1, s.frontends/uint32(len(origins()
 
 // sizes returns the map sizes for each value of ebpf.size. The maps use 8 MB of memory with "normal" and 70 MB with
 // "large". The size "large" is enough for 100,000 Services with a million endpoints. A frontend needs one element for
-// each origin.
+// each origin of connections (pods, the host, and other hosts).
 func sizes() map[string]size {
 	return map[string]size{"normal": {3 << 16, 1 << 17, 1 << 17}, "large": {3 << 19, 1 << 20, 1 << 20}}
 }
@@ -98,15 +98,16 @@ func (o *objects) tcMaps() map[string]**ebpf.Map {
 	}
 }
 
-// programsDir returns the directory for the pinned programs of this version of the BPF objects.
+// programsDir returns the directory for this version's pinned programs. The directory's name contains a hash of the BPF
+// objects.
 func programsDir(dir string) string {
 	sum := sha256.Sum256(slices.Concat(_SocketsBytes, _PacketsBytes))
 	return filepath.Join(dir, layout, programsPrefix+hex.EncodeToString(sum[:8]))
 }
 
 // openPinned opens the pinned maps and programs. If tc is set, openPinned also opens the pinned tc program and its
-// maps. The error wraps fs.ErrNotExist if an object other than the tc program is missing, or if a map has a different
-// size. A zero size matches a map of any size.
+// maps. The error wraps fs.ErrNotExist if a socket program or one of its maps is missing, or if the size of a map
+// differs from want. If want is zero, maps of any size match.
 func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	o := &objects{}
 	defer func() {
@@ -149,8 +150,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// requireMaps returns an error unless the program p uses all the maps in with. The program uses other maps if other
-// software unpinned a map and Edgeway created it again.
+// requireMaps returns an error unless the program p uses all the maps in with. The program uses another map if other
+// software unpinned a map and Edgeway then recreated it.
 func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -173,10 +174,10 @@ func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	return nil
 }
 
-// load loads and pins the programs and maps that are not pinned below dir. If tc is set, load also loads and pins the
+// load loads and pins the programs and maps that are not yet pinned in dir. If tc is set, load also loads and pins the
 // tc program. load mounts a BPF file system at dir if necessary, and keeps maps that are already pinned. load needs
-// privileges that the daemon does not have. If the tc program fails to load, the result without holds the error. The
-// socket programs work without the tc program.
+// privileges that the daemon does not have. If the tc program fails to load, load returns that error as its first
+// result. The socket programs work without the tc program.
 func load(dir string, want size, tc bool) (without, err error) {
 	o, err := openPinned(dir, want, tc)
 	if err != nil {

@@ -55,8 +55,8 @@ func (p *deviceAttacher) use(o *objects) (err error) {
 	return err
 }
 
-// start writes the host's addresses and pods to the maps and attaches the program. The result source is the address for
-// the programs' setting of the same name.
+// start writes the pod ranges, pod devices and host addresses to the maps, and attaches the tc program. start returns
+// the address for the programs' source setting.
 func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	return source, p.updateDevices()
 }
 
-// isCurrent reports whether the maps contain the addresses and pods in n.
+// isCurrent reports whether the maps contain the pod ranges, pod interfaces and host addresses in n.
 func (p *deviceAttacher) isCurrent(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
@@ -128,7 +128,7 @@ func (p *deviceAttacher) writeSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace changes t so that it holds exactly the elements in want.
+// replace makes t hold exactly the elements in want.
 func replace[K comparable](t typedMap[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.forEach(func(k K, v uint8) { have[k] = v }); err != nil {

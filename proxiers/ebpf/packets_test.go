@@ -128,7 +128,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 	}
 }
 
-// Two Services share an endpoint, and a client connects to both concurrently from the same port (pitfall P3).
+// Two Services share an endpoint, and a client connects to both Services concurrently from the same port (pitfall P3).
 func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
@@ -201,7 +201,7 @@ func TestPacketsLeftToNftables(t *testing.T) {
 	}
 }
 
-// The tc program identifies pods by their address range, or by the device that receives their packets.
+// The tc program recognizes pods by their address range, or by the device that receives their packets.
 func TestPacketsFromPods(t *testing.T) {
 	for name, where := range map[string]func(w *world, n *plan.Node){
 		"range":  func(w *world, n *plan.Node) { n.PodSources = []netip.Prefix{netip.PrefixFrom(w.other.Addrs[0], 32)} },

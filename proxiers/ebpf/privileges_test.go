@@ -56,8 +56,8 @@ func runAsNobody(t *testing.T, dir, half, capabilities string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// An unprivileged user may not read the directory of the test program, so runAsNobody copies the program to a
-	// directory that it then makes readable.
+	// An unprivileged user may be unable to read the test program's directory, so runAsNobody copies the program to
+	// another directory and makes that directory readable.
 	program := filepath.Join(t.TempDir(), "half")
 	if out, err := exec.Command("cp", self, program).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

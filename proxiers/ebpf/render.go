@@ -25,10 +25,10 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the data about a ServicePort's map elements that is not part of the plan.
+// record holds data about a ServicePort's map elements that the plan does not contain.
 type record struct {
 	service uint32
-	// sets holds the set number of each pool, or 0 if a pool is unused.
+	// sets holds the number of each pool's set, or 0 for an unused pool.
 	sets [2]uint32
 	// endpointsOverflow is set if the maps are too small for the endpoints. frontendsOverflow is set if the maps are
 	// too small for the frontends.
@@ -64,7 +64,7 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// origins returns the origins that a frontend has map elements for.
+// origins returns the origins for which a frontend has map elements.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
 // bypassReason returns the reason why the programs leave a frontend to nftables, or false if the programs serve it. The
@@ -82,7 +82,7 @@ func bypassReason(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) (co
 	return 0, false
 }
 
-// usedPools reports for each of a ServicePort's pools whether it needs a set of endpoints.
+// usedPools reports, for each of a ServicePort's pools, whether the pool needs a set of endpoints.
 func usedPools(svc *plan.ServicePort) (used [2]bool) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP {
 		return used
@@ -112,7 +112,7 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 }
 
 // eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables.
-// Without an element for such a frontend, the programs would look up a NodePort at the same address and port.
+// Without an element for such a frontend, the programs would look up a NodePort with the same address and port.
 func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
@@ -147,7 +147,7 @@ func takenKey(service uint32, kind plan.FrontendKind) uint32 {
 	return service | uint32(kind)<<kindShift
 }
 
-// takenService returns the number of the ServicePort in a key of the map "taken".
+// takenService returns the ServicePort number that a key of the map "taken" contains.
 func takenService(key uint32) uint32 { return key &^ (3 << kindShift) }
 
 func endpoints(pool []plan.Endpoint) []socketsEndpoint {
@@ -176,7 +176,7 @@ func memberKey(service uint32, e netip.AddrPort) socketsMemberKey {
 	return socketsMemberKey{Addr: addressOf(e.Addr()), Service: service, Port: networkOrder(e.Port())}
 }
 
-// addressPurposes returns the purposes that the programs may use each host address for.
+// addressPurposes returns the purposes for which the programs may use each host address.
 func addressPurposes(n *plan.Node) map[socketsAddress]uint8 {
 	out := map[socketsAddress]uint8{}
 	if n == nil {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// shortcutFault is the ID of faults that disable the shortcut.
+// shortcutFault is the ID of faults that concern the shortcut.
 const shortcutFault = "shortcut"
 
 func (p *proxier) Faults() []fault.Fault {
@@ -31,7 +31,8 @@ func (p *proxier) Faults() []fault.Fault {
 	}}
 }
 
-// Summary returns the number of connections that used the shortcut, and explains why the others did not.
+// Summary returns the share and number of connections that used the shortcut, and explains why other connections did
+// not.
 func (p *proxier) Summary() (lines []string) {
 	taken, left := uint64(0), uint64(0)
 	counts, _ := p.shortcuts.counts() // Faults reports the error
@@ -139,6 +140,6 @@ func (s *shortcuts) logOverflow(st *step) {
 	for _, svc := range st.overflow[:min(named, len(st.overflow))] {
 		names = append(names, svc.Name.String())
 	}
-	s.logger.Warn("BPF maps full, using nftables for the Services that do not fit",
+	s.logger.Warn("BPF maps full, using nftables for other Services",
 		"fix", "ebpf.size = \"large\"", "services", len(st.overflow), "first", names)
 }

@@ -21,7 +21,7 @@ const (
 	// read a frontend may still read the frontend's previous set. Without the delay, 8 of 40,000 connections failed at
 	// 1,000 changes per second (Linux 6.18).
 	deleteDelay = time.Second
-	// minRetryDelay and maxRetryDelay are the shortest and longest delays between a failure and the next attempt.
+	// minRetryDelay and maxRetryDelay are the minimum and maximum delays between a failure and the next attempt.
 	minRetryDelay, maxRetryDelay = time.Second, time.Minute
 )
 
@@ -47,7 +47,7 @@ type shortcuts struct {
 	retry   retry
 	orphans orphanDestroyer
 
-	// mu protects the fields below, which proxier.watch reads on another goroutine.
+	// mu protects the fields below, which proxier.watch uses in another goroutine.
 	mu       sync.Mutex
 	objects  *objects
 	tables   planMaps
@@ -97,7 +97,8 @@ func netnsCookie() (uint64, error) {
 	return cookie, nil
 }
 
-// begin applies the map changes that must precede the nft table changes. If a write fails, begin returns nil.
+// begin applies the map changes that must precede the nft table changes. On failure, begin disables the programs and
+// returns nil.
 func (s *shortcuts) begin(change proxiers.Change) *step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +328,7 @@ func (s *shortcuts) dueTime() (at time.Time) {
 	return at
 }
 
-// maintain deletes stale sets and retries failed steps.
+// maintain deletes stale sets, destroys orphaned sockets, and retries failed steps.
 func (s *shortcuts) maintain(context.Context) error {
 	now := time.Now()
 	if s.plan != nil && !s.retry.at.IsZero() && !now.Before(s.retry.at) {
@@ -350,7 +351,8 @@ func (s *shortcuts) maintain(context.Context) error {
 	return nil
 }
 
-// damage describes a change that another program made since finish, or returns "" if there is none.
+// damage describes a change that another program has made since the last call to finish, or returns "" if there is
+// none.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

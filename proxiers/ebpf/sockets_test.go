@@ -152,7 +152,7 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// When a Service loses an endpoint, a UDP socket that is connected to the endpoint returns an error. Removing an
+// When a Service loses an endpoint, reading from a UDP socket connected to the endpoint returns an error. Removing an
 // endpoint affects neither TCP sockets nor UDP sockets that are not connected to a Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
@@ -186,7 +186,7 @@ func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	}
 }
 
-// Sockets in the host's network namespace use the shortcut, but sockets in containers do not.
+// Sockets in the host's network namespace use the shortcut, but sockets in other network namespaces do not.
 func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

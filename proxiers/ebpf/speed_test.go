@@ -20,7 +20,7 @@ import (
 type speedPath struct {
 	name string
 	to   netip.AddrPort
-	// The test writes settings to the programs' map before a measurement.
+	// settings holds the values that the test writes to the programs' settings map before a measurement.
 	settings socketsSettings
 }
 

@@ -108,7 +108,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// While the plan constantly replaces endpoints, the backend breaks no connection by deleting a set too early.
+// While plan changes constantly replace endpoints, the backend breaks no connection by deleting a set too early.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -226,7 +226,7 @@ func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w.wantShortcut(1, "with room", func() { w.ask("tcp", vip(plan.IPv4, 4)) })
 }
 
-// A change to one of 10,000 Services writes only that Service's elements.
+// When one of 10,000 Services changes, the backend writes only that Service's elements.
 func TestManyServices(t *testing.T) {
 	w := newWorld(t)
 	node := plantest.Node()
@@ -284,8 +284,8 @@ func TestObjectFile(t *testing.T) {
 	}
 }
 
-// If the kernel has no socket storage for the programs, nftables forwards all connections. Without socket storage, the
-// programs cannot return the Service's address to getpeername.
+// If the kernel does not support socket storage for BPF programs, nftables forwards all connections. Without socket
+// storage, the programs cannot return the Service's address to getpeername.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

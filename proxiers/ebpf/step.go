@@ -9,7 +9,7 @@ import (
 
 // step holds the map changes for one plan change.
 type step struct {
-	// oldFrontends holds the maps' frontends that may change. nextFrontends holds their replacements.
+	// oldFrontends holds the frontends in the maps that may change, and nextFrontends holds their replacements.
 	oldFrontends, nextFrontends map[socketsFrontendKey]socketsFrontend
 	// newSlots holds the slots of new sets. staleSlots holds the slots of sets that no frontend refers to any more.
 	newSlots                elements[socketsSlotKey, socketsEndpoint]
@@ -186,7 +186,7 @@ func (b *mapState) fullStep(have *mapContents, next *plan.Plan) *step {
 	return st
 }
 
-// restoreNumbers sets the last assigned numbers to the highest numbers in the maps.
+// restoreNumbers sets b.set and b.service to the highest numbers in the maps.
 func (b *mapState) restoreNumbers(have *mapContents, sets map[uint32][]socketsEndpoint) {
 	for set := range sets {
 		if set <= maxNumber {
@@ -203,7 +203,7 @@ func (b *mapState) restoreNumbers(have *mapContents, sets map[uint32][]socketsEn
 	}
 }
 
-// setsOf returns each set as an ordered list of endpoints, except sets with missing slots.
+// setsOf returns each set's endpoints in slot order, or nil for a set with missing slots.
 func setsOf(slots map[socketsSlotKey]socketsEndpoint) map[uint32][]socketsEndpoint {
 	counts := map[uint32]int{}
 	for k := range slots {

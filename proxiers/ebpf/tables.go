@@ -12,8 +12,8 @@ const batchSize = 4096
 
 type typedMap[K comparable, V any] struct{ *ebpf.Map }
 
-// forEach visits every element, but may miss or repeat an element that another goroutine writes during the call. Only
-// the daemon writes to the maps that implement the plan.
+// forEach visits every element, but may miss or repeat elements if another goroutine writes to the map during the call.
+// Only the daemon writes to the maps that implement the plan.
 func (t typedMap[K, V]) forEach(visit func(K, V)) error {
 	keys, values := make([]K, batchSize), make([]V, batchSize)
 	var cursor ebpf.MapBatchCursor
@@ -111,7 +111,7 @@ func (t *planMaps) read() (*mapContents, error) {
 	)
 }
 
-// eachTaken calls visit with the key and the number of connections of each element of the map "taken".
+// eachTaken calls visit with the key and the connection count of each element in the map "taken".
 func (t *planMaps) eachTaken(visit func(key uint32, n uint64)) error {
 	var key uint32
 	var perCPU []uint64

@@ -31,8 +31,8 @@ const (
 	patience     = 20 * time.Second
 )
 
-// world consists of a host with the backend, two endpoints and a client. The endpoints are pods on other hosts. The
-// client is not a pod.
+// world consists of a client, two endpoints, and a host that runs the backend. The endpoints are pods on other hosts.
+// The client is not a pod.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -173,8 +173,8 @@ func (w *world) sync(change proxiers.Change) {
 	}
 }
 
-// connectionCounts returns the number of the host's connections that have used the shortcut so far, and the number that
-// nftables has forwarded.
+// connectionCounts returns how many of the host's connections have used the shortcut so far, and how many nftables has
+// forwarded.
 func (w *world) connectionCounts() (sent, left uint64) {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()

@@ -88,7 +88,7 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// WithName returns a copy of the fault with an Object that has only a name.
+// WithName returns a copy of the fault whose Object has only a name.
 func (f Fault) WithName(name string) Fault {
 	f.Object = Object{Name: name}
 	return f
@@ -143,7 +143,7 @@ func (o Object) Compare(p Object) int {
 // MarshalText implements encoding.TextMarshaler.
 func (o Object) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText sets the object's name to the text.
+// UnmarshalText sets the object's name to the whole text.
 func (o *Object) UnmarshalText(text []byte) error {
 	*o = Object{Name: string(text)}
 	return nil

@@ -54,8 +54,8 @@ func Truncate(faults []Fault) (out []Fault) {
 	return out
 }
 
-// IDs returns a map from every fault ID to whether the Set currently has a fault with that ID that is more severe than
-// a notice.
+// IDs reports, for every fault ID, whether the Set currently has a fault with this ID that is more severe than a
+// notice.
 func (s *Set) IDs() map[string]bool {
 	out := map[string]bool{}
 	for _, id := range IDs() {

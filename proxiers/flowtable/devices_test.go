@@ -19,7 +19,7 @@ import (
 // deviceKind is a type of device between the node and an endpoint.
 type deviceKind struct {
 	name string
-	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. The placeholder M
+	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. In these commands, M
 	// stands for the device's hardware address, N for the node's address, and E for the endpoint's address.
 	node, host string
 	// tunnel reports whether the node and the endpoint have separate tunnel addresses.
@@ -61,7 +61,7 @@ func TestDeviceKinds(t *testing.T) {
 	}
 }
 
-// build creates the devices between the node and the endpoint, and returns the endpoint's address.
+// build creates the devices that connect the node to the endpoint, and returns the endpoint's address.
 func (w *world) build(k deviceKind) netip.Addr {
 	w.Helper()
 	own := w.endpoints[0].Addr(service4)

@@ -6,8 +6,8 @@
 // original destination belongs to a Service that opted in, and the kernel has translated the destination. The kernel
 // must also have seen packets in both directions.
 //
-// The KEP's rules mark packets before translation, and later offer only marked packets to the flowtable. The authors of
-// the KEP found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
+// The KEP's rules mark packets before translation, and later offer only marked packets to the flowtable. The KEP's
+// authors found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
 // original proto-dst" as a set key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
 // packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
 // packet's mark. The KEP's rules also do not offer packets whose mark contains another program's bits.
@@ -15,8 +15,8 @@
 // The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. The flowtable's hook
 // also runs last on each device, so other ingress hooks can still drop a packet.
 //
-// The flowtable contains all network devices, because the kernel offloads a connection only if the flowtable contains
-// both of its devices.
+// The flowtable contains all network devices, because the kernel offloads a connection only if both of the connection's
+// devices are in the flowtable.
 //
 // A connection stays in the flowtable even after the follower removes the rule. To return all connections to the rules,
 // the follower therefore replaces the whole nftables table in one transaction. The kernel drops no packets during the
@@ -80,8 +80,8 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// tableContents holds the contents of the nftables table, and devices maps indexes to the names of the flowtable's
-	// devices. A nil tableContents or devices means that the kernel's state is unknown.
+	// tableContents holds the contents of the nftables table, and devices maps the indexes of the flowtable's devices
+	// to their names. A nil tableContents or devices means that the kernel's state is unknown.
 	tableContents *contents
 	devices       map[int]string
 
@@ -184,9 +184,10 @@ func (f *follower) Faults() []fault.Fault {
 // names a device that no longer exists.
 const maxAttempts = 5
 
-// rewrite replaces the nftables table with one that contains the current devices. Replacing the table returns all
-// connections to the rules. If the kernel rejects the commands, rewrite omits the devices that have appeared or
-// vanished since the last attempt. Constantly changing devices therefore do not prevent offloading on stable devices.
+// rewrite replaces the nftables table with one whose flowtable contains the current devices. Replacing the table
+// returns all connections to the rules. If the kernel rejects the commands, rewrite omits the devices that have
+// appeared or vanished since the last attempt. Constantly changing devices therefore do not prevent offloading on
+// stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.clearDeferred()
 	if wanted.idle() {
@@ -205,7 +206,7 @@ func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) er
 			}
 			return nil
 		case !nfttable.HasErrno(err, unix.ENOENT) || attempt == maxAttempts:
-			return fmt.Errorf("write the nftables table with %d devices: %w", len(devices), err)
+			return fmt.Errorf("nftables table with %d devices: %w", len(devices), err)
 		}
 		var now map[int]string
 		f.links.Forget()

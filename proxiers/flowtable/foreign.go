@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// familyNames maps each family whose rules may process a forwarded packet to its nft name.
+// familyNames holds the nft name of each family whose rules may process forwarded packets.
 var familyNames = map[uint8]string{unix.NFPROTO_IPV4: "ip", unix.NFPROTO_IPV6: "ip6", unix.NFPROTO_INET: "inet"}
 
 type tableID struct {
@@ -24,7 +24,8 @@ type tableChanges struct {
 	chains, sets map[string]bool
 }
 
-// maxChanges is the maximum number of recorded nftables tables, and of recorded names in each table.
+// maxChanges is the maximum number of nftables tables for which the follower records names of changed objects, and of
+// names per table. Beyond this maximum, the follower assumes that any object in a table may have changed.
 const maxChanges = 100
 
 // classify returns "the table" if a notification is about the follower's nftables table. For any other nftables table,

@@ -52,7 +52,7 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticesChange calls do and reports whether the follower attributes do's changes to another program.
+// noticesChange calls do and reports whether the follower attributes the resulting changes to another program.
 func (l listener) noticesChange(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
@@ -226,8 +226,7 @@ func TestForeignChangesAreBounded(t *testing.T) {
 	}
 }
 
-// wantKnownTables fails the test if the kernel has an nftables table that neither belongs to Edgeway nor is a shared
-// table.
+// wantKnownTables fails the test if the kernel has an nftables table that is neither Edgeway's nor a shared table.
 func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	l.Helper()
 	out, err := exec.Command("nft", "list", "tables").Output()

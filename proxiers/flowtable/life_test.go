@@ -156,8 +156,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Mark bits that other programs set do not prevent offloading, and Edgeway does not clear them. The test sets the 16
-// highest bits and Kubernetes' default masquerade bit. Edgeway uses another masquerade bit.
+// Mark bits that other programs set do not prevent offloading, and Edgeway does not clear these bits. The test sets the
+// 16 highest bits and Kubernetes' default masquerade bit. Edgeway uses another masquerade bit.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()

@@ -6,7 +6,8 @@ import (
 )
 
 const (
-	// inspectionDelay is the delay between an event and the next inspection, because events often occur in bursts.
+	// inspectionDelay is the delay between an event and the next inspection. Because of the delay, one inspection
+	// usually covers a whole burst of events.
 	inspectionDelay = 100 * time.Millisecond
 	// inspectionInterval is the minimum time between two inspections.
 	inspectionInterval = time.Second

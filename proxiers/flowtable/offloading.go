@@ -60,7 +60,7 @@ func eachOffloaded(ctx context.Context, families []plan.Family, visit func(*netl
 	defer release()
 	for _, family := range families {
 		if err := table.DumpOffloaded(family, visit); err != nil {
-			return fmt.Errorf("list the %s connections in the flowtable: %w", family, err)
+			return fmt.Errorf("list of %s connections in the flowtable: %w", family, err)
 		}
 	}
 	return nil

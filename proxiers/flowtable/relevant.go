@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// hasRelevantChange reports whether other programs have made a change that could drop an offloaded connection. Only
-// changes since the follower last wrote the nftables table count. To decide, hasRelevantChange reads the rules in the
+// hasRelevantChange reports whether other programs have made a change that could drop an offloaded connection.
+// hasRelevantChange considers only changes since lastInspection. To decide, hasRelevantChange reads the rules in the
 // changed tables from the kernel, because most changes do not affect forwarded packets. For example, fail2ban adds
 // elements to a set that only the input hook uses.
 func (f *follower) hasRelevantChange() (bool, error) {
@@ -25,7 +25,7 @@ func (f *follower) hasRelevantChange() (bool, error) {
 		}
 		reached := reachableObjects{conn: f.watcher.Conn, tableID: id, owns: f.ownsFunc(id)}
 		if err := reached.visitChains(); err != nil {
-			return true, fmt.Errorf("read the rules in the table %s %s: %w", familyNames[id.family], id.name, err)
+			return true, fmt.Errorf("rules in the table %s %s: %w", familyNames[id.family], id.name, err)
 		}
 		for chain := range t.chains {
 			if met, exists := reached.reached[chain]; met || !exists {
@@ -41,7 +41,7 @@ func (f *follower) hasRelevantChange() (bool, error) {
 	return false, nil
 }
 
-// reachableObjects holds those chains and sets of one nftables table that affect forwarded packets of established
+// reachableObjects holds the chains and sets of one nftables table that affect forwarded packets of established
 // connections.
 type reachableObjects struct {
 	tableID
@@ -109,7 +109,7 @@ func (r *reachableObjects) enqueue(chain string) {
 	r.queue = append(r.queue, chain)
 }
 
-// readRule records the chains that a rule jumps to and the sets that it uses.
+// readRule records the chains that a rule jumps to and the sets that the rule uses.
 func (r *reachableObjects) readRule(m netlink.Message) error {
 	if m.Family != r.family || text(m, netlink.AttrTable) != r.name || !r.reached[text(m, unix.NFTA_RULE_CHAIN)] {
 		return nil // some kernels ignore the filter of the dump

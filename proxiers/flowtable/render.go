@@ -69,9 +69,9 @@ func flowtable(devices []string) string {
 }
 
 // ruleCommands returns the commands that add the rules to both chains. The match on the direction comes first, because
-// it excludes half of all packets, the replies. The rules offer only one direction, because the kernel offloads both
-// directions together. If IPVS translates a connection, its packets in the original direction never have the state
-// established.
+// it excludes half of all packets, the replies. The rules offer only packets in one direction, because the kernel
+// offloads both directions together. If IPVS translates a connection, its packets in the original direction never have
+// the state established.
 func ruleCommands(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }

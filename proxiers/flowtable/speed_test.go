@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// numPairs is the number of pairs of runs: one run with the fast path and one without it.
+	// numPairs is the number of pairs of runs. Each pair consists of one run with the fast path and one without it.
 	numPairs = 10
-	// runTime is the duration of one iperf3 run. The clock of the test VM counts instructions (vm.Job.Counted).
+	// runTime is the duration of one iperf3 run. The test VM's clock counts instructions (vm.Job.Counted).
 	runTime = time.Second
 	// iperf3 uses iperfPort for the control connection and for the data.
 	iperfPort = 5201
@@ -116,7 +116,8 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test in which one alternative won wins of numPairs comparisons.
+// signTest returns the p-value of a two-sided sign test. wins is the number of comparisons, out of numPairs, that one
+// of the two alternatives won.
 func signTest(wins, numPairs int) (p float64) {
 	most := max(wins, numPairs-wins)
 	ways := 1.0 // the binomial coefficient "numPairs choose k"
@@ -134,7 +135,7 @@ func median(list []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// runIperf returns the received bits per second, or 0 if the iperf3 server did not respond.
+// runIperf returns the receive rate in bits per second, or 0 if the iperf3 server did not respond.
 func (w *world) runIperf(more ...string) float64 {
 	w.Helper()
 	args := append([]string{"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t", fmt.Sprint(runTime.Seconds())}, more...)
@@ -163,7 +164,7 @@ func (w *world) runIperf(more ...string) float64 {
 	return result.End.Sum.Bits * (100 - result.End.Sum.Lost) / 100
 }
 
-// busyTime returns the total busy time of all CPUs in seconds.
+// busyTime returns the total busy time of all CPUs, in seconds.
 func (w *world) busyTime() float64 {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {

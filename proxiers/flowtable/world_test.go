@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
-// needFlowtable skips a test if the kernel does not support flowtables. The kernels of the test VMs support flowtables.
+// needFlowtable skips a test if the kernel does not support flowtables. The test VMs' kernels support flowtables.
 func needFlowtable(t *testing.T) {
 	t.Helper()
 	err := Component(nil).Probe(t.Context())
@@ -36,7 +36,7 @@ func needFlowtable(t *testing.T) {
 	}
 }
 
-// world consists of a router with a backend and the follower, a client and two endpoints.
+// world consists of a client, two endpoints, and a router that runs a backend and the follower.
 type world struct {
 	*testing.T
 	lab       *netlab.Lab
@@ -262,7 +262,7 @@ func (w *world) ask(s *netlab.Session) {
 const numRequests = 20
 
 // countRulePackets sends requests on a connection and returns how many packets traversed the rules. A request and its
-// response consist of at least two packets.
+// response together consist of at least two packets.
 func (w *world) countRulePackets(s *netlab.Session) int {
 	w.Helper()
 	before := w.seen()

@@ -3,8 +3,8 @@
 //
 // The response is identical to that of kube-proxy v1.36 (pkg/proxy/healthcheck), because load balancers expect that
 // response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts. Edgeway closes a
-// listener when the host loses its address. No listener has a wildcard address, because an address that does not accept
-// the Service's NodePort must not appear healthy.
+// listener when the host loses the listener's address. No listener has a wildcard address, because an address that does
+// not accept the Service's NodePort must not appear healthy.
 package healthcheck
 
 import (
@@ -32,8 +32,8 @@ const Name = "healthcheck"
 // Options configures a Proxier. Healthy is never nil.
 type Options struct {
 	Logger *slog.Logger
-	// Healthy reports whether the daemon keeps this host's Services in sync. The servers call Healthy for each request,
-	// from any goroutine.
+	// Healthy reports whether the daemon is keeping this host's Services in sync. The servers call Healthy for each
+	// request, from any goroutine.
 	Healthy func() bool
 	// Contain runs the servers' goroutines. Contain may be nil.
 	Contain proxiers.Contain
@@ -50,7 +50,7 @@ type Proxier struct {
 	running sync.WaitGroup // counts the servers' goroutines
 
 	mu sync.Mutex
-	// pendingAddrs holds the addresses that the Proxier cannot listen on yet.
+	// pendingAddrs holds the addresses on which the Proxier cannot listen yet.
 	pendingAddrs map[netip.AddrPort]*pendingAddr
 }
 
@@ -68,8 +68,8 @@ const (
 	maxDelay = 30 * time.Second
 )
 
-// maxConns is the maximum number of connections to all servers together. A few load balancers can each have a
-// connection to each Service. 1,024 connections need 32 MB of memory.
+// maxConns is the maximum number of connections to all servers together. A few load balancers can each be connected to
+// every Service. 1,024 connections need 32 MB of memory.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -85,7 +85,7 @@ func New(opts Options) *Proxier {
 }
 
 // Apply starts and stops servers without interrupting unchanged servers. If Apply cannot bind an address, it serves all
-// the others and returns no error. For example, another program may use the port, or an IPv6 address may be in
+// other addresses and returns no error. For example, another program may use the port, or an IPv6 address may be in
 // duplicate address detection. Maintain retries until bind succeeds.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {

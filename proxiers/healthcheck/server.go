@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is the maximum time that a closed server waits for its running requests.
+// closeTimeout is the maximum time that a closed server waits for requests in progress.
 const closeTimeout = time.Second
 
 type server struct {
@@ -49,7 +49,7 @@ func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server 
 	return s
 }
 
-// close closes the listener immediately. Running requests then have closeTimeout to finish.
+// close closes the listener immediately. Requests in progress then have closeTimeout to finish.
 func (s *server) close() {
 	_ = s.listener.Close() // fails only if the listener is already closed
 	s.runAsync(func() {

@@ -61,7 +61,7 @@ func kernelState(t *testing.T, p *proxier) string {
 	return strings.Join(lines, "\n")
 }
 
-// With both variants, a partial sync has the same result as a full sync, for each kind of change.
+// For both variants and each kind of change, a partial sync has the same result as a full sync.
 func TestPartialSyncEqualsFullSync(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		var drift []string
@@ -135,8 +135,8 @@ func TestPartialSyncFailsOverLostChains(t *testing.T) {
 	})
 }
 
-// A full sync replaces kube-proxy's rules and chains, which have the same names as Edgeway's, and keeps all other rules
-// and chains.
+// A full sync replaces kube-proxy's rules and its chains, whose names are the same as Edgeway's. All other rules and
+// chains remain.
 func TestTakesOverFromKubeProxy(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		p := startProxier(t, v, func(string) {})

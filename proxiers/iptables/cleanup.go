@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleanup removes the backend's rules and chains. If iptables has no tables, cleanup runs no program.
+// cleanup removes the backend's rules and chains. If iptables has no tables, cleanup does not run any program.
 func cleanup(ctx context.Context, v xtables.Variant, env proxiers.Env) error {
 	for _, f := range env.Families {
 		names, err := xtables.Tables(v, f)

@@ -1,6 +1,6 @@
 // Package iptables is the backend for both implementations of iptables: iptables-nft and iptables-legacy. The backend's
-// chains have the same names as kube-proxy's (KEP-3453), which operators and tools know. Package xtables runs the
-// programs, and package watch detects changes by other programs.
+// chains have the same names as kube-proxy's chains (KEP-3453), because operators and tools know these names. Package
+// xtables runs the programs, and package watch detects changes by other programs.
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat table
 // did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the ServicePorts' chains. If there are
@@ -16,11 +16,11 @@
 //   - KUBE-SEP-… contains the rules for one endpoint that needs more than one rule, for hairpin or session affinity.
 //
 // For all other endpoints, the DNAT rule is in the KUBE-SVC-… chain itself. A chain for every endpoint would make
-// iptables-nft 1.8.9 take ten times as long to write 5,000 Services with 5 endpoints each. A chain for every endpoint
-// would also triple the number of entries in an iptables-legacy table, and every change copies all entries.
+// iptables-nft 1.8.9 take ten times as long to write 5,000 Services with 5 endpoints each. Such chains would also
+// triple the number of entries in an iptables-legacy table, and every change copies all entries.
 //
-// Cleanup removes the backend's chains and the rules that jump to them. Cleanup keeps the empty tables and built-in
-// chains that iptables-nft created, like "iptables -F", because other programs may be about to use them.
+// Cleanup removes the backend's chains and the rules that jump to them. Like "iptables -F", Cleanup keeps the empty
+// tables and built-in chains that iptables-nft created, because other programs may be about to use them.
 package iptables
 
 import (
@@ -31,8 +31,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the name, in the configuration, of the backend that uses the host's variant. The names of the backends with a
-// fixed variant begin with Name.
+// Name is the configuration's name for the backend that uses the host's iptables variant. The names of the backends
+// with a fixed variant begin with Name.
 const Name = "iptables"
 
 // Components returns the backend under its three names.

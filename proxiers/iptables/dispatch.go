@@ -15,7 +15,7 @@ import (
 // distributes them among sixteen chains by four bits of the address, and splits each of those chains in the same way if
 // necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000
 // Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service changes
-// only one small chain. The first split of NodePorts is by protocol and the high byte of the port.
+// only one small chain. The backend first splits NodePorts by protocol and by the high byte of the port.
 const (
 	leafSize = 64
 	// maxDepth is the maximum depth of a tree. A deeper tree would need chain names longer than the 29 bytes that
@@ -68,8 +68,8 @@ func (p dest) match(depth int) string {
 	return fmt.Sprintf("-d %s/%s", a, m)
 }
 
-// tree is a chain with its subchains. The rules in a tree jump to the ServicePorts' chains. The structure of a tree
-// depends only on the tree's contents, not on the order of the changes.
+// tree is a chain with its subchains. The rules in a tree jump to the ServicePorts' chains. A tree's structure depends
+// only on its contents, not on the order of changes.
 type tree struct {
 	table string
 	root  *node

@@ -10,8 +10,8 @@ import (
 )
 
 // chunkLines is the number of lines (about 2,000 ServicePorts) after which a full sync runs iptables-restore. The last
-// restore adds the rules that jump to the chains. Chunks limit the time and memory that the iptables programs need, and
-// allow Edgeway to report progress.
+// restore adds the rules that jump from built-in chains to Edgeway's chains. Chunks limit the time and memory that the
+// iptables programs need, and allow Edgeway to report progress.
 const chunkLines = 50_000
 
 // applyFull brings tables with unknown contents into agreement with the plan, without interrupting Services.

@@ -77,7 +77,8 @@ func (p *proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	return p.applyFull(ctx, change.Next)
 }
 
-// fitsOneRestore reports whether one restore is enough for a change. A full sync runs several restores.
+// fitsOneRestore reports whether one restore is enough for a change. For a larger change, Edgeway runs a full sync,
+// which uses several restores.
 func fitsOneRestore(change proxiers.Change) bool {
 	endpoints := 0
 	for _, sp := range slices.Concat(change.Removed, change.Changed) {

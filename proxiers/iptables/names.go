@@ -69,8 +69,8 @@ func hash(parts ...string) string {
 
 func protocolName(p plan.Protocol) string { return strings.ToLower(p.String()) }
 
-// A rule consists of addresses, numbers, Edgeway's own names, and comments from sanitize, so untrusted text cannot end
-// a rule or begin another one.
+// A rule consists of addresses, numbers, Edgeway's own names, and sanitized comments, so untrusted text cannot end a
+// rule or begin another one.
 
 func jump(to string) string { return "-j " + to }
 
@@ -113,7 +113,7 @@ func sanitize(s string) string {
 	return s[:min(len(s), maxComment)]
 }
 
-// label returns a ServicePort's name as rules contain it: "namespace/name:port".
+// label returns a ServicePort's name in the form that rules contain: "namespace/name:port".
 func label(n plan.ServicePortName) string {
 	return strings.TrimSuffix(n.Namespace+"/"+n.Name+":"+n.Port, ":")
 }

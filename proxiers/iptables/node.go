@@ -106,7 +106,8 @@ func newTrees() []*tree {
 	}
 }
 
-// addNodeRules adds the rules for the node's addresses and for health checks before or after the destinations' rules.
+// addNodeRules adds the rules for health checks before the destinations' rules, and the rules for the node's addresses
+// and Service CIDRs after them.
 func addNodeRules(trees []*tree, f plan.Family, p *plan.Plan) {
 	jumps := func(addrs []netip.Addr, to string) (rules []string) {
 		for _, a := range addrs {

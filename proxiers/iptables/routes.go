@@ -77,7 +77,8 @@ type condition struct {
 	route plan.Route
 }
 
-// conditions returns the conditions for pods, the host and all others, in the same order as Node.Origin.
+// conditions returns the conditions for pods, the host and all other sources, in the order in which Node.Origin checks
+// them.
 func (s *service) conditions(rt routes) []condition {
 	pod, host, outside := rt[plan.FromPod], rt[plan.FromHost], rt[plan.FromOutside]
 	var out []condition

@@ -33,8 +33,8 @@ type renderedService struct {
 	entries []entry
 }
 
-// renderer converts ServicePorts in one family to chains. The fields of a renderer hold the facts about the node that
-// the rules need.
+// renderer converts ServicePorts in one family to chains. Its fields hold the facts about the node that the rules
+// depend on.
 type renderer struct {
 	family plan.Family
 	// pods holds a match for each of the pods' source ranges and interfaces. pods is empty if Edgeway cannot identify

@@ -20,8 +20,8 @@ func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, 
 // allocator chooses the address and port of each virtual server. The address is the ClusterIP, and the port (for port
 // 80, usually 10080 or 20080) depends on the Service's port and the pool. The nftables table rejects clients that
 // connect to a virtual server's port. A virtual server must not use the Service's own port. IPVS removes a connection's
-// entry when it removes the endpoint, or after 15 idle minutes. IPVS then also deletes the connection to the virtual
-// server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// entry when it removes the endpoint, or after the connection has been idle for 15 minutes. IPVS then also deletes the
+// connection to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type allocator struct {
 	// movedPorts holds the port of each server that cannot use its usual port, because another server or a base address
 	// uses that port.

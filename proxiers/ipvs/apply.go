@@ -231,7 +231,8 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 
 // writeTableAndRoutes writes the nftables table before the routes. Without the table, a route would deliver packets for
 // other ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule
-// exists yet, writeTableAndRoutes writes the routes first, so a takeover from another backend ends with a single rule.
+// exists yet, writeTableAndRoutes writes the routes first, so that adding a single rule completes a takeover from
+// another backend.
 func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

@@ -23,7 +23,7 @@ import (
 )
 
 // Partial syncs of any size result in the same nftables table as a first sync. The test uses the ipvs backend's schema,
-// and the schema of the nftables and ebpf backends, which has other sets.
+// and the schema of the nftables and ebpf backends, which has different sets.
 func TestBatchesOfAnySize(t *testing.T) {
 	where := &allocator{}
 	schemas := map[string]func(*plan.Plan) nfttable.Schema{

@@ -28,7 +28,8 @@
 // # The host's own packets
 //
 // IPVS processes the host's own packets directly after the nat rules, without a route to the virtual server. Edgeway's
-// routes apply only to incoming packets, so the host's own connections have the source address of an ordinary route.
+// routes apply only to incoming packets, so the source addresses of the host's own connections come from ordinary
+// routes.
 //
 // # Ownership
 //

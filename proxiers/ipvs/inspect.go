@@ -21,8 +21,8 @@ const (
 	// watcher waits longer than listInterval, so the requests use at most 1 % of the time.
 	listInterval    = 5 * time.Second
 	listPauseFactor = 100
-	// maxServersPerPoll and maxPollTime limit how many servers' endpoints a short poll reads. Successive polls cover
-	// all servers.
+	// maxServersPerPoll and maxPollTime limit the number of servers whose endpoints a short poll reads. Successive
+	// polls cover all servers.
 	maxServersPerPoll = 32
 	maxPollTime       = 10 * time.Millisecond
 )

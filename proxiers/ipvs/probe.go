@@ -32,8 +32,8 @@ func available() error {
 	return nil
 }
 
-// missingReason explains whether the kernel module is missing or merely not loaded, and needs read access to the
-// modules directory.
+// missingReason says whether the ip_vs kernel module is missing or merely not loaded. missingReason needs read access
+// to the modules directory.
 func missingReason(modules string) string {
 	const load = "the ip_vs kernel module is not loaded: run \"modprobe ip_vs\", list it in a file in /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname

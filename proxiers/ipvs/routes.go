@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// routeProtocol is the routing protocol number of Edgeway's routes and rules. Edgeway's packages define a name for
-	// the protocol number in /etc/iproute2/rt_protos.d.
+	// routeProtocol is the routing protocol number of Edgeway's routes and rules. Edgeway's distribution packages
+	// define a name for this number in /etc/iproute2/rt_protos.d.
 	routeProtocol = 237
-	// RouteTable is the routing table that holds the routes. The local routing table is unsuitable, because it defines
-	// the host's addresses.
+	// RouteTable is the routing table that holds Edgeway's routes. The local routing table is unsuitable, because it
+	// defines the host's addresses.
 	RouteTable = 237
 	// rulePriority is the priority of the routing rules, which come after the rule for the local routing table and
 	// before most other programs' rules.

@@ -176,7 +176,7 @@ func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePor
 	return svc
 }
 
-// serve starts a server that responds to each line with its own address.
+// serve starts a server that responds to each line with the server's address.
 func serve(t *testing.T, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)

@@ -25,8 +25,7 @@ type Options struct {
 	Sockets Sockets
 	// Contain runs the relay's goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls OnPanic with a panic from a connection's goroutine. A panic in a connection's goroutine ends
-	// only that connection.
+	// The relay passes a panic in a connection's goroutine to OnPanic. The panic ends only that connection.
 	OnPanic func(err error)
 }
 

@@ -71,7 +71,7 @@ func (p *Proxier) listen(known *port) {
 	}
 	p.failures[familyIndex(known.at.Addr())]++
 	if known.delay == 0 {
-		logger.Warn("cannot bind a NodePort on loopback, retrying",
+		logger.Warn("cannot listen on a loopback NodePort, retrying",
 			"message_id", messageid.LoopbackNodePortUnbound, "error", known.err)
 	}
 	known.delay = min(max(2*known.delay, minDelay), maxDelay)

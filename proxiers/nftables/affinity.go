@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap is the maximum size of a session affinity map. The rules send clients that do not fit into the map to
-// random endpoints.
+// clientsPerMap is the maximum number of clients in a session affinity map. The rules send clients that do not fit into
+// the map to random endpoints.
 const clientsPerMap = 1 << 16
 
 // affinity describes the maps of a ServicePort with session affinity. For each pool and endpoint port, the ServicePort

@@ -82,8 +82,8 @@ func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	apply(t, p, nil, newPlan(&node, manyServices(2, 5)...))
 }
 
-// TestPartialEqualsFull applies random plans in partial syncs and compares the kernel's state with its state after a
-// first sync of the same plan.
+// TestPartialEqualsFull applies random plans in partial syncs, and compares the resulting tables with the tables after
+// a first sync of the same plan.
 func TestPartialEqualsFull(t *testing.T) {
 	sequences := 200
 	if testing.Short() {

@@ -57,7 +57,7 @@ func BenchmarkRestart(b *testing.B) {
 	}
 }
 
-// BenchmarkOneEndpoint measures only Apply, not the computation of the difference.
+// BenchmarkOneEndpoint measures only Apply, not the computation of the difference between the plans.
 func BenchmarkOneEndpoint(b *testing.B) {
 	for _, n := range []int{100, 1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

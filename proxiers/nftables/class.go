@@ -8,7 +8,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// firstLocalSlot is the local pool's first slot in the endpoint maps. Every pool is smaller than firstLocalSlot.
+// firstLocalSlot is the local pool's first slot in the endpoint maps. Every pool has fewer than firstLocalSlot
+// endpoints.
 const firstLocalSlot = 1 << 30
 
 // sizedRoute is a Route together with the number of endpoints to choose from.

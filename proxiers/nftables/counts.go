@@ -5,7 +5,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The following rules only look up an element, which increments the element's counter.
+// Each of the following rules only looks up an element. The lookup increments the element's counter.
 const (
 	countService  = "$ip daddr . meta l4proto . th dport @service-connections"
 	countNodePort = "$ip daddr @nodeport-addresses meta l4proto . th dport @nodeport-connections"

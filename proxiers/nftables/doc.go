@@ -21,12 +21,11 @@
 // from @endpoints, depending on the connection's origin. At the nat hook postrouting, the rules masquerade marked
 // packets and hairpin connections.
 //
-// A class specifies a verdict for each origin and, if the verdict is to forward, the pool size. The name of a class
-// chain encodes the verdicts and the pool sizes. For example, the chain "addr-tcp-c3-c3m-l2" sends connections from
-// pods and from the host to one of 3 endpoints in the cluster pool, and masquerades the host's connections. The chain
-// sends all other connections to one of 2 endpoints in the local pool. Each protocol has an endpoint map, whose keys
-// consist of an address, a port and a slot. The rules choose a random slot, and the local pool's slots start at
-// firstLocalSlot.
+// A class specifies a verdict for each origin and, if the verdict is Forward, the pool size. The name of a class chain
+// encodes the verdicts and the pool sizes. For example, the chain "addr-tcp-c3-c3m-l2" sends connections from pods and
+// from the host to one of 3 endpoints in the cluster pool, and masquerades the host's connections. The chain sends all
+// other connections to one of 2 endpoints in the local pool. Each protocol has an endpoint map, whose keys consist of
+// an address, a port and a slot. The rules choose a random slot, and the local pool's slots start at firstLocalSlot.
 //
 // The services and nodeports maps contain class numbers (see nfttable), and the classes map contains the chain for each
 // number. Between the two lookups, the rules keep the number in the packet's priority. nft can set and look up no other

@@ -193,8 +193,8 @@ func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit
 	}
 }
 
-// ruleLines returns the lines of a listing without elements, sorted by object name. Each line begins with the names of
-// its table and object.
+// ruleLines returns the lines of a listing, except the elements, sorted by object name. Each line begins with the names
+// of its table and object.
 func ruleLines(listing string) []string {
 	objects := map[string][]string{}
 	var table, object string

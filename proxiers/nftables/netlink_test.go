@@ -33,8 +33,8 @@ func sortedListing(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNetlinkEqualsProgram applies random plans through netlink. The test compares the resulting tables with new tables
-// that nft wrote for the same plan, both as elements and in nft's output.
+// TestNetlinkEqualsProgram applies random plans through netlink. The test then compares the tables with new tables that
+// nft wrote for the same plan. The test compares both the elements and nft's listings.
 func TestNetlinkEqualsProgram(t *testing.T) {
 	sequences := 10
 	if n, err := strconv.Atoi(os.Getenv("CONFORMANCE_SEQUENCES")); err == nil {
@@ -68,7 +68,8 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 	}
 }
 
-// endpointChange returns two plans that differ in an endpoint for two ServicePorts, one of them with session affinity.
+// endpointChange returns two plans that differ in one endpoint of each of two ServicePorts, one of which has session
+// affinity.
 func endpointChange() (full, next *plan.Plan) {
 	full = newPlan(testNode(), webServices()...)
 	next = full
@@ -83,8 +84,8 @@ func endpointChange() (full, next *plan.Plan) {
 	return full, next
 }
 
-// An endpoint change runs no program and opens no socket, because closing a netfilter socket takes as long as running
-// nft.
+// To apply an endpoint change, Edgeway runs no program and opens no socket, because closing a netfilter socket takes as
+// long as running nft.
 func TestChangeNeedsNoProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)

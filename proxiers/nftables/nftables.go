@@ -33,8 +33,8 @@ const tableName = proxiers.NFTablesTable
 
 func schema(count bool) nfttable.Schema { return EndpointSchema(tableName, count) }
 
-// EndpointSchema returns the schema of tables whose rules choose the endpoint of a connection, and count the
-// connections if count is set.
+// EndpointSchema returns the schema of tables whose rules choose a connection's endpoint and, if count is set, count
+// the connections.
 func EndpointSchema(table string, count bool) nfttable.Schema {
 	const after = knftables.DNATPriority + "+10"
 	return Schema(Options{Table: table, CountConnections: count, LearnChains: []nfttable.Chain{

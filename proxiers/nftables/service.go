@@ -108,8 +108,8 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// AddRejectElement adds an element that rejects connections to the address and port in at, which is not a frontend of
-// the ServicePort.
+// AddRejectElement adds an element that causes the rules to reject connections to the address and port in at. No
+// frontend of the ServicePort has this address and port.
 func AddRejectElement(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.originRoutes {

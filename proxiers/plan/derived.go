@@ -13,7 +13,7 @@ const (
 	// UnallocatedVerdict applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host
 	// address.
 	UnallocatedVerdict = Drop
-	// NotRelayedVerdict applies to packets to a NodePort on Node.LoopbackAddrs that use one of the NotRelayedProtocols.
+	// NotRelayedVerdict applies to packets of the NotRelayedProtocols to a NodePort on Node.LoopbackAddrs.
 	NotRelayedVerdict = Reject
 )
 

@@ -30,7 +30,7 @@ func (s *ServicePort) Seal() {
 	s.Digest = sha256.Sum256(b)
 }
 
-// digestBuffer holds an encoding that is unambiguous, because each variable-length field follows its length.
+// digestBuffer holds an unambiguous encoding: the length of each variable-length field precedes the field.
 type digestBuffer []byte
 
 func (b *digestBuffer) num(n uint64) { *b = binary.AppendUvarint(*b, n) }

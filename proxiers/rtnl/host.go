@@ -22,8 +22,8 @@ func subscribe(buffer int, groups ...uint) (Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A buffer size above net.core.rmem_max needs CAP_NET_ADMIN. Without CAP_NET_ADMIN, the socket keeps the default
-	// buffer size.
+	// Setting a buffer size above net.core.rmem_max requires CAP_NET_ADMIN. Without CAP_NET_ADMIN, the socket keeps the
+	// default buffer size.
 	_ = s.SetReceiveBufferSize(buffer, true)
 	return socket{s}, nil
 }

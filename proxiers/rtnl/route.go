@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Family returns AF_INET or AF_INET6.
+// Family returns AF_INET for IPv4 and AF_INET6 for IPv6.
 func Family(f plan.Family) int {
 	if f == plan.IPv6 {
 		return unix.AF_INET6
@@ -21,7 +21,8 @@ func Family(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// maxAttempts limits how often Retry runs a listing, because the listed objects may keep changing.
+// maxAttempts is the maximum number of times that Retry runs a listing. Retry needs a limit, because the listed objects
+// may keep changing.
 const maxAttempts = 5
 
 // Retry repeats a netlink listing that the kernel interrupted because the listed objects changed. After maxAttempts
@@ -35,8 +36,8 @@ func Retry[T any](list func() (T, error)) (found T, err error) {
 	return found, err
 }
 
-// Prefix returns a route's destination. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A route without
-// a destination is also a default route.
+// Prefix returns the destination prefix of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A
+// route without a destination is also a default route.
 func Prefix(dst *net.IPNet) netip.Prefix {
 	if dst == nil {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)

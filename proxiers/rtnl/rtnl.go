@@ -20,8 +20,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// BatchTime is the time during which a Watcher collects notifications before it calls Options.OnChange. The kernel
-// sends several notifications when an interface comes up.
+// BatchTime is the time for which a Watcher collects notifications before it calls Options.OnChange. The Watcher
+// collects them because the kernel sends several notifications when an interface comes up.
 const BatchTime = 50 * time.Millisecond
 
 // After a socket fails, the Watcher waits before it reopens the socket. The pause starts at minPause and doubles with
@@ -90,7 +90,7 @@ type Watcher struct {
 	lost   bool   // notifications were lost before the socket was opened
 }
 
-// New returns a Watcher that does nothing before a call to Open or Run.
+// New returns a Watcher that does nothing until Open or Run is called.
 func New(opts Options) *Watcher {
 	if opts.Kernel == nil {
 		opts.Kernel = Host{}
@@ -98,8 +98,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the calling thread's network namespace, so Run receives all later notifications. Run calls
-// Open after a socket fails.
+// Open opens the socket in the calling thread's network namespace. A later Run also receives the notifications that the
+// kernel sends between Open and Run. Run calls Open after a socket fails.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil

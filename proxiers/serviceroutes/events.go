@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
-	// sends several events, and the daemon may compute a plan with another uplink.
+	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. The delay exists because, when a
+	// link goes down, the kernel sends several events and the daemon may compute a plan with another uplink.
 	refreshDelay = 100 * time.Millisecond
 	// refreshInterval is the minimum time between two refreshes of all routes.
 	refreshInterval = time.Second
@@ -24,7 +24,7 @@ const (
 )
 
 // watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
-// its link. Linux may send only one notification about several routes that disappear with their source address.
+// its link. When several routes disappear with their source address, Linux may send only one notification.
 func (f *follower) watch() error {
 	if f.stopWatcher != nil {
 		return nil
@@ -38,8 +38,8 @@ func (f *follower) watch() error {
 	return nil
 }
 
-// handle schedules a refresh of Edgeway's routes if a notification is relevant. handle always returns false, because
-// scheduleRefresh already collects the events.
+// handle schedules a refresh of Edgeway's routes if the notification is relevant. handle always returns false, because
+// scheduleRefresh already batches the events.
 func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 	switch m.Header.Type {
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:

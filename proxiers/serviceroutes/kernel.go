@@ -19,8 +19,8 @@ import (
 // Edgeway's packages define a name for the number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is higher than the metrics of other programs' routes. If a destination has two routes, the kernel uses the
-// route with the lower metric.
+// metric is the metric of Edgeway's routes, which is higher than those of other programs' routes. If a destination has
+// two routes, the kernel uses the route with the lower metric.
 const metric = 1_000_000
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
@@ -49,7 +49,7 @@ func (k *kernel) linkIndex(name string) (int, error) {
 	return l.Attrs().Index, nil
 }
 
-// ownRoutes returns the routes with Edgeway's protocol number from all routing tables.
+// ownRoutes returns all routes with Edgeway's protocol number, in any routing table.
 func (k *kernel) ownRoutes(families []plan.Family) (out []netlink.Route, err error) {
 	for _, family := range families {
 		found, err := k.list(family, netlink.RT_FILTER_TABLE,
@@ -66,11 +66,11 @@ func (k *kernel) ownRoutes(families []plan.Family) (out []netlink.Route, err err
 type foreignRoutes struct {
 	// reachable reports for each destination whether the route with the lowest metric forwards packets.
 	reachable map[netip.Prefix]bool
-	// lengths holds the destinations' prefix lengths, longest first. The kernel prefers longer prefixes.
+	// lengths holds the destinations' prefix lengths, longest first. The kernel prefers routes with longer prefixes.
 	lengths []int
 }
 
-// listForeign lists other programs' routes. The parameter "matters" selects the destinations.
+// listForeign lists other programs' routes to the destinations for which matters returns true.
 func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool) (*foreignRoutes, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -117,7 +117,7 @@ func (c *foreignRoutes) covers(to netip.Prefix) bool {
 // reject packets (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
 func delivers(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
-// list filters the routes while it reads them from the kernel, because a router may have a million routes.
+// list filters the routes while reading them from the kernel, because a router may have a million routes.
 func (k *kernel) list(family plan.Family, mask uint64,
 	keep func(*netlink.Route) bool,
 ) (out []netlink.Route, err error) {

@@ -17,7 +17,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// lab is a new network namespace with a follower. The kernel removes the namespace when the test's thread exits.
+// lab is a network namespace in which a follower runs. The kernel removes the namespace when the test's thread exits.
 type lab struct {
 	*testing.T
 	proxiers.Proxier
@@ -135,8 +135,8 @@ func (l *lab) maintainUntilIdle() {
 	}
 }
 
-// maintainWhenDue waits until deferred work is due, and then runs Maintain, like the daemon's pipeline. maintainWhenDue
-// returns false if over fires first.
+// maintainWhenDue waits until deferred work is due and then runs Maintain, as the daemon's pipeline does.
+// maintainWhenDue returns false if the timer channel over fires first.
 func (l *lab) maintainWhenDue(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

@@ -11,8 +11,8 @@ import (
 // destinations holds a plan's ClusterIP ranges, and each frontend address outside these ranges.
 type destinations struct {
 	ranges []netip.Prefix
-	// frontendCounts maps each address outside the ranges to its number of frontends. addrs holds the same addresses,
-	// sorted.
+	// frontendCounts maps each address outside the ranges to the number of frontends with this address. addrs holds the
+	// same addresses, sorted.
 	frontendCounts map[netip.Addr]int
 	addrs          []netip.Addr
 	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, addFrontend adds no
@@ -21,7 +21,7 @@ type destinations struct {
 }
 
 // maxAddrs is the maximum number of routes to single addresses. At this limit, the routes need about 5 MB of kernel
-// memory. Users with more than maxAddrs addresses can configure a range.
+// memory. If a cluster has more than maxAddrs such addresses, the user can configure a range.
 const maxAddrs = 20_000
 
 func newDestinations(p *plan.Plan) *destinations {
@@ -46,7 +46,7 @@ func (p *destinations) update(change proxiers.Change) (fresh, gone []netip.Addr)
 			gone = append(gone, a)
 		}
 	}
-	// Adding addresses first avoids removing an address that both plans contain.
+	// Adding addresses before removing others avoids the removal of an address that both plans contain.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.addFrontend(a) {

@@ -70,8 +70,8 @@ func (f *follower) warn(routes bool) {
 	f.warned = over
 }
 
-// compare returns the wanted routes that already exist, the destinations whose routes are wrong, and the routes to
-// remove.
+// compare returns the wanted routes that already exist, the destinations whose existing routes differ from the wanted
+// routes, and the routes to remove.
 func compare(own []netlink.Route,
 	want map[netip.Prefix]route,
 ) (have map[netip.Prefix]route, changed map[netip.Prefix]bool, extra []netlink.Route) {
@@ -172,10 +172,10 @@ func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, er
 	return want, nil
 }
 
-// neededDestinations returns the destinations that no other program has a route to. If always is true, the result also
-// contains all ranges. neededDestinations first reads the main routing table, where it can tell Edgeway's routes from
-// other programs' routes. For the remaining destinations, the kernel's route lookup shows whether another routing table
-// has a route.
+// neededDestinations returns the destinations to which no other program has a route. If always is true, the result also
+// contains all ranges. neededDestinations first reads the main routing table, where it can distinguish Edgeway's routes
+// from those of other programs. For the remaining destinations, the kernel's route lookup shows whether another routing
+// table has a route.
 func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.destinations.of(family)
 	if len(all) == 0 {

@@ -1,4 +1,4 @@
-// Package serviceroutes adds routes to Service addresses that the host has no route to.
+// Package serviceroutes adds routes to Service addresses to which the host has no route.
 //
 // The kernel looks up a route before it translates a packet. On a host without a default route, a connection to a
 // ClusterIP therefore fails with "network is unreachable" before a packet reaches the backend's rules
@@ -6,8 +6,8 @@
 // the kernel translates the packet and then looks up a route to the endpoint.
 //
 // Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of Edgeway's
-// routes is so high that any other route to the same destination takes precedence. The routes use an interface other
-// than lo that is up. IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject). With a route on lo, TCP would
+// routes is so high that any other route to the same destination takes precedence. The routes use an interface that is
+// up and is not lo. IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject). With a route on lo, TCP would
 // announce a maximum segment size of 65,495 bytes. A forwarded packet that no rule translates would also loop on lo
 // until its hop limit reached zero.
 package serviceroutes
@@ -27,11 +27,11 @@ import (
 // Name is the serviceroutes follower's name.
 const Name = "serviceroutes"
 
-// Component describes the follower. The follower maintains routes to Service ranges and addresses that the kernel has
-// no route to. If always is true, the follower also maintains routes to ranges that already have a route. The follower
-// never adds a second route to a single address, because the existing route may cover more destinations. ignored holds
-// the numbers (below 256) of the backends' routing tables. The follower ignores changes to the backends' routing
-// tables, because the host's own packets never use them.
+// Component describes the follower. The follower maintains routes to the Service ranges and addresses to which the
+// kernel has no route. If always is true, the follower also maintains routes to ranges that already have a route. The
+// follower never adds a second route to a single address, because the existing route may cover more destinations.
+// ignored holds the numbers (below 256) of the backends' routing tables. The follower ignores changes to the backends'
+// routing tables, because the host's own packets never use them.
 func Component(always bool, ignored []int) proxiers.Component {
 	return proxiers.Component{
 		Name: Name,
@@ -102,7 +102,7 @@ func (f *follower) Due() time.Time {
 	return f.nextRefresh
 }
 
-// Maintain reports drift if an Edgeway route disappeared although all uplinks stayed up.
+// Maintain reports drift if an Edgeway route has disappeared although all uplinks are up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.removedRoute

@@ -65,7 +65,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		ip   string
 		want []string
 	}{
-		// The unreachable route has a longer prefix, so it still rejects packets.
+		// The unreachable route has a longer prefix than the new default route, so it still rejects packets.
 		{"route add default via 192.0.2.1", []string{external4, external6, range6}},
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
@@ -75,7 +75,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		{"-6 route add fd00::/16 dev w0", []string{external4, external6}},
 		{"route add 203.0.113.7 via 198.51.100.1", []string{external6}},
 		{"route del 203.0.113.7", []string{external4, external6}},
-		// A routing rule selects another routing table, as with a VPN.
+		// As with a VPN, a routing rule selects another routing table.
 		{"route add default via 198.51.100.1 table 100", []string{external4, external6}},
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// endpointsPerService is the number of endpoints of each Service. Endpoints that the benchmark adds later have
+	// endpointsPerService is the number of endpoints per Service. Endpoints that the benchmark adds later have
 	// higher numbers.
 	endpointsPerService = 5
 	// smallHostServices is the number of Services on a small edge host.
@@ -89,7 +89,8 @@ func (b *bench) close() {
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
 	p.log = filepath.Join(cmp.Or(b.opts.logs, b.dir), name+".log")
-	// A frozen program must not hold the iptables-legacy lock that the other programs need.
+	// Each program has its own iptables-legacy lock, because a frozen program would otherwise hold the lock that the
+	// other programs need.
 	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("directory of %s: %w", name, err)
@@ -102,7 +103,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	return p, err
 }
 
-// programs returns the programs that the run measures with the current number of Services.
+// programs returns the programs to measure with the current number of Services.
 func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
@@ -190,7 +191,8 @@ func (b *bench) switchTo(ctx context.Context, p *program) error {
 	return p.cg.WaitIdle(ctx, time.Second)
 }
 
-// recordRun records the duration that do returns, and the CPU time that the program uses until it is idle again.
+// recordRun records the duration that do returns, and the CPU time that the program uses from the start of do until the
+// program is idle again.
 func (b *bench) recordRun(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {

@@ -71,7 +71,7 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// Pauses must leave most of the measured time to the program, even in a long measurement or on a slow machine.
+// Even in a long measurement or on a slow machine, the pauses must leave most of the CPU time to the measured program.
 func TestPause(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct{ all, try, want time.Duration }{
@@ -101,7 +101,7 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// A client must receive the endpoint's address. After a reset, a host must reach the endpoints and have no rules.
+// A client must receive the address of its endpoint. After a reset, a host must reach the endpoints and have no rules.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)
 	addr := cluster.EndpointAddr(7, 3)

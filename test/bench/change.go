@@ -59,8 +59,8 @@ func (b *bench) measureNewService(ctx context.Context, p *program) error {
 	return b.cluster.RemoveService(ctx, i)
 }
 
-// nextChange returns the EndpointSlice of Service i with an endpoint that recent changes did not use, and a goal that
-// requires this endpoint.
+// nextChange returns the EndpointSlice of Service i with a new endpoint that recent changes did not use, and the goal
+// to reach this endpoint.
 func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	b.changed++
 	slice := cluster.Slice(i, endpointsPerService)
@@ -71,7 +71,7 @@ func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	return slice, g
 }
 
-// measureUntil calls write and returns the time until the host has reached all goals.
+// measureUntil calls write and returns the time from this call until the host has reached all goals.
 func (p *program) measureUntil(ctx context.Context, goals []goal, write func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -91,9 +91,9 @@ func (p *program) measureUntil(ctx context.Context, goals []goal, write func() e
 	return end.Sub(began), err
 }
 
-// measureConnections measures new connections to Services. The programs take turns in short blocks, so other load
-// affects all programs equally. Each block reverses the order of the previous block, because the previously measured
-// program determines the contents of the CPU caches.
+// measureConnections measures the time that a new connection to a Service takes. The programs take turns in short
+// blocks, so other load on the machine affects all programs equally. Each block reverses the order of the previous
+// block, because the previously measured program determines the contents of the CPU caches.
 func (b *bench) measureConnections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.deleteFlows(); err != nil {

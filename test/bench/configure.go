@@ -25,8 +25,8 @@ const stateDir = "lastknown"
 
 const withSlack = `echo 1000000 > /proc/$$/timerslack_ns && exec "$@"`
 
-// newEdgeway configures Edgeway with its defaults, except for paths and for settings that would change the machine. If
-// path is empty, newEdgeway builds Edgeway from this tree.
+// newEdgeway configures Edgeway with its defaults, except for paths and settings that would affect the whole machine.
+// If path is empty, newEdgeway builds Edgeway from this tree.
 func (b *bench) newEdgeway(ctx context.Context, name, path string) (*program, error) {
 	p, err := b.newProgram(ctx, name)
 	if err != nil {
@@ -83,7 +83,7 @@ func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error)
 		}
 	}
 	p.argv = []string{path, "--config=" + p.file("config.yaml")}
-	// kube-proxy also posts events, which require an administrator's rights on this API server.
+	// kube-proxy also creates Events, which requires an administrator's rights on this API server.
 	return p, p.write("config.yaml", fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: %[1]s
@@ -94,8 +94,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables creates a directory with links to the programs of one iptables variant. The links have the programs'
-// plain names, and the directory comes first in PATH.
+// linkIPTables creates a directory with links to the programs of one iptables variant. The links have the plain names,
+// such as iptables-restore, and the directory comes first in the program's PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

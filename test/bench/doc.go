@@ -3,8 +3,9 @@
 //	scripts/bench -mode iptables-legacy -sizes 1000,10000
 //
 // Edgeway and kube-proxy use the same kernel mechanism: nftables (the default), a variant of iptables, or IPVS. With
-// -previous, the benchmark measures an earlier version of Edgeway instead of kube-proxy. In nftables mode, package
-// floor performs the same changes with as little work as possible, so its results are a lower bound.
+// -previous, the benchmark measures an earlier version of Edgeway instead of kube-proxy. In nftables mode, the
+// benchmark also measures package floor, which applies the same changes with as little work as possible and whose
+// results are therefore a lower bound.
 //
 // Compare only ratios of two results from the same run, because a single result depends on the machine. Each program
 // has its own network namespace and control group. All programs watch the same API server and take turns. While the

@@ -16,8 +16,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab is a run's network: a network namespace with the API server and all endpoints, and a network namespace for each
-// program.
+// lab is the network of a run: a network namespace with the API server and all endpoints, and a network namespace for
+// each program.
 type lab struct {
 	prefix    string
 	api       netip.Addr
@@ -30,8 +30,8 @@ type lab struct {
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// connectTimeout is the timeout of a connection attempt. A dropped packet never gets a response, so the timeout
-	// limits the measurement error.
+	// connectTimeout is the timeout of a connection attempt. A dropped packet never gets a response, so this timeout
+	// limits the error in the measured time.
 	connectTimeout time.Duration
 }
 
@@ -67,7 +67,8 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost recreates a stopped program's network namespace, without rules, connections or Service addresses.
+// resetHost replaces the network namespace of a stopped program with a new network namespace, without rules,
+// connections or Service addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err
@@ -91,7 +92,7 @@ func (l *lab) close() {
 	if l.endpoints != nil {
 		_ = l.endpoints.Close()
 	}
-	// The run's context may already be done.
+	// The cleanup needs a new context, because the run's context may already be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, h := range l.hosts {
@@ -100,7 +101,7 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve starts one server for all endpoints. The server sends each client the address that the client connected to.
+// serve starts one server for all endpoints. The server sends each client the address to which the client connected.
 func (l *lab) serve() error {
 	return cluster.RunInNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
@@ -144,7 +145,7 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 }
 
 // deleteFlows deletes all tracked connections. A conntrack entry from a connection attempt before the rules existed
-// would prevent the translation of a new connection from the same port for two minutes. Conntrack entries of closed
+// would prevent the translation of a new connection from the same port for two minutes. The conntrack entries of closed
 // connections also use memory.
 func (b *bench) deleteFlows() error {
 	for _, p := range b.programs() {

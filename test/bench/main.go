@@ -61,7 +61,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	for _, binary := range []string{o.edgeway, o.kubeProxy, o.previous} {
-		// The benchmark would wait forever for a program that does not exist.
+		// If the program did not exist, the benchmark would wait forever for it.
 		if _, err := os.Stat(binary); binary != "" && err != nil {
 			return o, err
 		}
@@ -92,7 +92,7 @@ func (o options) peer() string {
 // run performs all measurements and writes the tables to out. If a measurement fails, run still writes the results of
 // the earlier measurements.
 func run(ctx context.Context, opts options, out io.Writer) error {
-	// This process is both the client and the endpoints. With only one CPU, the client would delay the endpoints'
+	// This process runs both the client and the endpoints. With only one CPU, the client would delay the endpoints'
 	// responses.
 	runtime.GOMAXPROCS(max(4, runtime.NumCPU()))
 	b, err := newBench(ctx, opts)

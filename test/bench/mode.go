@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// mode is a kernel mechanism that both Edgeway and kube-proxy support.
+// mode describes a kernel mechanism that both Edgeway and kube-proxy support.
 type mode struct {
 	name     string // the value of the -mode option and of Edgeway's proxy.backend key
 	peerMode string // kube-proxy's name for this mode
@@ -34,7 +34,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// A kube-proxy sync takes so long that a periodic sync would disturb every measurement.
+			// A sync of kube-proxy takes so long in this mode that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}
@@ -57,7 +57,8 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// steps returns the steps in order. Each step keeps the rules and the running programs that the next step needs.
+// steps returns the steps in order. Each step leaves in place the rules and the running programs that the next step
+// needs.
 func (b *bench) steps() []step {
 	start := func(what measure) func(context.Context) error {
 		return b.measureInTurns(b.opts.rounds, func(ctx context.Context, p *program) error {
@@ -85,7 +86,7 @@ func (b *bench) steps() []step {
 }
 
 // requireServers returns an error unless the program uses IPVS for every Service. On a host without IPVS, Edgeway would
-// silently serve the Services with its fallback.
+// silently use its fallback for the Services.
 func (b *bench) requireServers(_ context.Context, p *program) error {
 	// On Linux 6.1, /proc/net/ip_vs omits some virtual servers if another network namespace also has virtual servers.
 	out, err := p.command("ipvsadm", "--save", "--numeric").Output()

@@ -27,8 +27,8 @@ type program struct {
 	cmd  *exec.Cmd // nil if the program is stopped
 }
 
-// Edgeway and kube-proxy export the metric lastSynced on their hosts. The metric has a sample for each address family
-// that has synced.
+// On their hosts, Edgeway and kube-proxy export the metric lastSynced at metricsURL. The metric has a sample for each
+// address family that has synced.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
@@ -101,14 +101,14 @@ func (p *program) residentBytes() (float64, error) {
 }
 
 // waitSynced waits until the metrics show that every address family has synced after began, and returns the time of the
-// latest sync. If nothing has changed, the end of a restart has no other visible effect.
+// latest sync. If nothing has changed since the previous run, the metrics are the only sign that a restart is complete.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
 		if count == families && last.After(began) {
 			return last, nil
 		}
-		// Each request takes CPU time from the program.
+		// The pause limits the CPU time that the requests take from the program.
 		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
 		if err := kit.Sleep(ctx, pause); err != nil {
 			return last, fmt.Errorf("sync of %s: %w", p.name, err)
@@ -116,8 +116,8 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 	}
 }
 
-// lastSync returns the time of the latest sync and the number of address families that have synced. count is 0 if the
-// program does not respond.
+// lastSync returns the time of the latest sync and count, the number of address families that have synced. count is 0
+// if the program does not respond.
 func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {
@@ -140,7 +140,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the value in a metrics line, or false if the line contains another metric.
+// gauge returns the metric's value in a line, or false if the line contains another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {

@@ -51,13 +51,13 @@ func (r results) median(m measure, services int, program string) (float64, bool)
 	return r.Median(kit.Key{Measure: m, Services: services, Program: program})
 }
 
-// ratio divides Edgeway's median by another program's median, or returns false if one of the programs has no results.
+// ratio returns Edgeway's median divided by another program's median, or false if one of the programs has no results.
 func (r results) ratio(m measure, services int, other string) (float64, bool) {
 	return r.Ratio(kit.Key{Measure: m, Services: services, Program: oursName},
 		kit.Key{Measure: m, Services: services, Program: other})
 }
 
-// formatRatio formats a ratio. A ratio below 0.5 becomes a fraction such as 1/20.0.
+// formatRatio formats a ratio, and writes a ratio below 0.5 as a fraction such as 1/20.0.
 func formatRatio(ratio float64) string {
 	if ratio > 0 && ratio < 0.5 {
 		return "1/" + kit.FormatShort(1/ratio)
@@ -67,7 +67,7 @@ func formatRatio(ratio float64) string {
 
 func (r results) print(w io.Writer, opts options) {
 	sizes := r.sizes()
-	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints for each Service; bursts of %d.\n\n",
+	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). %d endpoints per Service; bursts of %d changes.\n\n",
 		opts.mode.name, oursName, opts.peer(), floorName, endpointsPerService, burstSize)
 	fmt.Fprint(w, "| Services |")
 	for _, s := range sizes {
@@ -86,7 +86,7 @@ func (r results) print(w io.Writer, opts options) {
 	}
 }
 
-// cell returns the medians of Edgeway, the peer and the floor for a measure. cell omits trailing programs without
+// cell returns the medians of Edgeway, the peer and the floor for a measure, but omits trailing programs without
 // results.
 func (r results) cell(m measure, services int) string {
 	divisor, _ := unit(m)

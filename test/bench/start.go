@@ -39,7 +39,7 @@ func (b *bench) measureStart(ctx context.Context, p *program, what measure) erro
 		}
 		end, err := p.host.reach(ctx, b.sample())
 		if err == nil {
-			// Connections may work before the program's first sync is complete.
+			// Connections may succeed before the program's first sync is complete.
 			_, err = p.waitSynced(ctx, began)
 		}
 		return end.Sub(began), err
@@ -47,7 +47,7 @@ func (b *bench) measureStart(ctx context.Context, p *program, what measure) erro
 }
 
 // measureColdStarts measures the time that Edgeway and an earlier version of Edgeway need to start without the API
-// server. The benchmark omits kube-proxy, because kube-proxy saves no state.
+// server. The measurement omits kube-proxy, because kube-proxy saves no state.
 func (b *bench) measureColdStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {
@@ -70,8 +70,8 @@ func (b *bench) measureColdStarts(ctx context.Context) error {
 
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share one table of virtual servers. After the deletion of a network namespace, the
-		// kernel does not clear the namespace's virtual servers immediately.
+		// All network namespaces share the kernel's table of virtual servers. After the deletion of a network
+		// namespace, the kernel does not immediately clear the namespace's virtual servers.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	return nil
 }
 
-// sample returns goals for the first Service, the last Service and randomly chosen Services.
+// sample returns goals for the first Service, the last Service and 30 random Services.
 func (b *bench) sample() []goal {
 	goals := []goal{serviceGoal(0), serviceGoal(b.size - 1)}
 	for range 30 {

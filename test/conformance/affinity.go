@@ -59,8 +59,8 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s reached %s instead of the local pool", c, met.server))
 		}
 	}
-	// The backend chooses a client's endpoints for two Services independently, so some clients must use different
-	// endpoints.
+	// The backend chooses a client's endpoint for each Service independently, so some clients must use different
+	// endpoints for the two Services.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
 		if now.server != "pod-b:9090" && now.server != first[c].server {
@@ -101,7 +101,7 @@ service web
 			t.Errorf("%s still uses the removed endpoint", c)
 		}
 	}
-	// When the removed endpoint returns together with a new endpoint, no client may switch to another endpoint.
+	// When the removed endpoint is added again together with a new endpoint, no client may switch to another endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.changedClients(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }
@@ -119,7 +119,7 @@ func testExpiry(t *testing.T, s *suite) {
 }
 
 // tryExpiry tests the expiry of session affinity. tryExpiry returns false if the pauses between a client's connections
-// were too long for a conclusion.
+// were too long for a conclusive result.
 func (s *suite) tryExpiry(t *testing.T, affinity time.Duration) bool {
 	ses := s.startClean(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -177,7 +177,7 @@ type choice struct {
 	frontend *plan.Frontend
 }
 
-// choices connects every client to a destination, over all protocols and families, and returns the server that each
+// choices connects every client to a destination over all protocols and families, and returns the server that each
 // client reached. The destination is in scenario notation, such as "cluster-1:80".
 func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	f := flow{protocols: protocols, families: families}
@@ -219,8 +219,8 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// changedClients returns a line for each client whose endpoint has changed, unless a declared deviation allows the
-// change.
+// changedClients returns a line for each client whose endpoint has changed, except for changes that a declared
+// deviation allows.
 func (s *suite) changedClients(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]

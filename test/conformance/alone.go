@@ -13,8 +13,8 @@ import (
 const aloneVariable = "CONFORMANCE_ALONE"
 
 // isolate runs a test in a separate process and network namespace, in parallel with other isolated tests. The tests
-// mostly wait, so several parallel tests take little longer than a single test. In the separate process, isolate
-// returns false, and the test continues.
+// mostly wait, so running several tests in parallel takes little longer than running one. In the separate process,
+// isolate returns false, and the test continues.
 func isolate(t *testing.T) bool {
 	if os.Getenv(aloneVariable) == t.Name() {
 		return false

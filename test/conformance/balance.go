@@ -11,7 +11,7 @@ import (
 )
 
 // testBalance verifies that a backend distributes connections evenly across the endpoints of a Service (SEMANTICS row
-// 17). One of the Services has one pool, and the other Service has two pools.
+// 17). The test uses two Services: one with one pool, and one with two pools.
 func testBalance(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	p := ses.syncText(t, `
@@ -31,7 +31,7 @@ service three
 		}
 		d := p.Decide(row.packet())
 		met := s.spread(t, row, d, connections)
-		// With a bound of six standard deviations, a fair backend fails in one of 10^8 runs.
+		// With a bound of six standard deviations, a fair backend fails in one run out of 10^8.
 		n := float64(len(d.Endpoints))
 		mean := float64(connections) / n
 		bound := 6 * math.Sqrt(mean*(1-1/n))

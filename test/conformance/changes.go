@@ -16,8 +16,8 @@ type kind struct {
 
 var appearance = kind{"a Service appears", (*changer).addService}
 
-// serviceChanges lists changes to a plan's Services. After each change, the suite can test connections, because the lab
-// stays the same.
+// serviceChanges lists changes to the Services of a plan. After each of these changes, the suite can test connections,
+// because the lab stays the same.
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
@@ -35,8 +35,8 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges lists changes to a plan's node. After each change, the suite can test connections, because the lab stays
-// the same.
+// nodeChanges lists changes to the node of a plan. After each of these changes, the suite can test connections, because
+// the lab stays the same.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// responseTimeout is the time limit for an expected response. Only a failed connection takes as long as
+	// responseTimeout is the time limit for an expected response. Only a connection that fails takes the whole
 	// responseTimeout.
 	responseTimeout = 30 * time.Second
-	// dropTimeout is the time after which a packet without a response counts as dropped.
+	// dropTimeout is the time after which a packet that got no response counts as dropped.
 	dropTimeout = 400 * time.Millisecond
-	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of rows that
-	// mostly wait. Rows with a rejected TCP connection mostly wait. If Linux receives the ICMP error while connect
-	// still holds the socket, Linux reports the error only after the next SYN, a second later.
+	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of
+	// concurrent rows that mostly wait. Rows whose TCP connections are rejected mostly wait. If Linux receives the ICMP
+	// error while connect still holds the socket, Linux reports the error only after the next SYN, a second later.
 	maxBusyRows = 16
 	maxIdleRows = 400
 )
@@ -30,15 +30,16 @@ type suite struct {
 	world   *suiteLab
 	sockets *sockets
 	report  *report
-	// responseTimeout is a time limit that replaces the constant responseTimeout, or 0 to use the constant.
+	// responseTimeout overrides the constant of the same name, unless the field is 0.
 	responseTimeout time.Duration
 	// countsShortcut reports whether the suite counts the connections that take the backend's shortcut.
 	countsShortcut bool
-	// maxDifferences is the number of differences after which compare stops, or 0 to find all differences.
+	// maxDifferences is the number of differences after which compare stops, or 0 if compare must find all differences.
 	maxDifferences int
 }
 
-// compare tests the connections of all rows and returns a line for each row whose result differs from the plan p.
+// compare tests the connections of all rows and returns a line for each row whose result differs from what the plan p
+// requires.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.stopLoopbackServers()
 	if err := s.listenOnHost(p, rows); err != nil {
@@ -82,7 +83,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 }
 
 // shortcutConnections returns the number of connections that have taken the shortcut, or 0 if the suite does not count
-// connections.
+// these connections.
 func (s *suite) shortcutConnections() (int, error) {
 	if s.backend.Shortcut == nil || !s.countsShortcut {
 		return 0, nil
@@ -90,7 +91,7 @@ func (s *suite) shortcutConnections() (int, error) {
 	return s.backend.Shortcut.Count()
 }
 
-// countEligible counts n connections of a row if they can take the shortcut.
+// countEligible counts a row's n connections as eligible if they can take the shortcut.
 func (s *suite) countEligible(p *plan.Plan, r row, e expectation, n int) {
 	if c := s.backend.Shortcut; c != nil && s.countsShortcut && c.IsEligible(p, r.packet(), e.should, r.unbound) {
 		s.report.countEligible(n)
@@ -102,7 +103,7 @@ type expectation struct {
 	plan.Decision
 	should    plan.Decision
 	deviation *Deviation
-	// toHost reports whether the destination is one of the host's addresses.
+	// toHost reports whether the destination of the row is one of the host's addresses.
 	toHost bool
 }
 
@@ -118,7 +119,7 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenOnHost starts servers on the host at the destinations that no Service may intercept.
+// listenOnHost starts servers at those destinations on the host that no Service may intercept.
 func (s *suite) listenOnHost(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.toHost {
@@ -130,7 +131,7 @@ func (s *suite) listenOnHost(p *plan.Plan, rows []row) error {
 	return nil
 }
 
-// compareRow tests the number of connections that a row's expected result requires: one, two, or enough to reach every
+// compareRow opens as many connections as the row's expected result requires: one, two, or enough to reach every
 // endpoint.
 func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	wait, least, most := cmp.Or(s.responseTimeout, responseTimeout), 2, 2
@@ -179,7 +180,7 @@ func (s *suite) answer(r row, e expectation) netlab.Result {
 	return netlab.Silent
 }
 
-// describeDifference describes how an outcome differs from the expectation, or returns "" if it does not.
+// describeDifference describes how an outcome differs from the expectation, or returns "" if it does not differ.
 func (s *suite) describeDifference(r row, e expectation, outcome netlab.Outcome) string {
 	if s.agrees(r, e.Decision, s.answer(r, e), outcome) {
 		return ""
@@ -215,14 +216,13 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see the address a as the source address of the row's connections without
-// masquerading. An unbound socket may use any address of the host, including the link's address.
+// isSource reports whether a server may see the address a as the source address of the row's connections if they are
+// not masqueraded. An unbound socket may use any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
-// describe returns a line with the connection, the required result, the reason for this requirement, and the actual
-// result.
+// describe returns a line that contains the connection, the required result with its reason, and the actual result.
 func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {

@@ -19,23 +19,23 @@ type Backend struct {
 	// applied plan, and not on the order of changes. The dump must not contain handles, counters or client affinity.
 	Dump func(ctx context.Context) (string, error)
 	// Sequences is the number of random sequences of partial syncs that the suite compares with full syncs, or 0 for
-	// the default.
+	// the default number.
 	Sequences int
-	// Patterns lists regular expressions. Each expression must match some, but not all, of the dumps with random
-	// Services.
+	// Patterns lists regular expressions. Each expression must match at least one, but not all, of the dumps with
+	// random Services.
 	Patterns []*regexp.Regexp
-	// Deviations lists the decisions that the backend cannot implement as plan.Decide specifies. The suite expects
-	// exactly the listed deviations.
+	// Deviations lists the declared differences between plan.Decide and the backend's decisions. The suite expects
+	// exactly these differences.
 	Deviations []Deviation
-	// AffinityDeviations lists the declared deviations in session affinity. To observe a deviation in session affinity,
-	// the suite needs several connections.
+	// AffinityDeviations lists the declared deviations in session affinity. These deviations have their own type,
+	// because the suite needs several connections to observe a deviation in session affinity.
 	AffinityDeviations []AffinityDeviation
-	// Followers run after the backend, as in the daemon.
+	// Followers lists the followers, which run after the backend, as in the daemon.
 	Followers []proxiers.Component
 	// CountsLoopback reports whether the backend exports kube-proxy's metric for rejected packets on loopback.
 	CountsLoopback bool
-	// VMOnlyReason is the reason why the backend can run only in virtual machines, or "" if the backend can run
-	// anywhere.
+	// VMOnlyReason is the reason why the suite tests the backend only in virtual machines, or "" if the suite can test
+	// it anywhere.
 	VMOnlyReason string
 	// Shortcut is a path that bypasses the backend's rules, or nil if the backend has no such path.
 	Shortcut *Shortcut
@@ -47,15 +47,15 @@ type Backend struct {
 // Deviation is a declared difference from plan.Decide.
 type Deviation struct {
 	Name string
-	// Reason explains why the backend cannot do better.
+	// Reason explains why the backend cannot implement the specification.
 	Reason string
-	// Decide returns the backend's actual decision. The result ok is false if the backend decides as specified. The
-	// suite fails if ok is true but a connection shows the specified decision.
+	// Decide returns the decision that the backend actually makes. The result ok is false if the backend decides as
+	// specified. The suite fails if ok is true but a connection behaves as specified.
 	Decide func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a path that bypasses the backend's rules but has the same result. The suite requires eligible connections
-// to take the shortcut.
+// Shortcut is a path for packets that bypasses the backend's rules but has the same result. The suite requires eligible
+// connections to take the shortcut.
 type Shortcut struct {
 	// IsEligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
 	// whether the connection's socket is not bound to an address.
@@ -70,10 +70,10 @@ const minShortcutPercent = 95
 // AffinityDeviation is a declared difference from the specified session affinity.
 type AffinityDeviation struct {
 	Name string
-	// Reason explains why the backend cannot do better.
+	// Reason explains why the backend cannot implement the specification.
 	Reason string
-	// MayChangeEndpoint reports whether a client that moves from one frontend to another may reach another endpoint.
-	// The two frontends may be the same. The suite fails if no client changes its endpoint.
+	// MayChangeEndpoint reports whether a client may reach a different endpoint when it moves from one frontend to
+	// another. The two frontends may be the same. The suite fails if no client changes to another endpoint.
 	MayChangeEndpoint func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
@@ -121,8 +121,8 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// In all tests except scenarios, matrix and state, the shortcut also counts connections that the suite does not
-		// compare.
+		// In all tests except scenarios, matrix and state, the shortcut's count includes connections that the suite
+		// does not compare.
 		s.countsShortcut = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
 			looked = looked || s.countsShortcut
@@ -151,7 +151,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// unseenDeviations returns a line for each declared deviation that no connection showed.
+// unseenDeviations returns a line for each declared deviation that the suite did not observe in any connection.
 func (s *suite) unseenDeviations() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

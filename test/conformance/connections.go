@@ -19,8 +19,8 @@ const (
 	connectionsUsually  = 500
 )
 
-// countedSpec is a format string for a spec. The parameters are the endpoints of both pools of the Service web, and the
-// endpoints of the Service sticky.
+// countedSpec is a format string for a spec. Its arguments are the endpoints of the two pools of the Service web, and
+// the endpoints of the Service sticky.
 const countedSpec = `
 service web
   cluster %s
@@ -113,14 +113,14 @@ type connectionCount struct {
 	remaining int
 }
 
-// connect opens a fraction, 1/share, of the remaining connections.
+// connect opens 1/share of the remaining connections.
 func (c *connectionCount) connect(t *testing.T, p *plan.Plan, share int) {
 	t.Helper()
-	// The relay, not the backend, counts connections to loopback addresses.
+	// For loopback addresses, the relay, not the backend, counts the connections.
 	rows := slices.DeleteFunc(rowsOf(p, p.Services), func(r row) bool { return r.to.Addr().IsLoopback() })
 	rows = slices.DeleteFunc(rows, func(r row) bool { return p.Decide(r.packet()).Verdict != plan.Forward })
 	for n := c.remaining / share; n > 0; {
-		// The kernel treats a packet with the addresses and ports of a tracked UDP flow as part of that flow.
+		// The kernel treats a packet that has the addresses and ports of a tracked UDP flow as part of that flow.
 		if err := c.world.Node.FlushConntrack(); err != nil {
 			t.Fatalf("conntrack: %v", err)
 		}

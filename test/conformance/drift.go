@@ -6,7 +6,7 @@ import (
 )
 
 // testDrift damages the backend's state. The backend must report drift, and a full sync must repair the state. The
-// backend must not report drift after its own changes.
+// backend must not report its own changes as drift.
 func testDrift(t *testing.T, s *suite) {
 	if len(s.backend.Damages) == 0 {
 		t.Fatalf("%s declares no damage to its state", s.backend.Name)

@@ -34,8 +34,8 @@ func runEbpf(t *testing.T, b Backend) {
 	Run(t, b)
 }
 
-// ebpfDir is the directory that this process pins BPF objects in. Other processes test the ebpf backend at the same
-// time.
+// ebpfDir is the directory in which this process pins BPF objects. Other processes may test the ebpf backend at the
+// same time.
 var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
 
 func ebpfBackend(tc bool) Backend {
@@ -70,8 +70,8 @@ func ebpfBackend(tc bool) Backend {
 }
 
 // bpfEligibility returns a function that reports whether BPF must handle a connection. nftables handles connections
-// from the host's bound sockets if the connections need masquerading. nftables also handles connections from other
-// hosts and from pods, except TCP connections if tc is set.
+// from bound sockets of the host if the connections need masquerading. nftables also handles connections from other
+// hosts and from pods, but if tc is true, BPF handles the TCP connections among them.
 func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
@@ -84,8 +84,8 @@ func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) 
 	}
 }
 
-// countBPFConnections returns the sum of some of the counters that bpf/maps.h defines: connected TCP and UDP sockets,
-// unconnected datagrams, first packets, and first packets that exceeded the tc program's rate limit.
+// countBPFConnections returns the sum of these counters from bpf/maps.h: connected TCP and UDP sockets, unconnected
+// datagrams, first packets, and first packets that exceeded the tc program's rate limit.
 func countBPFConnections() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -125,7 +125,7 @@ func emptyMap(name string) error {
 	return forEachElement(m, func(key, _ []byte) error { return m.Delete(key) })
 }
 
-// forEachElement collects all elements of a map before calling visit for each element.
+// forEachElement first collects all elements of a map, and then calls visit for each element.
 func forEachElement(m *bpf.Map, visit func(key, value []byte) error) error {
 	var keys, values [][]byte
 	var key, value []byte
@@ -144,7 +144,7 @@ func forEachElement(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf returns the nft table, the links, and the contents of the BPF maps. The dump of a frontend includes its
+// dumpEbpf returns the nft table, the links, and the contents of the BPF maps. The dump includes each frontend's
 // endpoints, but omits the IDs that link frontends to endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")

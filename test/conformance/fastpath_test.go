@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// TestFastPath opts every Service in to the fast path, and verifies that connections still reach the same endpoints.
+// TestFastPath enables the fast path for every Service, and verifies that connections still reach the same endpoints.
 // The fast path rewrites its whole nft table when a Service changes, so test/vm skips the subtest "writes".
 func TestFastPath(t *testing.T) {
 	b := nftablesBackend()

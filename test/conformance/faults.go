@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faultyProxier is a Proxier that fails in one of ten calls to Apply. Apply fails before any change, after all changes,
-// or during the changes because the context is done.
+// faultyProxier is a Proxier whose Apply fails in one call out of ten. Apply fails either before the first change, or
+// after the last change, or because the context is done during the changes.
 type faultyProxier struct {
 	proxiers.Proxier
 	*rand.Rand

@@ -18,8 +18,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// freshVariable is an environment variable that makes the test binary act as a fresh host. The variable's value is the
-// backend's name.
+// freshVariable is the name of an environment variable that makes the test binary act as a fresh host. The variable's
+// value is the name of the backend.
 const freshVariable = "CONFORMANCE_FRESH"
 
 // Main runs the tests of m in a separate network namespace. TestMain must call Main with all backends that the tests
@@ -48,8 +48,8 @@ func Main(m *testing.M, backends ...Backend) int {
 }
 
 // isolateFuzzWorker restarts this program in its own network namespace if the program is a worker of "go test -fuzz",
-// because all workers would otherwise share their parent process's namespace. The pipes to the parent process stay
-// open.
+// because all workers would otherwise share the namespace of their parent process. The worker's pipes to the parent
+// process stay open.
 func isolateFuzzWorker() error {
 	const done = "CONFORMANCE_FUZZ_WORKER"
 	if !slices.Contains(os.Args, "-test.fuzzworker") || os.Getenv(done) != "" {
@@ -66,8 +66,8 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// freshHost is a second host in its own process and network namespace. The second host applies the same changes, but
-// instead of using partial syncs, it rebuilds its state from scratch after each sequence of changes.
+// freshHost is a second host in its own process and network namespace. The second host applies the same changes as the
+// first, but rebuilds its state from scratch after each sequence of changes instead of using partial syncs.
 type freshHost struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -83,7 +83,7 @@ type freshRequest struct {
 
 type freshState struct {
 	Dump, Error string
-	// Writes counts the objects that a full sync wrote.
+	// Writes is the number of objects that the full sync wrote.
 	Writes int
 }
 
@@ -117,8 +117,8 @@ func startFresh(t testing.TB, b Backend) *freshHost {
 	return f
 }
 
-// begin starts a sequence on the fresh host and returns immediately. The method end returns the state after the
-// sequence.
+// begin starts a sequence on the fresh host and returns immediately. The method end waits for the sequence and returns
+// the state after it.
 func (f *freshHost) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *freshHost) end() (s freshState, err error) {

@@ -15,7 +15,7 @@ import (
 // cleanupContext returns a context for cleanup functions, which run after t.Context is done.
 func cleanupContext(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState returns the state that a backend or a follower may change on a host, as text. The state consists of
+// hostState returns, as text, the state of the host that a backend or a follower may change. This state consists of
 // packet-filtering rules, addresses, interfaces, routing tables and rules, traffic control, virtual servers, pinned BPF
 // objects, and the sysctls that proxies set.
 func (s *suite) hostState(t *testing.T) string {
@@ -50,8 +50,8 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// writeVirtualServers writes the IPVS virtual servers to b. writeVirtualServers omits the header, which exists on every
-// kernel with IPVS.
+// writeVirtualServers writes the IPVS virtual servers to b, but omits the header, which exists on every kernel with
+// IPVS.
 func writeVirtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3

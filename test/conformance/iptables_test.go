@@ -67,7 +67,7 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// iptablesVariant is "nft" or "legacy". The methods use the variant's programs to change and list rules, as another
+// iptablesVariant is "nft" or "legacy". The methods change and list rules with the programs of this variant, as another
 // program might.
 type iptablesVariant string
 
@@ -100,7 +100,7 @@ func (v iptablesVariant) run(commands ...string) func(context.Context) error {
 	}
 }
 
-// dump returns a sorted list of Edgeway's chains and the built-in chains for IPv4 and IPv6.
+// dump returns a sorted list of Edgeway's chains and the built-in chains, for both IPv4 and IPv6.
 func (v iptablesVariant) dump(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, family := range []string{"iptables", "ip6tables"} {
@@ -122,8 +122,8 @@ func (v iptablesVariant) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of each chain in an iptables table, without counters. chains omits other programs' chains,
-// and the empty built-in chains that a program creates when it lists a table.
+// chains returns the rules of each chain in an iptables table, without counters. chains omits the chains of other
+// programs, and the empty built-in chains that listing a table creates.
 func (v iptablesVariant) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

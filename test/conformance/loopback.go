@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay, not the kernel, implements it.
+// testLoopbackAffinity tests session affinity on loopback, where a relay, not the kernel, implements session affinity.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	const text = `
@@ -65,7 +65,7 @@ func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	return met
 }
 
-// rejectedMetric is the name of a metric that counts rejected packets on loopback by ip_family and protocol.
+// rejectedMetric is the name of the metric that counts the rejected packets on loopback, by ip_family and protocol.
 const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_total"
 
 func testLoopbackCounters(t *testing.T, s *suite) {

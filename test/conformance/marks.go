@@ -19,8 +19,8 @@ import (
 const foreignMark = "0xa5b40205"
 
 // foreignTable is an nft table that marks every packet that the node forwards or sends, as a VPN does. foreignTable
-// counts the packets that leave with and without this mark. foreignTable also translates an address that no Service
-// uses.
+// counts the packets that leave the node with this mark and without it. foreignTable also translates an address that no
+// Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -51,7 +51,7 @@ table inet foreign {
 }
 `
 
-// testMarks verifies that the backend preserves other programs' bits in the packet mark. The test opens connections
+// testMarks verifies that the backend preserves the bits of other programs in packet marks. The test opens connections
 // with masquerading, connections without masquerading, and connections to addresses without a Service. The backend must
 // not change another program's nft table (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
@@ -95,7 +95,7 @@ service sticky
 	}
 }
 
-// testOwnMark verifies that Services do not affect packets from the host that have the daemon's own mark. The daemon
+// testOwnMark verifies that Services do not affect packets that the host sends with the daemon's own mark. The daemon
 // connects to its API server over TCP, and no Service may intercept these connections.
 func testOwnMark(t *testing.T, s *suite) {
 	ses := s.startClean(t)
@@ -153,8 +153,8 @@ service dropping
 	}
 }
 
-// resetServiceConnections makes the gateway reset connections to Service addresses during this test, because no server
-// listens on these addresses. Without the reset, the gateway would send only one "unreachable" message per second over
+// resetServiceConnections makes the gateway reset connections to Service addresses until the test ends, because no
+// server listens on these addresses. Otherwise, the gateway would send only one "unreachable" message per second over
 // IPv4.
 func (s *suite) resetServiceConnections(t *testing.T) {
 	t.Helper()

@@ -16,25 +16,26 @@ var routes = []plan.Route{
 	{Verdict: plan.Drop},
 }
 
-// tripleFunc returns a frontend's routes for the three origins. The argument n differs for each Service and for each
-// kind of frontend, so the frontends of a Service have different triples.
+// tripleFunc returns a triple: a frontend's routes for the three origins. The argument n differs for each Service and
+// for each kind of frontend, so the frontends of a Service have different triples.
 type tripleFunc func(n int) [3]plan.Route
 
-// latinTriple returns one of six triples. The triples form a Latin square: each origin occurs with each route.
+// latinTriple returns one of six triples of routes. The triples form a Latin square: each origin occurs with each
+// route.
 func latinTriple(n int) [3]plan.Route {
 	return [3]plan.Route{routes[n%6], routes[(n+1)%6], routes[(n+3)%6]}
 }
 
-// pairwiseTriple returns one of 36 triples. For any two origins, every pair of routes occurs, as in the full set of 216
-// triples.
+// pairwiseTriple returns one of 36 triples of routes. For any two origins, these triples contain every pair of routes,
+// as does the full set of 216 triples.
 func pairwiseTriple(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
 }
 
 // matrixSpec returns a spec with the given number of Services. Each Service has every kind of frontend, and all
-// Services together combine every kind of frontend with every triple. Each Service also has a load-balancer frontend
-// with source ranges.
+// Services together combine every kind of frontend with every triple of routes. Each Service also has a load-balancer
+// frontend with source ranges.
 func matrixSpec(services int, triple tripleFunc) *spec {
 	s := &spec{nodePorts: []string{"node-1", "node-2", "loopback"}, cidrs: defaultServiceCIDRs}
 	for n := range services {
@@ -57,7 +58,7 @@ func matrixSpec(services int, triple tripleFunc) *spec {
 }
 
 // testMatrix compares connections with the plan for every combination of origin, kind of frontend, route, protocol and
-// family. On slow machines, the small matrix suffices to show that the kernel implements the rules.
+// family. On a slow machine, the small matrix is enough to show that the kernel implements the rules.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

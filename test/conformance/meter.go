@@ -20,8 +20,8 @@ import (
 type meter struct {
 	fd  int
 	buf []byte
-	// dir is the directory of the recording scripts, and lines is the path of the file that these scripts append their
-	// input to.
+	// dir is the directory of the recording scripts, and lines is the path of the file to which these scripts append
+	// their input.
 	dir, lines string
 	path       string // the previous PATH
 }
@@ -29,7 +29,7 @@ type meter struct {
 // meterBuffer is the size of the socket's receive buffer in bytes, enough for the notifications about one Apply.
 const meterBuffer = 32 << 20
 
-// recordingScript is a script that records its input and passes it to another program.
+// recordingScript is a script that appends its input to a file and passes the input on to another program.
 const recordingScript = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
 // startMeter puts recording scripts before the iptables-legacy programs in PATH.
@@ -65,7 +65,7 @@ func startMeter(dir string) (*meter, error) {
 func (m *meter) stop() error { return errors.Join(unix.Close(m.fd), os.Setenv("PATH", m.path)) }
 
 // countWrites returns the number of objects that programs have written since the previous call. The kernel sends all
-// notifications about an nftables transaction before the commit returns.
+// notifications about an nftables transaction before the commit of the transaction returns.
 func (m *meter) countWrites() (n int, err error) {
 	if n, err = m.lineCount(); err != nil {
 		return 0, err
@@ -93,8 +93,8 @@ func (m *meter) countWrites() (n int, err error) {
 	}
 }
 
-// countObjects returns the number of objects in a notification. A notification may contain many elements. The
-// notification that ends a transaction does not count as an object.
+// countObjects returns the number of objects in a notification, which may contain many elements. The notification that
+// ends a transaction does not count as an object.
 func countObjects(msg syscall.NetlinkMessage) int {
 	const subsystem, genHeader = 8, 4
 	switch msg.Header.Type & (1<<subsystem - 1) {
@@ -118,7 +118,7 @@ func countObjects(msg syscall.NetlinkMessage) int {
 	return max(1, n)
 }
 
-// ruleLine matches each line of iptables-restore's input that changes a chain.
+// ruleLine matches a line in the input of iptables-restore that changes a chain.
 var ruleLine = regexp.MustCompile(`(?m)^(:|-[A-Z] )`)
 
 func (m *meter) lineCount() (int, error) {

@@ -68,9 +68,8 @@ type nftObject struct {
 	elements []string // elements is sorted
 }
 
-// dumpTable returns the sorted contents of the nft tables with the given name. The dump omits the clients in affinity
-// maps. The dump also omits unreferenced chains and maps, because they have no effect and the backend deletes them
-// later.
+// dumpTable returns the sorted contents of the nft tables with the given name. dumpTable omits the clients in affinity
+// maps. It also omits unreferenced chains and maps, because they have no effect and the backend deletes them later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -89,7 +88,8 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedWords returns every word in all rules and elements, with the family as a prefix, for example "ip endpoints".
+// mentionedWords returns the words in all rules and elements, each with its family as a prefix, for example "ip
+// endpoints".
 func mentionedWords(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
 	for name, o := range objects {
@@ -130,8 +130,8 @@ func listNftables(ctx context.Context, table string) (map[string]nftObject, erro
 	return objects, nil
 }
 
-// parseNftTable parses the output of "nft list table". One tab precedes each object, and two tabs precede each line of
-// an object.
+// parseNftTable parses the output of "nft list table". In this output, one tab precedes each object, and two tabs
+// precede each line of an object.
 func parseNftTable(family, text string, objects map[string]nftObject) {
 	var name string
 	var o nftObject
@@ -156,8 +156,8 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 				}
 			}
 		case strings.HasPrefix(line, "\t\t"):
-			// If a map has a size, nft 1.1.7 prints the map's element count, even with the option -s, which omits
-			// state.
+			// If a map has a size, nft 1.1.7 prints the number of elements in the map, even with the option -s, which
+			// omits state.
 			line, _, _ := strings.Cut(trimmed, "\t# count ")
 			o.lines = append(o.lines, line)
 		}

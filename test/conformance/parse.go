@@ -24,7 +24,7 @@ func parseSpec(text string) (*spec, error) {
 	return s, nil
 }
 
-// fields splits a line into words and removes a comment, which starts with #.
+// fields splits a line into words, and omits any comment, which starts with #.
 func fields(line string) []string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.Fields(line)
@@ -85,8 +85,8 @@ func (s *service) parseLine(words []string) (err error) {
 	return err
 }
 
-// parseFor parses words such as "TCP SCTP IPv6". The result contains all protocols if the words name no protocol, and
-// both families if the words name no family.
+// parseFor parses words such as "TCP SCTP IPv6". parseFor returns all protocols if the words name no protocol, and both
+// families if the words name no family.
 func parseFor(words []string) (ps []plan.Protocol, fs []plan.Family, err error) {
 	for _, w := range words {
 		if p, ok := plan.ParseProtocol(w); ok {

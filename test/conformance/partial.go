@@ -19,13 +19,13 @@ import (
 const (
 	sequencesVariable = "CONFORMANCE_SEQUENCES"
 	sequencesUsually  = 200
-	// coverageSequences is the number of sequences that must cover every kind of change.
+	// coverageSequences is the number of sequences that together must cover every kind of change.
 	coverageSequences = 15
 	longestSequence   = 8
 )
 
 // testPartialSyncs applies random sequences of changes in partial syncs. After each sequence, the kernel's state must
-// be the same as after a full sync on a fresh host. Each sequence continues from the end of the previous sequence.
+// be the same as after a full sync on a fresh host. Each sequence starts from the last plan of the previous sequence.
 func testPartialSyncs(t *testing.T, s *suite) {
 	s.clean(t)
 	t.Cleanup(func() { s.clean(t) })
@@ -55,7 +55,8 @@ func sequences(t *testing.T, b Backend) int {
 	return n
 }
 
-// randomWalk holds a running backend that applies plan after plan in partial syncs, and a fresh host for comparison.
+// randomWalk holds a running backend that applies one plan after another in partial syncs, and a fresh host for
+// comparison.
 type randomWalk struct {
 	backend Backend
 	proxier proxiers.Proxier
@@ -66,8 +67,8 @@ type randomWalk struct {
 	drift   chan string
 
 	sequences, syncs, differences int
-	// changes counts the changes by kind, and patternMatches counts the dumps that match each of the backend's
-	// patterns.
+	// changes counts the changes by kind, and patternMatches counts, for each of the backend's patterns, the dumps that
+	// match.
 	changes        map[string]int
 	patternMatches map[*regexp.Regexp]int
 	meter          *meter
@@ -88,7 +89,7 @@ func newWalk(t testing.TB, b Backend) *randomWalk {
 		}
 	}
 	var err error
-	// The fresh host has already started, so it does not use this meter.
+	// The fresh host has already started with the original PATH, so this meter does not count the fresh host's writes.
 	if w.meter, err = startMeter(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -107,14 +108,14 @@ func newWalk(t testing.TB, b Backend) *randomWalk {
 	return w
 }
 
-// reset restores the initial plan with a full sync.
+// reset applies the initial plan in a full sync.
 func (w *randomWalk) reset(ctx context.Context) error {
 	w.changer, w.plan = newSequenceChanger(), nil
 	return w.sync(ctx)
 }
 
 // applySequence applies a sequence to the current plan, or to the initial plan if fromStart is true. The error
-// describes the first difference from the fresh host's state.
+// describes the first difference from the state of the fresh host.
 func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()

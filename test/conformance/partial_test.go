@@ -37,7 +37,7 @@ func FuzzPartial(f *testing.F) {
 }
 
 // omittingScript is a shell script that passes its input to another program. If the file "armed" exists, the script
-// omits one chain.
+// removes one chain from the input.
 const omittingScript = `#!/bin/sh
 [ -e %[1]s/armed ] || exec %[2]s "$@"
 awk '
@@ -90,7 +90,7 @@ func omitChain(t *testing.T, dir, program string) {
 }
 
 // endpointChanges returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
-// references, and the omitted chain may hold such a rule.
+// references, and the chain that omittingScript removes may contain such a rule.
 func endpointChanges(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)

@@ -76,7 +76,8 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that only testPlantedBugs declares: the backend drops packets instead of rejecting them.
+// silentRefusal is a deviation that only testPlantedBugs declares. With this deviation, the backend drops packets
+// instead of rejecting them.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
 	Reason: "to prove that the suite expects declared deviations",
@@ -87,14 +88,15 @@ var silentRefusal = Deviation{
 	},
 }
 
-// affinityLoss is a deviation that only testPlantedBugs declares: the backend forgets its clients' endpoints.
+// affinityLoss is a deviation that only testPlantedBugs declares. With this deviation, the backend forgets its clients'
+// endpoints.
 var affinityLoss = AffinityDeviation{
 	Name:              "clients are forgotten",
 	Reason:            "to prove that the suite expects declared deviations",
 	MayChangeEndpoint: func(*plan.ServicePort, *plan.Frontend, *plan.Frontend) bool { return true },
 }
 
-// testPlantedBugs proves that the suite detects a backend's mistakes. Each bug alone must cause a difference.
+// testPlantedBugs proves that the suite detects a backend's mistakes. Each bug must, on its own, cause a difference.
 func testPlantedBugs(t *testing.T, s *suite) {
 	sp, err := parseSpec(plantedSpec)
 	if err != nil {
@@ -104,8 +106,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The suite watcher has a separate report, because the differences that planted bugs cause do not belong in the
-	// backend's report.
+	// The suite in the variable watcher has a separate report, because the differences that planted bugs cause do not
+	// belong in the backend's report.
 	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1, responseTimeout: 3 * time.Second}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
@@ -134,7 +136,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustFindNoDifference applies the first plan, and fails the test if connections differ from the second plan.
+// mustFindNoDifference applies the plan in applied, and fails the test if the results of connections differ from the
+// plan in specified.
 func (s *suite) mustFindNoDifference(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.startClean(t).apply(t, nil, applied)

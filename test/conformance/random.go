@@ -14,12 +14,12 @@ var (
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
 )
 
-// changer changes a plan in small random steps. Changers with the same seed produce the same plans.
+// changer changes a plan in small random steps. Two changers with the same seed produce the same plans.
 type changer struct {
 	*rand.Rand
 	spec *spec
-	// numbers lists the available Service numbers. Each Service has its own number, which determines the Service's
-	// addresses and NodePorts.
+	// numbers lists the numbers that a new Service may have. Each Service has its own number, which determines the
+	// Service's addresses and NodePorts.
 	numbers []int
 	// small limits each Service to a few endpoints, and most Services to one protocol.
 	small bool
@@ -48,7 +48,7 @@ func (c *changer) step() {
 	}
 }
 
-// change performs a change of kind k. If there are fewer than three Services, change adds a Service instead.
+// change makes a change of kind k. If there are fewer than three Services, change adds a Service instead.
 func (c *changer) change(k kind) {
 	if len(c.spec.services) < 3 {
 		k = appearance
@@ -101,7 +101,7 @@ func (c *changer) newService(n int) *service {
 	return svc
 }
 
-// newName returns a name that a deleted Service may have had, but that no existing Service has.
+// newName returns a name that no existing Service has, but that a deleted Service may have had.
 func (c *changer) newName() (name string) {
 	c.chooseNumber(func(n int) bool {
 		name = fmt.Sprintf("random-%03d", n)
@@ -175,7 +175,7 @@ func (c *changer) chooseRoutes(svc *service) {
 	}
 }
 
-// chooseRoute returns a random route, but never a route to an empty pool.
+// chooseRoute returns a random route that does not lead to an empty pool.
 func (c *changer) chooseRoute(svc *service) plan.Route {
 	r := routes[c.IntN(len(routes))]
 	if r.Verdict == plan.Forward && len(svc.pools[r.Pool]) == 0 {

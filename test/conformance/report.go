@@ -18,7 +18,7 @@ type report struct {
 	matrix      map[string]map[string]int // connections by dimension and value of the matrix
 	deviated    map[string]int            // connections by deviation
 	// eligibleCount counts the connections that could take the shortcut, and shortcutCount counts the connections that
-	// took it.
+	// took the shortcut.
 	eligibleCount, shortcutCount int
 }
 

@@ -38,7 +38,7 @@ service changing
 )
 
 // testRestart verifies that connections to unchanged Services survive changes to other Services, full syncs, and
-// restarts. On a restart, the new backend finds the state that a killed backend left behind.
+// restarts. After a restart, the new backend finds the state that a killed backend left behind.
 func testRestart(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	p := ses.syncText(t, steadySpec+changingSpec)
@@ -49,8 +49,8 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustHaveNoFailures(t, "changes to another Service and a full sync")
 
-	// A killed backend does not close anything. After a kill, a new backend starts with a plan that differs from the
-	// kernel's state.
+	// A killed backend does not run Close. The new backend then starts with a plan that differs from the state in the
+	// kernel.
 	next := s.start(t)
 	next.plan = p
 	sp, err := parseSpec(steadySpec + changedSpec)
@@ -84,7 +84,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of constant requests over established connections, and of new connections.
+// traffic consists of constant requests over established connections, and of constant new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -94,7 +94,7 @@ type traffic struct {
 	failures []string
 }
 
-// startTraffic starts traffic to the Services of steadySpec, and opens flows to the Service that the test changes.
+// startTraffic starts traffic to the Services in steadySpec, and opens flows to the Service that the test changes.
 func (s *suite) startTraffic(t *testing.T, p *plan.Plan) *traffic {
 	tr := &traffic{}
 	end := make(chan struct{})
@@ -131,7 +131,7 @@ func (s *suite) startTraffic(t *testing.T, p *plan.Plan) *traffic {
 				if session == nil {
 					t.Fatalf("%s: %s", r, outcome)
 				}
-				// A single request adds a UDP flow to the connection-tracking table.
+				// For UDP, a single request adds the flow to the connection-tracking table.
 				if got := session.Ask(responseTimeout); got.Result != netlab.Served {
 					t.Fatalf("%s: %s", r, got)
 				}
@@ -151,8 +151,8 @@ func (s *suite) startTraffic(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups fails the test unless each host's sockets are in the host's own cgroup. The parameter least is the
-// minimum number of sockets in the cgroup of client-a.
+// mustBeInGroups fails the test unless the sockets of each host belong to the host's own cgroup. The parameter least is
+// the minimum number of sockets in the cgroup of client-a.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {
@@ -175,7 +175,7 @@ func (tr *traffic) fail(line string) {
 	tr.failures = append(tr.failures, line)
 }
 
-// mustHaveNoFailures fails the test for each connection that has failed since the previous call to mustHaveNoFailures.
+// mustHaveNoFailures reports a test failure for each connection that has failed since the previous call.
 func (tr *traffic) mustHaveNoFailures(t *testing.T, what string) {
 	t.Helper()
 	time.Sleep(100 * time.Millisecond) // let the traffic continue for a while after the event

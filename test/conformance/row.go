@@ -11,25 +11,25 @@ import (
 	"edgeway/test/netlab"
 )
 
-// row describes the connections from one source to one destination.
+// row describes connections from a source to a destination.
 type row struct {
 	source   string // the name of a host in the lab
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
 	// If unbound is true, the kernel chooses the socket's address. The field from is the source address that the kernel
-	// chooses for the row's destination. If a backend translates the destination address of a connect call, the kernel
-	// chooses the source address for the endpoint instead.
+	// chooses for the row's destination. If a backend translates the destination in the connect system call, the kernel
+	// chooses a source address for the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the row's packets if the source is the host, or 0 for no mark.
 	mark uint32
-	// everyEndpoint reports whether the suite opens enough connections to reach every endpoint of the pool.
+	// everyEndpoint reports whether the suite must open enough connections to reach every endpoint of the pool.
 	everyEndpoint bool
 }
 
 // newRow returns a row for a source such as "pod-a", or "host@lb-1" for the host with the source address lb-1. The
-// source "host@" stands for an unbound socket of the host. An unbound socket uses the destination address if the host
-// owns that address, and node-1 otherwise.
+// source "host@" stands for an unbound socket of the host. The source address of an unbound socket is the destination
+// address if the host has that address, and node-1 otherwise.
 func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, error) {
 	host, from, other := strings.Cut(source, "@")
 	unbound := other && from == ""
@@ -74,11 +74,11 @@ func isNodeAddr(a netip.Addr) bool {
 	return slices.ContainsFunc([]string{"node-1", "node-2", "node-3"}, func(name string) bool { return mustAddress(name, plan.FamilyOf(a)) == a })
 }
 
-// everySource holds the sources that a backend distinguishes: a pod that is an endpoint, another pod, the host, and an
-// external client.
+// everySource holds a source of each kind that a backend distinguishes: a pod that is an endpoint, another pod, the
+// host, and an external client.
 var everySource = []string{"pod-a", "pod-c", hostName, "client-a"}
 
-// rowsOf returns rows from every source, and from an unbound socket of the host, to the given Services. The
+// rowsOf returns the rows from every source, and from an unbound socket of the host, to the given Services. The
 // destinations are every frontend, an unused port of every ClusterIP, and an address without a Service. For NodePorts,
 // the destinations are the addresses that serve NodePorts, one other address of the node, and loopback.
 func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {

@@ -17,7 +17,7 @@ import (
 //go:embed testdata/*.txtar
 var scenarioFiles embed.FS
 
-// scenario is a file in testdata. A scenario contains plans that the suite applies one after the other, and the
+// scenario is a file in testdata. A scenario contains the plans that the suite applies one after another, and the
 // expected flows for each plan.
 type scenario struct {
 	name  string
@@ -161,7 +161,7 @@ func (f *flow) rows() ([]row, error) {
 	return rows, nil
 }
 
-// difference describes how plan.Decide's result differs from the line, or returns "" if it agrees.
+// difference describes how the result of plan.Decide differs from the line, or returns "" if they agree.
 func (f *flow) difference(w *suiteLab, p *plan.Plan, r row) string {
 	d := p.Decide(r.packet())
 	if d.Verdict != f.verdict {
@@ -174,7 +174,7 @@ func (f *flow) difference(w *suiteLab, p *plan.Plan, r row) string {
 	return ""
 }
 
-// endpointNames returns the endpoints of a decision in scenario notation, sorted by name.
+// endpointNames returns the sorted names of a decision's endpoints, in scenario notation.
 func (w *suiteLab) endpointNames(d plan.Decision, from netip.Addr) []string {
 	var names []string
 	for _, e := range d.Endpoints {

@@ -41,8 +41,7 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// addHostSources assigns to the host, until the test ends, the addresses that the rows use as the host's source
-// addresses.
+// addHostSources adds missing source addresses of the host's rows to the host, and removes them when the test ends.
 func (s *suite) addHostSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

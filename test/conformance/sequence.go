@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// sequence encodes each random change in three bytes, because a fuzzer can then shorten and recombine sequences. The
-// first byte selects the kind of change, and whether the backend applies the change immediately or together with the
-// next change. The other two bytes determine the details of the change.
+// sequence encodes each random change in three bytes, so that a fuzzer can shorten and recombine sequences. The first
+// byte selects the kind of change, and specifies whether the backend applies the change immediately or together with
+// the next change. The other two bytes determine the details of the change.
 type sequence []byte
 
 const changeBytes = 3
@@ -22,7 +22,7 @@ func randomSequence(n, most int) sequence {
 	return seq
 }
 
-// deck deals kinds of changes in an order that covers all kinds after a few sequences. Service changes occur twice as
+// deck deals kinds of changes in such an order that a few sequences cover all kinds. Service changes occur twice as
 // often as node changes, because a backend may respond to a node change with a full sync, which hides earlier changes.
 type deck struct {
 	*rand.Rand
@@ -54,9 +54,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. An unusually large number of the changer's Services have
-// addresses with the same low bits. A backend that groups Services by the low bits of their addresses then has many
-// Services in one group.
+// newSequenceChanger returns a changer for sequences. An unusually large number of this changer's Services have
+// addresses with the same low bits, so a backend that groups Services by these bits has many Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true
@@ -83,7 +82,7 @@ func (c *changer) performSequence(seq sequence, apply func() error) error {
 	return nil
 }
 
-// kindOf returns the kind of change that the byte b selects. One byte value in sixteen selects a node change.
+// kindOf returns the kind of change that the byte b selects. One in sixteen byte values selects a node change.
 func kindOf(b byte) kind {
 	kinds := slices.Concat(serviceChanges, stateOnlyChanges)
 	if b>>3&15 == 0 {

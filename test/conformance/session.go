@@ -14,12 +14,12 @@ import (
 // applyTimeout is the timeout of one Apply, as in the daemon.
 const applyTimeout = 30 * time.Second
 
-// session holds a running backend with its followers and its applied plan. A session starts on a clean host.
+// session holds a running backend, its followers, and the plan that it has applied. A session starts on a clean host.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
 	plan    *plan.Plan
-	// drift receives the backend's reasons for a full sync.
+	// drift receives the reasons that the backend passes to Env.Drift.
 	drift chan string
 }
 
@@ -119,8 +119,8 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree fails the test for every row whose result differs from the plan p. Each failure message begins with the
-// arguments in context.
+// mustAgree reports a test failure for every row whose result differs from what the plan p requires. Each failure
+// message begins with the arguments in context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)

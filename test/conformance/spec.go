@@ -11,7 +11,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// spec is a plan in scenario notation. Each service in a spec stands for up to six ServicePorts.
+// spec is a plan in scenario notation. Each Service in a spec stands for up to six ServicePorts.
 type spec struct {
 	pods      podsBy
 	nodePorts []string // names of addresses
@@ -49,15 +49,15 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
-// labAddrs holds the lab's addresses that a plan contains: the node's addresses and the endpoints' addresses.
+// labAddrs holds those addresses of the lab that a plan contains: the addresses of the node and of the endpoints.
 type labAddrs struct {
 	hostAddrs []netip.Addr
 	// endpoints maps the name that an endpoint's server sends (such as "pod-a" or "far-a:9090") and a family to the
-	// endpoint's address.
+	// address of the endpoint.
 	endpoints map[string]map[plan.Family]netip.AddrPort
 }
 
-// compile validates the spec and returns its plan. As in the planner, the new plan shares the unchanged objects of the
+// compile validates the spec and returns its plan. As in the planner, the new plan shares unchanged objects with the
 // previous plan, prev.
 func (s *spec) compile(l *labAddrs, prev *plan.Plan) (*plan.Plan, error) {
 	services, err := s.compileServices(l, prev)

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/localnodeport"
 )
 
-// stages is a Proxier that consists of a backend and the followers that affect how the kernel forwards connections. As
-// in the daemon, the backend runs first.
+// stages is a Proxier that runs a backend and then the followers that affect how the kernel forwards connections, in
+// the same order as the daemon.
 type stages []proxiers.Proxier
 
 func (b Backend) all() []proxiers.Component {
@@ -65,7 +65,8 @@ func (s stages) Close() error {
 	return errors.Join(errs...)
 }
 
-// sockets keeps a stopped backend's listening sockets open for the next backend's followers, as the daemon does.
+// sockets keeps the listening sockets of a stopped backend's followers open for the followers of the next backend, as
+// the daemon does.
 type sockets struct {
 	*sdunit.Sockets
 	mu   sync.Mutex

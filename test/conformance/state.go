@@ -35,8 +35,8 @@ func testIdempotence(t *testing.T, s *suite) {
 	}
 }
 
-// testPartialEqualsFull applies random changes. After each change, the test opens connections to current and removed
-// destinations. At the end, the kernel's state must be the same as with a new backend on a clean host.
+// testPartialEqualsFull applies random changes. After each change, the test opens connections to current and to removed
+// destinations. At the end, the state in the kernel must be the same as with a new backend on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(scaleDown(3, 1)) {
@@ -57,7 +57,7 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 	}
 }
 
-// mustEqualFresh fails the test unless a session's state is the same as a new session's state on a clean host.
+// mustEqualFresh fails the test unless the state of a session is the same as that of a new session on a clean host.
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan

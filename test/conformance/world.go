@@ -13,14 +13,14 @@ import (
 	"edgeway/test/netlab"
 )
 
-// Every endpoint listens on both endpointPort, its default port, and otherEndpointPort.
+// Every endpoint listens on two ports: endpointPort, which is the default, and otherEndpointPort.
 const (
 	endpointPort      = 8080
 	otherEndpointPort = 9090
 )
 
-// extraAddrs is the number of additional addresses of client-a and of pod-c. For session affinity, each address is a
-// separate client.
+// extraAddrs is the number of additional addresses that client-a and pod-c each have. For session affinity, each
+// address counts as a separate client.
 const extraAddrs = 16
 
 const hostName = "host"
@@ -33,7 +33,7 @@ var (
 	podRanges           = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
 )
 
-// hostRanges maps the first word of a name, such as "pod", to the lab's address ranges.
+// hostRanges maps the first part of a name, such as "pod", to an IPv4 and an IPv6 address range of the lab.
 var hostRanges = map[string][2]string{
 	"pod":      {"10.244.1.", "fd00:10:244:1::"},
 	"far":      {"10.244.2.", "fd00:10:244:2::"},
@@ -49,7 +49,7 @@ type suiteLab struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listeners maps each listening address of the host itself to a function that stops the server.
+	// listeners maps each address at which the host's own servers listen to a function that stops the server.
 	listeners map[listener]func() error
 }
 
@@ -58,8 +58,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that servers on the host itself send. Servers on the host itself listen at destinations that no
-// Service may intercept.
+// selfName is the name that the host's own servers send. These servers listen at destinations that no Service may
+// intercept.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *suiteLab {
@@ -125,7 +125,7 @@ func (w *suiteLab) listen(at netip.AddrPort, protocol plan.Protocol) (err error)
 	return err
 }
 
-// stopLoopbackServers stops the host's TCP servers on loopback, because the backend may have to listen there for the
+// stopLoopbackServers stops the host's TCP servers on loopback, because the backend may need the same addresses for the
 // next plan.
 func (w *suiteLab) stopLoopbackServers() {
 	for l, stop := range w.listeners {
@@ -182,7 +182,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	return netip.ParseAddr(text)
 }
 
-// mustAddress is like address, but panics on an error, because an invalid name is a mistake in the suite.
+// mustAddress is like address, but panics if name is invalid, because an invalid name is a mistake in the suite.
 func mustAddress(name string, f plan.Family) netip.Addr {
 	a, err := address(name, f)
 	if err != nil {
@@ -191,5 +191,5 @@ func mustAddress(name string, f plan.Family) netip.Addr {
 	return a
 }
 
-// isLocal reports whether the named host's endpoints are running on the node.
+// isLocal reports whether the endpoints of the named host run on the node.
 func isLocal(host string) bool { return host == hostName || strings.HasPrefix(host, "pod-") }

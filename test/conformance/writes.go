@@ -10,9 +10,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxWrittenPercent is the maximum average percentage of all objects that a partial sync writes after a change to one
-// of fifty Services. Deleted objects count as written, and so do the chains that Services share in the iptables
-// backend.
+// maxWrittenPercent is the maximum share of all objects, in percent, that a partial sync may write on average after a
+// change to one of fifty Services. Deleted objects count as written, and so do the chains that Services share in the
+// iptables backend.
 const maxWrittenPercent = 8
 
 func testWrites(t *testing.T, s *suite) {
@@ -42,8 +42,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 // measurePartialWrites makes the given number of changes to a set of fifty Services, and applies each change in a
-// partial sync. measurePartialWrites returns "", or a problem if the partial syncs wrote more than maxWrittenPercent of
-// the objects that full syncs would have written.
+// partial sync. measurePartialWrites returns a problem if the partial syncs wrote no objects, or more than
+// maxWrittenPercent of the objects that full syncs would have written, and "" otherwise.
 func (s *suite) measurePartialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error), changes int) (problem string) {
 	t.Helper()
 	s.clean(t)

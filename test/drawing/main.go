@@ -1,6 +1,6 @@
 // Command drawing prints packaging/doc/data-path.svg, the picture in CONTRIBUTING.md. The picture shows the packages
-// from the sources to the kernel, and a packet's path. To change the picture, edit boxes and arrows, then run "go test
-// ./test/drawing -update".
+// from the sources to the kernel, and the path of a packet. To change the picture, edit boxes and arrows, then run "go
+// test ./test/drawing -update".
 package main
 
 import (
@@ -26,7 +26,7 @@ var colors = [...]struct{ fill, stroke string }{
 }
 
 const (
-	backend   = "first stage: the backend, one of"
+	backend   = "first stage: one of the backends"
 	followers = "next stages: the followers, in this order"
 	linux     = "Linux: rules, routes, connection tracking"
 )
@@ -45,7 +45,7 @@ var boxes = []box{
 	{outside, "disk", "last-known state", 420, 60, 190, 42},
 	{daemon, "daemon/source/kube", "lists and watches", 20, 130, 190, 42},
 	{daemon, "daemon/source/file", "reads and watches", 220, 130, 190, 42},
-	{daemon, "daemon/source/lastknown", "saves; reads at the start", 420, 130, 190, 42},
+	{daemon, "daemon/source/lastknown", "saves; loads at startup", 420, 130, 190, 42},
 	{daemon, "daemon/source/convert", "checks each field, turns Kubernetes' objects into Edgeway's", 20, 200, 590, 42},
 	{daemon, "daemon/tracker", "one set of objects", 220, 270, 190, 42},
 	{daemon, "daemon/nodeinfo", "addresses of this host", 20, 340, 170, 42},

@@ -47,8 +47,8 @@ func TestPackagesInThePictureExist(t *testing.T) {
 	}
 }
 
-// In DejaVu Sans, one of the widest fonts that browsers use, a character is less than 0.6 times as wide as the font
-// size.
+// In DejaVu Sans, one of the widest fonts that browsers use, the average width of a character is less than 0.6 times
+// the font size.
 func TestTextFitsIntoItsBox(t *testing.T) {
 	for _, x := range boxes {
 		name, note := len(x.name)*13*6/10, len(x.note)*11*6/10

@@ -82,8 +82,8 @@ func (l *lab) requireExactRights(kubeconfig string) {
 	}
 }
 
-// runAsOperator runs commands on the host as an operator would. The working directory contains a copy of the kubeconfig
-// that points to the link instead of the API server. In the commands, the daemon's directory replaces /etc/edgeway, the
+// runAsOperator runs commands on the host as an operator would. The kubeconfig in the working directory is a copy with
+// the link's address instead of the API server's. In the commands, the daemon's directory replaces /etc/edgeway, the
 // root group replaces the package's group, and a shell function replaces sudo.
 func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
@@ -105,8 +105,8 @@ func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// runAsAdmin runs commands as a cluster administrator, in a directory that contains the examples. runAsAdmin also fills
-// in the token Secrets that the commands create in kube-system.
+// runAsAdmin runs commands as a cluster administrator, in a directory that contains example files from etc/edgeway.
+// runAsAdmin also fills in the token Secrets that the commands create in kube-system.
 func (l *lab) runAsAdmin(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")

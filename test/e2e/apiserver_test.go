@@ -9,8 +9,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After the API server restarts, the daemon must receive the change that it missed, even if a compaction has deleted
-// the change from etcd's history (410 Gone). Connections must work before and after the restart.
+// After the API server restarts, the daemon must receive a change that the daemon missed, even if a compaction has
+// deleted the change from etcd's history (410 Gone). Connections must work before and after the restart.
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()

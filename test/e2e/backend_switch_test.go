@@ -174,8 +174,8 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 	l.must(d.uncomplaining())
 }
 
-// The first sync of many Services has several steps. A step must not remove the old backend's rules for a Service if
-// only a later step programs that Service.
+// The first sync of many Services takes several steps. A step must not remove the old backend's rules for a Service
+// that only a later step programs.
 func TestBackendSwitchWithManyServices(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -207,7 +207,8 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	}
 }
 
-// manyServices returns a manifest with n Services in the namespace a, which sorts before all other tests' namespaces.
+// manyServices returns a manifest with n Services in the namespace "a", which sorts before the namespaces of all other
+// tests.
 func manyServices(n int) string {
 	var b strings.Builder
 	for i := range n {

@@ -30,14 +30,14 @@ const (
 	programmingLimit = 15 * time.Minute
 )
 
-// bulk is a set of similar Services. No test connects to the endpoints of a bulk.
+// bulk is a set of similar Services. No test connects to a bulk's endpoints.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Services that are each below the size limit for a single Service can still be huge together. The API server admits
-// any number of such Services.
+// Even if each Service is within the size limit for a single Service, many Services can be huge together. The API
+// server admits any number of such Services.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -110,7 +110,8 @@ func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.se
 
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create creates the Services and EndpointSlices of c, and returns the API server's error if it rejects one of them.
+// create creates the Services and EndpointSlices that c describes. If the API server rejects one of these objects,
+// create returns the API server's error.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)
@@ -175,7 +176,7 @@ func (d *daemon) limitMemory(around memoryLimits) {
 }
 
 // createMemoryGroup creates a control group (version 1 or 2) with a memory limit in bytes, and returns the path to the
-// file that lists the group's processes.
+// group's cgroup.procs file.
 func (d *daemon) createMemoryGroup(limit int) (procs string) {
 	d.t.Helper()
 	for _, kind := range []struct{ above, file string }{
@@ -206,7 +207,8 @@ func (d *daemon) alive() error {
 	}
 }
 
-// hasFullSyncs returns an error unless the log reports at least the wanted number of full syncs of the backend.
+// hasFullSyncs returns an error unless the log reports at least the wanted number of full syncs by the nftables
+// backend.
 func (d *daemon) hasFullSyncs(want int) func() error {
 	return func() error {
 		log, err := os.ReadFile(d.logFile())

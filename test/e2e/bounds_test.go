@@ -35,7 +35,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// createHugeSlice creates an EndpointSlice with the same ports as a Service that hugePorts configured.
+// createHugeSlice creates an EndpointSlice whose ports match the Service ports that hugePorts(ports) sets.
 func (n *namespace) createHugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -108,8 +108,8 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// By default, Edgeway does not serve the external IPs of Services from the API server. The fix that Edgeway prints
-// allows only the address in question.
+// By default, Edgeway does not serve an external IP if the Service comes from the API server. The printed fix must
+// allow only the external IP in question.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -234,7 +234,7 @@ func TestNodePortRange(t *testing.T) {
 	clusterIP, nodePort := l.newNamespace().createWeb("shop")
 	l.waitFor(longTimeout, answers(l.client, clusterIP, "ep1"))
 	l.waitFor(longTimeout, d.hasCondition("nodeport-range", "1000-2000"))
-	// The upper end of the printed range is the highest NodePort in all tests.
+	// The printed range ends at the highest NodePort in the cluster, which all tests share.
 	l.must(d.statusHas("DEGRADED", "proxy.nodeport_range = \"1000-3")())
 	l.must(isUnanswered(l.client, nodePort)())
 	l.must(answers(l.client, at(nodeAddr, 22), "ep1")())

@@ -24,7 +24,7 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 }
 
 // expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless the
-// predicate right accepts the connection's outcome.
+// predicate right returns true for the connection's outcome.
 func expectOutcome(
 	h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool,
 ) func() error {
@@ -49,8 +49,7 @@ func answersSoon(h *netlab.Host, addr, name string) func() error {
 	}
 }
 
-// answers requires a TCP response from the endpoint with the given name. The function answersUDP requires a UDP
-// response.
+// answers requires a TCP response from the endpoint with the given name. answersUDP requires a UDP response.
 func answers(h *netlab.Host, addr, name string) func() error {
 	return expectOutcome(h, plan.TCP, addr, "served by "+name, func(o netlab.Outcome) bool { return o.Server == name })
 }

@@ -17,7 +17,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// credentialsLimit is the maximum time until the daemon uses new credentials.
+// credentialsLimit is the time limit for the daemon to start using new credentials.
 const credentialsLimit = time.Minute
 
 func (d *daemon) kubeconfigFile() string { return filepath.Join(d.dir, "kubeconfig") }
@@ -72,7 +72,7 @@ func (d *daemon) hasNoFault() error {
 }
 
 // hasCondition returns an error unless the host is healthy and reports the named condition, and the condition's message
-// contains words.
+// contains the given words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()

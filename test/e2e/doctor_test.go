@@ -8,7 +8,7 @@ import (
 )
 
 // The status, the metrics, the log and /readyz must report a problem with the host. Load balancers must keep using the
-// host. If the daemon is not running, the doctor must read the Services from the last-known state.
+// host despite the problem. If the daemon is not running, the doctor must read the Services from the last-known state.
 func TestHostProblemIsReported(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)

@@ -17,7 +17,8 @@ import (
 
 const fileAddr = "10.99.0.1"
 
-// checkedManifest contains a Service with both endpoints, like the Services that namespace.createService creates.
+// checkedManifest defines a Service with the endpoints ep1 and ep2, and with the ports that namespace.createService
+// uses.
 const checkedManifest = `apiVersion: v1
 kind: Service
 metadata: {name: shop, namespace: manifests}
@@ -35,8 +36,8 @@ ports: [{name: web, port: 8080}, {name: dns, port: 8080, protocol: UDP}]
 endpoints: [{addresses: [` + ep1Addr + `]}, {addresses: [` + ep2Addr + `]}]
 `
 
-// resetRules and dropRules simulate a dead endpoint. With resetRules, the host resets connections, as if the server
-// had exited. With dropRules, the host no longer responds.
+// resetRules and dropRules simulate a dead endpoint. With resetRules, the endpoint's host resets connections, as if the
+// server had exited. With dropRules, the endpoint's host no longer responds.
 const (
 	resetRules = "tcp dport 8080 reject with tcp reset"
 	dropRules  = "drop"

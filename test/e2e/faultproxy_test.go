@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// faultProxy is an HTTP proxy between a daemon and the API server. faultProxy simulates faults of a server, or of a
-// proxy in front of the server. Even during a fault, faultProxy supports HTTP/2 and responds to pings.
+// faultProxy is an HTTP proxy between a daemon and the API server. faultProxy simulates faults of the API server, or of
+// a proxy in front of the API server. Even during a fault, faultProxy supports HTTP/2 and responds to pings.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server
@@ -42,7 +42,7 @@ type fault struct {
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
 	// If mute is true, the proxy stops responses in progress, and sends only the headers of new responses.
 	mute bool
-	// delay is the time to wait before each request and before each fragment of a response.
+	// delay is the time that the proxy waits before each request and before each fragment of a response.
 	delay time.Duration
 	// If drop is true, the gateway drops all packets to and from the proxy.
 	drop bool

@@ -116,9 +116,9 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Fault proxies simulate faults of an API server, or of a proxy in front of an API server. The test verifies the
-// daemon's behavior during each fault, and the time until the daemon recovers. All faults happen at the same time, each
-// on a different host.
+// Fault proxies simulate faults of an API server, or of a proxy in front of it. The test verifies the daemon's behavior
+// during each fault, and the time until the daemon recovers. All faults happen at the same time, each on a different
+// host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()

@@ -17,8 +17,8 @@ import (
 )
 
 // The commands in fleet.md create an identity for a host. This identity must give the daemon access to the objects that
-// it needs. The API server must assign the daemon's requests to the priority level for hosts instead of the level for
-// other controllers.
+// it needs. The API server must assign the daemon's requests to the hosts' own priority level, and other service
+// accounts' requests to a different level.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -55,7 +55,8 @@ func (l *lab) publishRootCA() {
 	}
 }
 
-// uid returns the UID of the object named "edgeway" of a resource in the API group flowcontrol.apiserver.k8s.io.
+// uid returns the UID of the object named "edgeway" in the given resource of the API group
+// flowcontrol.apiserver.k8s.io.
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata

@@ -31,7 +31,7 @@ func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	})
 }
 
-// The DHCP lease of the node's address expires, and the node gets a new address.
+// The test replaces the node's address, as when a DHCP lease expires and the node gets a new address.
 func TestNodePortFollowsNodeAddress(t *testing.T) {
 	l, d := running(t)
 	_, clusterIP, nodePort := d.shop()

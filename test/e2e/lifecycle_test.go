@@ -21,7 +21,7 @@ func TestReload(t *testing.T) {
 
 	d.configure("[proxy]\nnodeport_adresses = []\n")
 	d.signal(syscall.SIGHUP)
-	// The log contains the misspelled key and the suggested key.
+	// The log must contain the misspelled key and the suggested key.
 	l.waitFor(longTimeout, d.logged("nodeport_adresses", "nodeport_addresses"))
 	l.mustStay(time.Second, answers(l.client, nodePort, "ep1"))
 	l.must(d.healthy())
@@ -122,7 +122,7 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(isUnanswered(l.client, nodePort)())
 }
 
-// The command `edgeway cleanup` must keep the rules of a daemon that hangs or that SIGSTOP has stopped. The rules still
+// The command `edgeway cleanup` must keep the rules of a daemon that hangs or was stopped by SIGSTOP. The rules still
 // serve connections, and the daemon would write them again.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)

@@ -143,9 +143,9 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 }
 
 // A stub resolver on the host queries a name server, and a tenant's Service has the name server's address. The
-// Service's endpoint returns a false address for the API server's host name. The host must still reach the API server,
-// even after it restarts from a last-known state that contains the tenant's Service. After the tenant deletes the
-// Service, the host must use the name server again.
+// Service's endpoint returns a false address for the API server's host name. The daemon must still reach the API
+// server, even after the daemon restarts from a last-known state that contains the tenant's Service. After the tenant
+// deletes the Service, the stub resolver's queries must reach the name server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

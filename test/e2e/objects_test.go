@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaceCount counts the created namespaces. The counter is part of each namespace name.
+// namespaceCount counts the created namespaces. The name of each namespace contains the count.
 var namespaceCount atomic.Int32
 
 type namespace struct {

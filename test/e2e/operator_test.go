@@ -82,8 +82,8 @@ func (l *lab) answersHost(addr, server string) func() error {
 	}
 }
 
-// If a host rule rejects connections or drops the responses, `edgeway doctor --connect --trace` must name this rule,
-// and must not blame the endpoint. After the operator applies the printed fix, the doctor must report no problem.
+// If a rule on the host rejects connections or drops the responses, `edgeway doctor --connect --trace` must name the
+// rule, and must not blame the endpoint. After the operator applies the printed fix, the doctor must report no problem.
 func TestTraceNamesHostRules(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -122,7 +122,8 @@ func TestTraceNamesHostRules(t *testing.T) {
 	}
 }
 
-// If a configured ClusterIP range covers a network of the host, the host must still reach its neighbors.
+// If a configured ClusterIP range covers one of the host's networks, the host must still reach its neighbors in this
+// network.
 func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

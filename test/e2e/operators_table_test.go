@@ -22,8 +22,8 @@ type operatorRow struct {
 	// id, severity and words describe the fault in the status. id is "" if the status cannot report the fault.
 	id, severity string
 	words        []string
-	// doctorArgs holds the arguments of `edgeway doctor` in addition to --json. doctorID is the ID of the fault in the
-	// doctor's output, or "" if it is the same as in the status.
+	// doctorArgs holds the arguments of `edgeway doctor` in addition to --json. doctorID is the fault's ID in the
+	// doctor's output, or "" if the doctor uses the same ID as the status.
 	doctorArgs []string
 	doctorID   string
 	// If fromHost is true, the host itself connects to the ClusterIP. If fromHost is false, a client connects to the
@@ -32,7 +32,7 @@ type operatorRow struct {
 	// stillWorks reports whether the connection works despite the fault. The connection works if the fault only affects
 	// the API server or the disk, or if Edgeway repairs the rules.
 	stillWorks bool
-	// applyFix applies the fix. If applyFix is nil, the fix is a command to run on this host.
+	// applyFix applies the fix. If applyFix is nil, the printed fix is a command to run on this host.
 	applyFix func(*operatorRow, finding)
 
 	*daemon

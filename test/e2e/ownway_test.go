@@ -35,7 +35,8 @@ func (l *lab) newRemoteDaemon(proxy bool) *daemon {
 	return d
 }
 
-// setServerAddrs sets the addresses of the API server's host name. Without addresses, the host name does not resolve.
+// setServerAddrs sets the addresses to which the API server's host name resolves. Without addresses, the host name does
+// not resolve.
 func (d *daemon) setServerAddrs(addrs ...string) {
 	d.t.Helper()
 	var text strings.Builder
@@ -95,10 +96,10 @@ func (n *namespace) follows(nodePort string) {
 	}
 }
 
-// A tenant's Services have the API server's address, and a ServiceCIDR contains this address. After a reload, every
-// connection is new, but the host must still reach the API server. The host must also reach the API server after a
-// restart from the last-known state, when no name server can resolve the host name. After the tenant removes the
-// Services, the status must report no fault.
+// A tenant's Services have the API server's address, and a ServiceCIDR contains this address. After a reload, which
+// replaces all connections to the API server, the host must still reach the API server. The host must also reach the
+// API server after a restart from the last-known state, when no name server can resolve the host name. After the tenant
+// removes the Services, the status must report no fault.
 func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 	for what, proxy := range map[string]bool{"by name": false, "by a proxy": true} {
 		t.Run(what, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestLoadBalancerAddressOfHost(t *testing.T) {
 	l.must(d.healthy())
 }
 
-// If a ServiceCIDR object covers a network of the host, the host must still reach its neighbors.
+// If a ServiceCIDR object covers one of the host's networks, the host must still reach its neighbors in this network.
 func TestServiceCIDRCoveringHostNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))

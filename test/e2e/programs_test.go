@@ -11,8 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wrapNFT installs a shell script that the daemon runs instead of nft after its next start. The script can run nft
-// itself.
+// wrapNFT installs a shell script that replaces nft from the daemon's next start on. The script can call the real nft.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
 	const path = "/usr/sbin:/usr/bin:/sbin:/bin"
@@ -67,7 +66,7 @@ func TestNFTWithoutEffect(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.client, late, "ep1"))
 }
 
-// If nft hangs in a sync and in a reload, the daemon must still serve requests and must exit in time.
+// If nft hangs during a sync and a reload, the daemon must still serve requests, and must exit in time.
 func TestHungNFT(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -43,7 +43,7 @@ func TestNightlySoak(t *testing.T) {
 	s.judge()
 }
 
-// soak is a daemon under constant load, with its measurements.
+// soak is a daemon under constant load, together with the test's measurements.
 type soak struct {
 	*daemon
 	proxy    *faultProxy
@@ -55,7 +55,7 @@ type soak struct {
 	figures  []figures
 }
 
-// figures holds the daemon's memory in bytes, and its numbers of goroutines and open files.
+// figures holds the daemon's memory in bytes, the number of its goroutines, and the number of its open files.
 type figures struct{ memory, goroutines, files float64 }
 
 func newSoak(t *testing.T) *soak {
@@ -73,8 +73,8 @@ func newSoak(t *testing.T) *soak {
 	return s
 }
 
-// connect connects to two addresses of an unchanged Service until stop is closed, and then sends the errors on the
-// returned channel.
+// connect connects repeatedly to two addresses of an unchanged Service until stop is closed, and then sends the errors
+// on the returned channel.
 func (s *soak) connect() <-chan []error {
 	clusterIP, nodePort := s.n.createWeb("constant")
 	s.waitFor(longTimeout, answers(s.node, clusterIP, "ep1"))

@@ -20,7 +20,7 @@ import (
 	"edgeway/test/hostile"
 )
 
-// programRunner runs external programs in a network namespace that exists as long as the fuzz target.
+// programRunner runs external programs in a network namespace that exists until the fuzz target ends.
 type programRunner struct {
 	calls chan func()
 	// hashes holds the hashes of all texts that the fuzz target has already tested. Most inputs produce a text that the

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NewHost moves the test into a new network namespace. The thread stays locked, so the Go runtime ends it after the
-// test, and the kernel then removes the namespace. The test also has its own iptables-legacy lock.
+// NewHost moves the test into a new network namespace. The test's thread stays locked, so it exits after the test, and
+// the kernel then removes the namespace. The test also has its own iptables-legacy lock.
 func NewHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -78,8 +78,8 @@ func ProgramName[V ~string](v V, f plan.Family) string {
 	return map[plan.Family]string{plan.IPv4: "iptables-", plan.IPv6: "ip6tables-"}[f] + string(v)
 }
 
-// Restore changes one iptables table as another program would. The argument lines holds the table's lines in the input
-// of iptables-restore.
+// Restore changes one iptables table as another program would. lines holds the commands for this table in the format of
+// iptables-restore.
 func Restore[V ~string](t testing.TB, v V, f plan.Family, table string, lines ...string) {
 	t.Helper()
 	input := fmt.Sprintf("*%s\n%s\nCOMMIT\n", table, strings.Join(lines, "\n"))

@@ -1,4 +1,4 @@
-// Package nameserver provides a DNS server with responses that a test sets, and a DNS forwarder.
+// Package nameserver provides a DNS server whose responses a test sets, and a DNS forwarder.
 package nameserver
 
 import (
@@ -37,7 +37,7 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.names[strings.TrimSuffix(name, ".")+"."] = addrs
 }
 
-// Start starts a Server on 127.0.0.1 that knows one host name, and returns a resolver that queries it.
+// Start starts a Server on 127.0.0.1 that knows one host name, and returns a resolver that queries this Server.
 func Start(t testing.TB, name string, addrs ...netip.Addr) (*Server, *net.Resolver) {
 	t.Helper()
 	tcp, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,8 +77,8 @@ func (s *Server) Serve(udp net.PacketConn, tcp net.Listener) {
 	})
 }
 
-// Forward forwards queries to a name server and returns the name server's responses. The function dial opens the
-// connections to the name server.
+// Forward forwards queries to a name server and returns the name server's responses. dial opens the connections to the
+// name server.
 func Forward(udp net.PacketConn, tcp net.Listener, dial func(network string) (net.Conn, error)) {
 	serve(udp, tcp, func(query []byte, limit int) ([]byte, error) {
 		conn, err := dial("tcp")

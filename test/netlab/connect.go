@@ -16,7 +16,7 @@ type Flow struct {
 	// chooses the address and port.
 	From netip.Addr
 	To   netip.AddrPort
-	// Mark is the packet mark of the host's packets, or 0 for no mark.
+	// Mark is the packet mark of the packets that the host sends over the connection, or 0 for no mark.
 	Mark uint32
 	// Wait is the maximum time to wait for a response. Without a response, the outcome is Silent.
 	Wait time.Duration

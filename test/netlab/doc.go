@@ -11,10 +11,10 @@
 // If no host has a packet's destination address, the packet reaches the gateway. The gateway responds with an ICMP
 // "unreachable" message.
 //
-// Each host has its own process, which runs the test binary in its own control group. The kernel can therefore run a
-// control-group hook for only this host's sockets. The process starts when the host needs its first socket. TestMain
-// must call PeerMain or Isolate, because these functions run the hosts' processes. If a lab cannot create control
-// groups, the lab logs the reason. In continuous integration (CI=true), the test fails instead.
+// Each host has its own process, which runs the test binary in the host's own control group. The kernel can therefore
+// run a control-group hook for only this host's sockets. The process starts when the host needs its first socket.
+// TestMain must call PeerMain or Isolate, because these functions run the hosts' processes. If a lab cannot create
+// control groups, the lab logs the reason. In continuous integration (CI=true), the test fails instead.
 //
 // A lab supports IPv4 and IPv6. A new lab is ready immediately: addresses skip duplicate address detection, neighbor
 // entries are static, and ICMP errors have no rate limit.

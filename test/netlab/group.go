@@ -17,7 +17,7 @@ import (
 )
 
 // group is the control group (version 2) of a host's process and of the programs on the host. The host's sockets belong
-// to the host's group, because the kernel attaches socket hooks to control groups.
+// to this group, because the kernel attaches socket hooks to control groups.
 type group struct {
 	*cgroup.Group
 	dir *os.File

@@ -21,8 +21,8 @@ func groupOf(t *testing.T, h *Host) string {
 	return h.Cgroup()
 }
 
-// TestSocketsAreInControlGroupOfHost verifies the control groups of the sockets that servers, clients and programs on
-// the host opened.
+// TestSocketsAreInControlGroupOfHost verifies that the sockets of a host's servers and clients, and the programs that
+// run on the host, belong to the host's control group.
 func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	for _, inPlace := range []bool{false, true} {
 		t.Run(fmt.Sprintf("in place %v", inPlace), func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	}
 }
 
-// TestSocketsOfOtherGroupsAreListed opens a socket in a host's namespace from a process outside the host's control
-// group.
+// TestSocketsOfOtherGroupsAreListed verifies that Sockets lists a socket in the host's namespace that a process outside
+// the host's control group opened.
 func TestSocketsOfOtherGroupsAreListed(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
 	groupOf(t, pod)

@@ -74,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// If the thread cannot return to its original namespace, it stays locked and exits with its goroutine.
+	// If the thread cannot return to its original namespace, it stays locked to the goroutine and exits with it.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
@@ -84,7 +84,7 @@ func (h *Host) Do(fn func() error) error {
 }
 
 // Command returns a command that runs in the host's namespace and control group. When ctx is done, os/exec kills the
-// command. nsenter executes the program in its own process, so killing the command kills the program.
+// command. nsenter replaces itself with the program, so killing the command kills the program.
 func (h *Host) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	if h.Netns == "" {
 		return exec.CommandContext(ctx, name, args...)
@@ -198,8 +198,8 @@ func (h *Host) close() error {
 	return errors.Join(errs...)
 }
 
-// removeStaleNamespaces removes the network namespaces of exited processes. For example, a process that SIGKILL ends
-// leaves its namespace behind.
+// removeStaleNamespaces removes the network namespaces of exited processes. For example, a process that is killed by
+// SIGKILL leaves its namespace behind.
 func removeStaleNamespaces(t testing.TB) {
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {

@@ -42,8 +42,8 @@ type Lab struct {
 	lastPort atomic.Uint32
 }
 
-// New creates a lab with a node and a gateway, and removes the labs of processes that have exited. If New fails, for
-// example without root, the test fails.
+// New creates a lab with a node and a gateway, and removes namespaces and control groups of labs whose processes have
+// exited. If New fails, for example without root, the test fails.
 func New(t testing.TB, opts Options) *Lab {
 	t.Helper()
 	removeStaleNamespaces(t)

@@ -104,7 +104,7 @@ func (h *Host) route(device string, r *netlink.Route) error {
 	return nil
 }
 
-// rejectForwarding configures the host to send an ICMP "unreachable" message if packets for other hosts arrive on
+// rejectForwarding configures the host to send an ICMP "unreachable" message when a packet for another host arrives on
 // device.
 func (h *Host) rejectForwarding(device string) error {
 	const table = 100

@@ -24,8 +24,8 @@ const (
 	peerService  = "Peer"
 )
 
-// PeerMain serves the lab and never returns if a lab started this process for a host. Otherwise, PeerMain does nothing.
-// TestMain must call PeerMain first, unless TestMain calls Isolate.
+// PeerMain does nothing unless a lab started this process for a host. In a host's process, PeerMain serves the lab and
+// never returns. TestMain must call PeerMain first, unless TestMain calls Isolate.
 func PeerMain() {
 	if os.Getenv(peerVariable) == "" {
 		return
@@ -86,7 +86,7 @@ func (h *Host) startPeer() (*rpc.Client, error) {
 	return client, nil
 }
 
-// socketPair returns the two ends of a connection. The end far is for another process.
+// socketPair returns the two ends of a connection. far is the end for another process.
 func socketPair() (near net.Conn, far *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -112,7 +112,7 @@ func (h *Host) call(method string, question, answer any) error {
 	return nil
 }
 
-// peer holds a host's sockets. The lab calls the exported methods by RPC.
+// peer holds a host's sockets. The lab calls peer's exported methods by RPC.
 type peer struct {
 	mu   sync.Mutex
 	last int

@@ -24,8 +24,8 @@ func LocalEndpoint(s string) plan.Endpoint {
 	return plan.Endpoint{Addr: netip.MustParseAddrPort(s), Local: true}
 }
 
-// ClusterIPRoutes holds the Routes of a ClusterIP. Edgeway masquerades connections to this ClusterIP from all sources
-// except pods.
+// ClusterIPRoutes holds the Routes of a ClusterIP for which Edgeway masquerades connections from all sources except
+// pods.
 var ClusterIPRoutes = [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 
 // Node returns the plan.Node that the test plans use.
@@ -39,7 +39,7 @@ func Node() *plan.Node {
 	}
 }
 
-// Plan seals and sorts the ServicePorts, and returns a plan with them.
+// Plan seals and sorts the ServicePorts, and returns a plan that contains them.
 func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	for _, svc := range list {
 		svc.Seal()
@@ -48,7 +48,7 @@ func Plan(node *plan.Node, list ...*plan.ServicePort) *plan.Plan {
 	return &plan.Plan{Node: node, Services: list}
 }
 
-// Service returns a ServicePort over TCP and IPv4.
+// Service returns a ServicePort for TCP over IPv4.
 func Service(name string, frontends []plan.Frontend, cluster ...plan.Endpoint) *plan.ServicePort {
 	return &plan.ServicePort{
 		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
@@ -107,7 +107,7 @@ func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	return &next
 }
 
-// SampleServices returns a Service of each kind.
+// SampleServices returns a ServicePort of each kind.
 func SampleServices() []*plan.ServicePort {
 	toLocal := plan.Route{Pool: plan.LocalPool}
 	local := Service("local", []plan.Frontend{

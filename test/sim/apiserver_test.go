@@ -183,7 +183,7 @@ func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if f.truncate > 0 {
 		w = &truncatedWriter{w, f.truncate}
 	}
-	// Without a request limit, a client that retries without a pause would stop the clock.
+	// Without this request limit, a client that retries without a pause would stop the clock of the synctest bubble.
 	if f.hang || a.asked() > 4*maxRequests {
 		<-r.Context().Done()
 		return
@@ -251,8 +251,8 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// serveWatch sends events to a watch. Like kube-apiserver, serveWatch also sends bookmarks every minute and two seconds
-// before the watch ends.
+// serveWatch sends events to a watch. Like kube-apiserver, serveWatch also sends a bookmark every minute, and a last
+// bookmark two seconds before the watch ends.
 func (a *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))

@@ -133,8 +133,8 @@ func (s *simulation) refusal() episode {
 // searching.
 func (s *simulation) endSearch() { time.AfterFunc(time.Second, func() { s.searching.Add(-1) }) }
 
-// exclusionFault returns a fault that excludes some ServicePorts until they change or until the next full sync. The
-// time between two full syncs is at most 1.1 sync periods.
+// exclusionFault returns a fault that makes the daemon leave out some ServicePorts until they change or until the next
+// full sync. The time between two full syncs is at most 1.1 sync periods.
 func (s *simulation) exclusionFault(name string, begin func(services map[string]bool), end func()) episode {
 	part := 1 + s.rand.IntN(3)
 	return episode{name, 5 * time.Minute, func() {
@@ -197,7 +197,7 @@ func (s *simulation) setDiskAway(away bool) {
 	must(os.Rename(state+".away", state))
 }
 
-// processFault returns either a reload or a restart of the daemon.
+// processFault returns a fault that either reloads or restarts the daemon.
 func (s *simulation) processFault() episode {
 	if s.rand.IntN(3) == 0 {
 		return episode{"reload", time.Second, func() {

@@ -24,8 +24,8 @@ func (m *manifests) path(i int) string {
 	return filepath.Join(m.dir, []string{"a.yaml", "b.yaml"}[i])
 }
 
-// contents returns the contents of a file: a YAML document for each object, and the document end marker. The documents
-// are JSON, because JSON is valid YAML.
+// contents returns the contents of a file: a YAML document for each object, followed by the document end marker. The
+// documents are JSON, because JSON is valid YAML.
 func (m *manifests) contents(i int) []byte {
 	var out bytes.Buffer
 	for _, s := range m.services[i] {

@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// recoveryLimit is the maximum time until the kernel has the latest state after all faults have ended. The daemon
-	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list after a watch
-	// may wait for the reflector (3 s), for the source's request limit (15 s) and for the random delay that spreads the
-	// hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows within 30 s.
+	// recoveryLimit is the maximum time from the end of all faults until the kernel has the latest state. The daemon
+	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list request after a
+	// watch may wait for the reflector (3 s), for the source's request limit (15 s) and for the random delay that
+	// spreads the hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows within 30 s.
 	recoveryLimit = 2 * time.Minute
-	// graceLimit is the maximum time for which the daemon may report a healthy host while the kernel lacks the plan:
-	// health.GracePeriod plus the time between two comparisons.
+	// graceLimit is the maximum time for which the daemon may report a healthy host while the kernel differs from the
+	// plan: health.GracePeriod plus the time between two comparisons of the kernel with the plan.
 	graceLimit = health.GracePeriod + 2*time.Second
 	// unreportedLimit is the maximum time for which the kernel may differ from the sources while the daemon reports no
-	// fault. In the worst case, both a watch and the next list go silent.
+	// fault. In the worst case, both a watch and the next list request go silent.
 	unreportedLimit = 2 * recoveryLimit
 	// maxLines and maxRequests are the maximum numbers of log lines and requests per hour while faults occur, with
-	// pauses of at most a few minutes between them. While lists fail, the daemon lists each of four resources at most
-	// once every 10 s. If a watch ends early, the daemon starts another watch after a second. The maximum in 200 seeds
-	// was 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a line to the log. A search
-	// for refused ServicePorts adds a few dozen lines.
+	// pauses of at most a few minutes between the faults. While list requests fail, the daemon lists each of four
+	// resources at most once every 10 s. If a watch ends early, the daemon starts another watch after a second. The
+	// maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a line
+	// to the log. A search for refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -143,14 +143,14 @@ func (s *simulation) planDifference(state *pipeline.State) string {
 	return s.kernel.difference(wanted, func(k portKey) bool { return out[k] })
 }
 
-// isExcused reports whether the kernel recently refused a ServicePort. Until the next full sync, the kernel may lack a
-// refused ServicePort or hold its previous version.
+// isExcused reports whether the kernel recently refused the given ServicePort. Until the next full sync, the kernel may
+// lack a refused ServicePort or hold its previous version.
 func (s *simulation) isExcused(k portKey) bool {
 	return time.Now().Before(s.refused[k.name.Namespace+"/"+k.name.Name])
 }
 
-// isExcusedOrBlamed reports whether the kernel recently refused a ServicePort, or a component recently panicked for its
-// Service.
+// isExcusedOrBlamed reports whether the kernel recently refused the given ServicePort, or a component recently panicked
+// while it processed the ServicePort's Service.
 func (s *simulation) isExcusedOrBlamed(k portKey) bool {
 	return s.isExcused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }

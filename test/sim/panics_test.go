@@ -72,8 +72,9 @@ func (s *simulation) panicFault() episode {
 	}
 }
 
-// objectPanicFault returns a fault that makes a component panic on the victims and their EndpointSlices. The simulation
-// updates the victims at the start and at the end of the fault, so that the component processes them.
+// objectPanicFault returns a fault in which a component panics when it processes a victim (a Service) or the victim's
+// EndpointSlice. The simulation updates the victims at the start and at the end of the fault, so that the component
+// processes them.
 func (s *simulation) objectPanicFault(name string, victims map[string]bool, begin func()) episode {
 	until := func(t time.Time) {
 		s.mu.Lock()

@@ -104,8 +104,9 @@ func (s *simulation) change(kind string) {
 		}
 		s.services = slices.DeleteFunc(s.services, func(o *service) bool { return o == svc })
 	case "exchange":
-		// Each EndpointSlice keeps its name, and gets the other Service's label and endpoints. The exchange omits
-		// permanent Services, because it would leave them without endpoints for a moment.
+		// Two Services exchange EndpointSlices: each slice keeps its name, and gets the other Service's label and
+		// endpoints. Permanent Services never take part, because the exchange would leave them without endpoints for a
+		// moment.
 		if other := pick(s.rand, s.services...); other != svc && !other.permanent && !svc.permanent {
 			svc.sliceName, other.sliceName = other.sliceName, svc.sliceName
 			s.putService(svc)

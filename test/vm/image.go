@@ -42,7 +42,8 @@ const (
 	sumsFile   = "SHA256SUMS"
 )
 
-// recipe returns everything that determines an image's contents, except for the state of the Debian archive.
+// recipe returns the mmdebstrap arguments that determine an image's contents. The contents also depend on the state of
+// the Debian archive.
 func recipe(s Suite, arch Arch, more []string) []string {
 	include := strings.Join(slices.Concat([]string{platforms[arch].kernel}, packages, more), ",")
 	args := []string{"--mode=root", "--variant=minbase", "--format=tar", "--quiet", "--include=" + include}

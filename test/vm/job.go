@@ -43,8 +43,8 @@ type Job struct {
 	// and other VMs can use the host's other CPUs.
 	SMP int
 	// If Counted is true, the VM's clock advances by one second for every MIPS million instructions. Other work on the
-	// host then has no effect on measured times. Counted supports only one amd64 CPU, and does not suit programs that
-	// wait for another clock.
+	// host then has no effect on measured times. Counted supports only VMs with a single amd64 CPU, and does not suit
+	// programs that wait for another clock.
 	Counted bool
 	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs with timeouts that
 	// assume a faster CPU.
@@ -61,9 +61,9 @@ type Job struct {
 // DefaultTimeout is the default timeout of a job.
 const DefaultTimeout = time.Hour
 
-// DefaultCPU is the default CPU model of an AMD64 VM. QEMU 7.2 crashes in one of eight boots unless the first two flags
-// are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow to
-// emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
+// DefaultCPU is the default CPU model of an AMD64 VM. QEMU 7.2 crashes in one out of eight boots unless the first two
+// flags are off, but Linux 7.2 needs cx16 for BPF socket storage. All flags after la57 turn off features that are slow
+// to emulate: with erms, the kernel copies byte by byte; with smap, each access to user space ends a translated block.
 // QEMU 10 adds fsrm. With fsrm but without erms, Linux 6.1 hangs when it starts.
 const DefaultCPU = "max,cx16=off,la57=off,erms=off,fsrm=off,smap=off,smep=off,pku=off"
 

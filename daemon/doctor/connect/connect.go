@@ -90,7 +90,7 @@ type service struct {
 	// mu protects outcomes and timedOut while connections are in progress.
 	mu       sync.Mutex
 	outcomes map[netip.AddrPort]outcome
-	// timedOut reports whether the time ran out before all outcomes were known.
+	// timedOut reports whether time ran out before all outcomes were known.
 	timedOut bool
 }
 
@@ -190,7 +190,7 @@ func (s *service) tolerateSilence(o outcome, to netip.AddrPort) outcome {
 	return o
 }
 
-// filter returns the destinations that responded or, if answering is false, the other destinations.
+// filter returns the destinations that responded or, if answering is false, the destinations that did not respond.
 func (s *service) filter(list []netip.AddrPort, answering bool) (out []netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -57,8 +57,8 @@ func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) 
 	return classify(err)
 }
 
-// ConnectAny connects to all addresses over TCP in parallel, until one server responds. The result is "" if a server
-// responds. Otherwise, the result describes one failure, as in "10.244.1.11:8080 does not answer".
+// ConnectAny connects to all addresses over TCP in parallel, until one server responds. ConnectAny returns "" if a
+// server responds, or else a description of one failure, as in "10.244.1.11:8080 does not answer".
 func ConnectAny(ctx context.Context, all []netip.AddrPort) (failure string) {
 	var group sync.WaitGroup
 	defer group.Wait()

@@ -125,8 +125,8 @@ func hasRoute(to netip.AddrPort) bool {
 	return err == nil
 }
 
-// trace traces a connection and returns a fault that describes what happened to its packets. The result found is false
-// if no program is listening at the endpoint.
+// trace traces a connection and returns a fault that describes what happened to its packets. found is false if no
+// program is listening at the endpoint.
 func (s *service) trace(ctx context.Context, to netip.AddrPort) (f fault.Fault, found bool) {
 	port, err := freePort(s.Name.Protocol)
 	var v trace.Verdict
@@ -173,7 +173,7 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 		return " is answered now", s.traceCommand() + "  # again"
 	case !v.LeftHost, v.Answered:
 		return " or its reply disappears on this host, but no nftables rule drops it: the kernel " +
-				"cannot trace iptables-legacy rules and the reverse path filter",
+				"cannot trace iptables-legacy rules or the reverse path filter",
 			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
@@ -186,6 +186,6 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 				"that router may have no route to the endpoint", to, hop),
 			"ip route get " + to.String() + "  # then look for a route to it at the router"
 	}
-	return fmt.Sprintf(" leaves this host for %s (%s), but nothing answers: check the network, and the "+
-		"endpoint's firewall and route back", to, hop), "ip route get " + to.String()
+	return fmt.Sprintf(" leaves this host for %s (%s), but nothing answers: check the network, the "+
+		"endpoint's firewall, and the endpoint's route back to this host", to, hop), "ip route get " + to.String()
 }

@@ -11,7 +11,8 @@
 //     the finding is a problem with the command that inserts a rule.
 //   - If an earlier rule may accept the connections, the finding is a notice with the command that traces a connection.
 //
-// The check ignores a rule that drops only some packets, because an operator probably wrote it on purpose.
+// The check ignores a rule that drops only some of the packets, because an operator probably wrote such a rule on
+// purpose.
 package firewall
 
 import (
@@ -38,7 +39,7 @@ type Checker struct {
 	// needs lists the packets that the rules must accept for the connections in plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
-	// links holds the interfaces that lead to endpoints, or nil while they are unknown.
+	// links holds the interfaces that lead to endpoints, or nil if they are not known yet.
 	links []string
 }
 
@@ -89,7 +90,7 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 	return out
 }
 
-// maxFindings limits the number of findings, because each finding becomes one of the daemon's faults. The other
+// maxFindings is the maximum number of findings, because each finding becomes one of the daemon's faults. The other
 // findings appear after the operator has fixed the first ones.
 const maxFindings = 20
 
@@ -187,8 +188,8 @@ type blocker struct {
 	links []string
 }
 
-// appendBlockers appends the rules and policies of a base chain that drop packets. Each rule or policy appears once,
-// with the need that has the greatest weight.
+// appendBlockers appends the rules and policies of a base chain that drop packets. For each rule or policy,
+// appendBlockers keeps only the need with the greatest weight, separately for each health check.
 func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []blocker {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)

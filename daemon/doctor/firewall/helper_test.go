@@ -41,7 +41,7 @@ const (
 	localEndpoint  = "192.0.2.10:9100"
 )
 
-// rulesHost is a network namespace with rules that a Checker inspects.
+// rulesHost is a network namespace whose firewall rules a Checker inspects.
 type rulesHost struct {
 	*testing.T
 	node *netlab.Host

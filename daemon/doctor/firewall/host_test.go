@@ -19,7 +19,8 @@ func base(hook, policy string, rules ...string) string {
 
 const forward = "forward priority 0"
 
-// With rules in a real kernel, the check reports each possible outcome, and each suggested fix resolves its problem.
+// With rules in a real kernel, the check reaches every possible outcome, and each suggested fix resolves the
+// reported problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {
@@ -88,8 +89,8 @@ func kubeProxy(iptables string) string {
 %[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
 }
 
-// Connections to endpoints on this host and to their health checks must pass the input hook. Edgeway does not translate
-// connections to health checks.
+// Connections to endpoints on this host and to health check ports must pass the input hook. Edgeway does not translate
+// connections to health check ports.
 func TestLocalEndpointsNeedInputHook(t *testing.T) {
 	for _, plant := range []string{
 		base("input priority 0", "drop", "ct state established,related accept", `iifname "lo" accept`),

@@ -173,7 +173,7 @@ func (t *table) hasEdgewayRules() bool {
 
 // kubeProxyFix returns the command that removes kube-proxy's rules from a table, or "" if the table contains none.
 func (t *table) kubeProxyFix() string {
-	const comment = "  # stop kube-proxy on this host first, because it writes its rules again"
+	const comment = "  # stop kube-proxy on this host first, because it would write its rules again"
 	if t.program == "" && t.name == "kube-proxy" && t.family != "inet" {
 		return fmt.Sprintf("nft delete table %s %s", t.family, t.name) + comment
 	}

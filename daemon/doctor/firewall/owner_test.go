@@ -16,7 +16,7 @@ var asInstalled = strings.NewReplacer()
 // restorePrograms lists the programs that load iptables rules from a file.
 var restorePrograms = []string{"iptables-nft-restore", "iptables-legacy-restore"}
 
-// Docker sets the policy of the chain FORWARD to DROP, and its chain DOCKER-USER runs first.
+// Docker sets the FORWARD chain's policy to DROP, and FORWARD jumps to the DOCKER-USER chain first.
 func TestDocker(t *testing.T) {
 	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
@@ -34,7 +34,7 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// The test itself adds the rule that the ufw command adds, because ufw may not be installed.
+// The test itself adds the rule that the ufw command would add, because ufw may not be installed.
 func TestUFW(t *testing.T) {
 	for _, restore := range restorePrograms {
 		h := newRulesHost(t)
@@ -80,7 +80,7 @@ func TestLibvirt(t *testing.T) {
 }
 
 // A fix must not contain table or interface names that a shell or nft could interpret as commands. Any program that
-// configures the network can choose its table and interface names.
+// configures the network can create tables and interfaces with such names.
 func TestFixOmitsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a;reboot", "$(reboot)", "-f", "a b", "`reboot`", "é"} {
 		for _, names := range [][2]string{{name, "c"}, {"foo", name}} {

@@ -10,7 +10,7 @@ import (
 type table struct {
 	family string // family is "ip", "ip6" or "inet"
 	name   string
-	// program is the iptables program that changes the table, or "" if nft changes it.
+	// program is the iptables program that lists and changes the table, or "" for nft.
 	program string
 	chains  map[string]*chain
 	bases   []*chain
@@ -38,9 +38,9 @@ type rule struct {
 	matchesNew, matchesReply matchState
 	// translated reports whether the rule matches translated connections.
 	translated bool
-	// output is the only output interface that the rule matches, or "" if the rule names none.
+	// output is the output interface to which the rule is limited, or "" if the rule names no output interface.
 	output string
-	// ports lists the only destination ports that the rule matches, or is nil if the rule names none.
+	// ports lists the destination ports to which the rule is limited, or is nil if the rule names no ports.
 	ports []string
 }
 
@@ -79,8 +79,8 @@ var (
 	saveVerdict = regexp.MustCompile(`^(?:(.*?) )?(-[jg]) (\S+)`)
 	verdictMap  = regexp.MustCompile(`^(.*) vmap (?:@\S+|\{ (.*) \})$`)
 
-	// impossibleCondition matches conditions that Service packets cannot satisfy, because they require ICMP or the
-	// interface lo.
+	// impossibleCondition matches conditions that no Service packet satisfies, because the conditions require ICMP or
+	// the interface lo.
 	impossibleCondition = condition(`(?:-[io]|[io]if(?:name)?) "?lo"?|icmp(?:v6)? \S+|` +
 		`(?:-p|meta l4proto|ip protocol|ip6 nexthdr) (?:(?:ipv6-)?icmp|icmpv6|\{ icmp, ipv6-icmp \})`)
 	outLink = condition(`(?:-o|oif(?:name)?) "?([^\s"{!@]+)"?`)
@@ -108,7 +108,8 @@ func splitList(list string) []string {
 	return strings.FieldsFunc(strings.ToLower(list), func(r rune) bool { return strings.ContainsRune("{}, ", r) })
 }
 
-// add parses a line and adds its rule to the chain. A verdict map becomes one rule for each element.
+// add parses a line of nft or iptables-save output and adds its rule to the chain. A verdict map becomes one rule for
+// each element.
 func (c *chain) add(text string) {
 	plain := strings.Join(strings.Fields(nonCondition.ReplaceAllString(text, " ")), " ")
 	if m := verdictMap.FindStringSubmatch(plain); m != nil {
@@ -175,8 +176,8 @@ func canBeClientPort(port string) bool {
 	return err != nil || n >= firstClientPort
 }
 
-// classifyStates classifies a rule that matches connection states. If surely is true, the rule has no other condition.
-// In iptables, the additional state DNAT selects translated connections.
+// classifyStates classifies a rule that matches connections by state. If surely is true, the rule has no other
+// condition. In iptables, a rule with the state DNAT matches translated connections.
 func (r *rule) classifyStates(list []string, surely bool) {
 	match := maybe
 	if surely {
@@ -211,7 +212,7 @@ func (r *rule) matches(n *need, links []string) matchState {
 	return r.matchesNew
 }
 
-// ruleRef is a rule that drops packets, or the policy of a base chain if the field rule is nil.
+// ruleRef refers to a rule that drops packets or, if the field rule is nil, to the policy of a base chain.
 type ruleRef struct {
 	base, chain *chain
 	rule        *rule

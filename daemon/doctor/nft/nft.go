@@ -17,7 +17,7 @@ import (
 const waitDelay = 2 * time.Second
 
 const (
-	// maxMessage limits an error message's length, in bytes, because nft's messages quote its input.
+	// maxMessage is the maximum length of an error message, in bytes, because nft's messages quote nft's input.
 	maxMessage = 200
 	// maxRule is the maximum length of a rule's text, in bytes.
 	maxRule = 200
@@ -28,7 +28,7 @@ const (
 // ErrOutputTooLong means that a program's output exceeds the limit.
 var ErrOutputTooLong = errors.New("the output is too long")
 
-// word matches an argument that nft reads as one word. Because nft joins its arguments, a table with the name "a; flush
+// word matches an argument that nft reads as one word. Because nft joins its arguments, a table named "a; flush
 // ruleset" could otherwise change the rules.
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
@@ -43,7 +43,7 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 func RunProgram(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
 		if !word.MatchString(a) {
-			return nil, fmt.Errorf("%s: %q is no name for it", name, a)
+			return nil, fmt.Errorf("%s: invalid argument %q", name, a)
 		}
 	}
 	path, err := exec.LookPath(name)
@@ -97,7 +97,7 @@ func Rule(ctx context.Context, family, table, chain string, handle uint64) strin
 	return mark[len(" # "):]
 }
 
-// boundedWriter stores written data up to a limit. A write beyond the limit fails, which terminates the program.
+// boundedWriter stores a program's output up to a limit. A write beyond the limit fails, which terminates the program.
 type boundedWriter struct {
 	buf  bytes.Buffer
 	left int

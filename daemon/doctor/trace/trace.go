@@ -2,7 +2,7 @@
 // program.
 //
 // Package trace adds an nft table that marks a connection's packets for tracing (nft(8), "meta nftrace"). The kernel
-// then reports each rule that the packets match. Package trace removes the table after the trace. If the process dies
+// then reports each rule that the packets match. After the trace, the package removes the table. If the process dies
 // during a trace, the table remains until the next trace or Cleanup. The remaining table is harmless, because it traces
 // only a connection that no longer exists. The kernel cannot trace iptables-legacy rules, because they are not part of
 // nftables.
@@ -36,9 +36,9 @@ const (
 )
 
 const (
-	// maxOutput limits nft's output.
+	// maxOutput is the maximum length of nft's output, in bytes.
 	maxOutput = 1 << 16
-	// maxMessages limits the number of kernel messages that a trace collects.
+	// maxMessages is the maximum number of kernel messages that a trace collects.
 	maxMessages = 20_000
 	// idleTime is the time to wait for another kernel message before the trace counts as complete.
 	idleTime = 200 * time.Millisecond
@@ -85,11 +85,11 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
 		return v, fmt.Errorf("receive nftables traces (requires CAP_NET_ADMIN): %w", err)
 	}
-	// Run removes the table even after ctx interrupted the nft command, because the kernel may have committed the
-	// transaction.
+	// Run removes the table even if ctx is cancelled while nft is running, because the kernel may already have
+	// committed the transaction.
 	defer func() { err = errors.Join(err, remove(context.WithoutCancel(ctx))) }()
 	if _, err := nft.Run(ctx, maxOutput, flow.rules(), "-f", "-"); err != nil {
-		return v, fmt.Errorf("table for the trace: %w", err)
+		return v, fmt.Errorf("trace table: %w", err)
 	}
 	connect(ctx)
 	events, err := collect(conn)

@@ -13,7 +13,7 @@ import (
 	"edgeway/daemon/files"
 )
 
-// ValidateWebConfig returns an error if a web configuration file is invalid, or nil if path is "".
+// ValidateWebConfig returns an error if the web configuration file at path is invalid. An empty path is valid.
 func ValidateWebConfig(path string) error {
 	if path == "" {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Validate returns an error if neither a conversion nor a source could have created o, for example because the
-// last-known state on disk is damaged. Edgeway cannot serve an object without a usable name, address family or Service.
+// Validate returns an error if neither a conversion nor a source could have created o. Such an object can come from a
+// damaged last-known state on disk. Edgeway cannot serve an object without a usable name, address family or Service.
 func Validate(o source.Object) error {
 	var err error
 	switch o := o.(type) {
@@ -96,8 +96,8 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// hasDuplicates reports whether a key occurs more than once. hasDuplicates compares the keys of a short list in pairs,
-// because a map would use more memory than the list.
+// hasDuplicates reports whether a key occurs more than once. hasDuplicates compares the keys of a short list with each
+// other, because a map would use more memory than the list.
 func hasDuplicates[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {
@@ -181,7 +181,7 @@ func checkServiceCIDR(c *source.ServiceCIDR) error {
 	return checkPrefixes(c.CIDRs)
 }
 
-// Loopback addresses are valid, because the API server may run on this host.
+// checkAPIServer accepts loopback addresses, because the API server may run on this host.
 func checkAPIServer(a *source.APIServer) error {
 	if a.Name == "" {
 		return errName

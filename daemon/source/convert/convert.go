@@ -25,7 +25,7 @@ type Converter struct {
 	strings       map[string]string
 }
 
-// containPanic returns the result of convert or, if convert panics, an object that contains only a problem.
+// containPanic returns the result of convert or, if convert panics, an object that contains only the key and a problem.
 func containPanic[T source.Object](c *Converter, key source.Key, convert func() T) (out T) {
 	err := contain.Call(func() error {
 		if c.BeforeConvert != nil {
@@ -44,7 +44,7 @@ func containPanic[T source.Object](c *Converter, key source.Key, convert func() 
 // strings.
 const maxShared = 1 << 14
 
-// share returns a copy of s that all objects share.
+// share returns the copy of s that all of the Converter's objects share.
 func (c *Converter) share(s string) string {
 	if s == "" {
 		return ""

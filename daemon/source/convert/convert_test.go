@@ -126,8 +126,8 @@ func TestUnproxiedServicesAreSkipped(t *testing.T) {
 	}
 }
 
-// Each case breaks one field of a valid Service. The resulting fault must name the invalid field, and the other ports
-// must stay valid.
+// Each case makes one field of a valid Service invalid. The resulting fault must name the invalid field, and the other
+// ports must stay valid.
 func TestServiceFaultKeepsValidFields(t *testing.T) {
 	good := func() *corev1.Service {
 		return &corev1.Service{

@@ -86,7 +86,8 @@ func TestForbiddenServiceAddresses(t *testing.T) {
 	}
 }
 
-// A version of Edgeway that accepted more addresses may have saved the last-known state.
+// Validate rejects forbidden frontends, because a version of Edgeway that accepted more addresses may have saved the
+// last-known state.
 func TestForbiddenFrontendsInLastKnownState(t *testing.T) {
 	for _, addr := range []string{"240.0.0.1", "::2", "168.63.129.16", "192.0.0.170", "64:ff9b::168.63.129.16"} {
 		list := []netip.Addr{netip.MustParseAddr(addr)}
@@ -134,7 +135,7 @@ func crowdedService(n int) *corev1.Service {
 	return s
 }
 
-// cpuTime returns the lowest CPU time of several calls to f. Other programs do not affect a thread's CPU time.
+// cpuTime returns the CPU time of the fastest of three calls to f. Other programs do not affect a thread's CPU time.
 func cpuTime(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -34,8 +34,8 @@ func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	return containPanic(c, key, func() *source.Service { return c.service(s) }), true
 }
 
-// encodableTime returns t in UTC, or the zero time if JSON cannot encode the year. The last-known state is JSON, so it
-// cannot contain a year above 9999.
+// encodableTime returns t in UTC, or the zero time if the year is above 9999. The last-known state is JSON, and
+// time.Time.MarshalJSON rejects a year above 9999.
 func encodableTime(t time.Time) time.Time {
 	if t = t.UTC(); t.Year() > 9999 {
 		return time.Time{}
@@ -310,7 +310,8 @@ func parseWeight(part string) (w source.Weight, err error) {
 	return w, nil
 }
 
-// maxSchedulerName is the kernel's limit: IP_VS_SCHEDNAME_MAXLEN in linux/ip_vs.h minus the terminating NUL.
+// maxSchedulerName is the maximum length of a scheduler's name: IP_VS_SCHEDNAME_MAXLEN in linux/ip_vs.h minus the
+// terminating NUL.
 const maxSchedulerName = 15
 
 // reportUnknownAnnotations adds a fault for each unknown annotation with Edgeway's prefix, because the key is probably

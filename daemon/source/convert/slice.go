@@ -94,7 +94,7 @@ func (b *sliceBuilder) readPorts(ports []discoveryv1.EndpointPort) {
 func (b *sliceBuilder) readPort(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
-		b.Addf(field+".name", "missing; a port without a name needs an empty name")
+		b.Addf(field+".name", "missing; specify an empty name for an unnamed port")
 		return p, false
 	case *in.Name != "" && !isLabel(*in.Name):
 		b.Addf(field+".name", "%.64q is not a DNS label", *in.Name)
@@ -132,8 +132,9 @@ func (b *sliceBuilder) readEndpoints(endpoints []discoveryv1.Endpoint) {
 	}
 }
 
-// merge adds e, or replaces the endpoint that has the same address. While an address moves from a terminating pod to a
-// new pod, a slice may list both pods. The new pod's endpoint then replaces the terminating endpoint, without a fault.
+// merge adds the endpoint e. If another endpoint has the same address, merge keeps only one of the two. While an
+// address moves from a terminating pod to a new pod, a slice may list both pods. The new pod's endpoint then replaces
+// the terminating endpoint, without a fault.
 func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	i := slices.IndexFunc(b.out.Endpoints, func(o source.Endpoint) bool { return o.Addr == e.Addr })
 	if i < 0 {

@@ -57,7 +57,7 @@ endpoints:
 	}
 }
 
-// The last-known state is JSON, which cannot encode a year above 9999.
+// The last-known state is JSON, and time.Time.MarshalJSON rejects a year above 9999.
 func TestYearBeyondJSONIsIgnored(t *testing.T) {
 	in := slice(t, "addressType: IPv4")
 	in.Annotations = map[string]string{api.AnnotationLastChange: "9999-12-31T23:59:59-01:00"}

@@ -24,8 +24,8 @@ func measure(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// For each hostile file, Edgeway reports a fault and still serves the objects of the good file. Edgeway reads a hostile
-// file with little memory and in little time.
+// For each hostile file, Edgeway reports a fault and still serves the objects of the good file. Reading a hostile file
+// takes little memory and little time.
 func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error
@@ -84,7 +84,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
 	_, took := measure(f.read)
-	// The machine may be busy, so the test measures the same text without faults for comparison.
+	// The machine may be busy, so the test compares the duration with that of reading similar text without faults.
 	good := newManifestDir(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
 	_, usual := measure(good.read)

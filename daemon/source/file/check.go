@@ -39,8 +39,8 @@ func Check(o Options) *CheckResult {
 	return c
 }
 
-// Locate sets each problem's position to that of the document that contains its object, and returns the problems sorted
-// by position.
+// Locate sets each problem's position to the position of the document that contains the problem's object, and returns
+// the problems sorted by position.
 func (c *CheckResult) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {

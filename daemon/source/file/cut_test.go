@@ -83,8 +83,8 @@ func wantNothingRemoved(t *testing.T, text string, others []string) {
 	}
 }
 
-// Edgeway does not remove a Service or an endpoint because a file is truncated, for example by an interrupted copy or a
-// full disk. If a file ends with the document end marker, the test truncates it at every byte. The test truncates any
+// If a file is truncated, for example by an interrupted copy or a full disk, Edgeway does not remove a Service or an
+// endpoint. If a file ends with the document end marker, the test truncates it at every byte. The test truncates any
 // other file only within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {

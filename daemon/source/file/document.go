@@ -66,7 +66,7 @@ type part struct {
 }
 
 // split returns the documents of a file. If a JSON file contains text that is not JSON, the last document contains that
-// text.
+// text and the rest of the file.
 func split(path string, data []byte) []part {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if filepath.Ext(path) == ".json" {
@@ -125,7 +125,7 @@ func isMarker(line []byte) bool {
 	return len(line) == 3 || strings.ContainsRune(" \t\r\n", rune(line[3]))
 }
 
-// parse decodes a document, and turns an error or a panic into a fault of the document.
+// parse decodes a document, and records an error or a panic as a fault of the document.
 func (s *Source) parse(path string, p part) *document {
 	var d *document
 	err := contain.Call(func() error {
@@ -193,7 +193,7 @@ func adjustLines(p part, err error) error {
 }
 
 // decode adds one object, or the items of a list, to the document. The parameter at is the path of the object in the
-// document, and inherited is the kind that a list specifies for its items without a kind.
+// document, and inherited is the kind that a typed list, such as a ServiceList, specifies for items without a kind.
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
@@ -229,8 +229,8 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 // maxIgnored is the maximum number of ignored kinds that Edgeway logs.
 const maxIgnored = 100
 
-// ignore records an object of a kind that Edgeway does not use, because an earlier version of the object may have had a
-// kind that Edgeway uses. ignore logs each kind once.
+// ignore records an object of a kind that Edgeway does not use, because the object's apiVersion may be misspelt (see
+// findMisspelt). ignore logs each kind once.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {
 		Metadata struct{ Namespace, Name string } `json:"metadata"`
@@ -244,7 +244,7 @@ func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMet
 	name := meta.APIVersion + " " + meta.Kind
 	if !s.ignored[name] && len(s.ignored) < maxIgnored {
 		s.ignored[name] = true
-		s.options.Logger.Info("ignoring objects of an unused kind", "api_version", meta.APIVersion,
+		s.options.Logger.Info("ignoring objects of an unsupported kind", "api_version", meta.APIVersion,
 			"kind", meta.Kind)
 	}
 }

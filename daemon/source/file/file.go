@@ -5,7 +5,7 @@
 // its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
 // strict. A misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes renders a document unusable.
 // Edgeway ignores objects of other API groups and of Kubernetes kinds that it does not use. If no document contains a
-// served object any more, Edgeway reports each ignored object with the same kind, namespace and name as a fault,
+// served object any more, Edgeway reports a fault for each ignored object with the same kind, namespace and name,
 // because the ignored object's apiVersion is probably misspelt. A YAML file must end with a newline. A file that once
 // ended with the document end marker must keep it.
 //
@@ -39,7 +39,7 @@ import (
 // FaultID is the ID of the fault in a Source's Status.
 const FaultID = "source-file"
 
-// Options configure a Source.
+// Options configures a Source.
 type Options struct {
 	// Paths lists files and directories. In a directory, Edgeway reads the files *.yaml, *.yml and *.json, but no
 	// hidden files and no subdirectories. Paths should be absolute.
@@ -277,7 +277,8 @@ func (s *Source) finish(sink source.Sink, r *readResult) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the latest read's fault in the status or, if the read succeeded, the current time.
+// setFault stores the latest read's fault in the status. If the read succeeded, setFault sets the status's LastContact
+// to the current time.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

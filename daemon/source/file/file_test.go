@@ -255,7 +255,7 @@ func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 	f.write("z.yaml", called("z"))
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
 
-	// The file is half-written: b is truncated, c is missing, and a has changed.
+	// The file a.yaml is half-written: Service b is truncated, c is missing, and a has changed.
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",

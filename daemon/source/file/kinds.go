@@ -132,8 +132,8 @@ func addService(s *Source, d *document, at string, data []byte) {
 	d.objects = append(d.objects, out)
 }
 
-// distributionFaults returns a fault for a spec.trafficDistribution that an API server rejects. Edgeway does not use
-// spec.trafficDistribution itself, because EndpointSlices hold the resulting zone and Node hints.
+// distributionFaults returns a fault for a spec.trafficDistribution value that an API server would reject. Edgeway does
+// not use spec.trafficDistribution itself, because EndpointSlices hold the resulting zone and Node hints.
 func distributionFaults(key source.Key, spec *corev1.ServiceSpec) []fault.Fault {
 	known := []string{
 		corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,

@@ -9,8 +9,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// locate sets the line of each fault in a document to the line of its field, or of the nearest enclosing field that
-// exists. locate parses the document a second time only if it has faults, which is rare.
+// locate sets the line of each fault in a document to the line of the fault's field, or of the nearest enclosing field
+// that exists. locate parses the document a second time, but only if the document has faults, which is rare.
 func (d *document) locate(path string, p part) {
 	if !d.hasFaults() {
 		return
@@ -34,7 +34,7 @@ func (d *document) locate(path string, p part) {
 
 func formatPosition(path string, line int) string { return path + ":" + strconv.Itoa(line) }
 
-// lineOf returns the line of a field, which is a path such as "spec.ports[0].port".
+// lineOf returns the line of the field at a path such as "spec.ports[0].port".
 func lineOf(n *yaml.Node, field string) int {
 	line := n.Line
 	for field != "" {
@@ -49,8 +49,8 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// childNodes returns the nodes of a field's name and value. For an item of a list, both results are the item. Both
-// results are nil if n lacks the field or item.
+// childNodes returns the nodes of a field's name and value. For an item of a list, both results are the item's node.
+// Both results are nil if n lacks the field or item.
 func childNodes(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -69,7 +69,7 @@ func childNodes(n *yaml.Node, step string) (name, value *yaml.Node) {
 	return nil, nil
 }
 
-// cutStep splits the first step off a path. A step is a field name such as "spec" or text in brackets.
+// cutStep splits the first step off a path. A step is a field name, such as "spec", or the text in brackets.
 func cutStep(field string) (step, rest string) {
 	if inner, ok := strings.CutPrefix(field, "["); ok {
 		step, rest, _ = strings.Cut(inner, "]")

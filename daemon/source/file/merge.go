@@ -31,7 +31,8 @@ type readResult struct {
 	omittedFaults int
 	// keptServices lists the Services that Edgeway still serves although no readable document contains them.
 	keptServices []source.Key
-	// lastProgress is the time when the read last finished a file, or the time when the read started.
+	// lastProgress is the time when the read last finished a file or, before the read finishes its first file, the time
+	// when the read started.
 	lastProgress atomic.Pointer[time.Time]
 }
 
@@ -73,7 +74,7 @@ func (r *readResult) fault() fault.Fault {
 	if r.omittedFaults > 0 {
 		out += fmt.Sprintf("; and %d more", r.omittedFaults)
 	}
-	out += "; Edgeway removes no Service while a file has a fault"
+	out += "; Edgeway removes no Service until all manifests are readable"
 	if len(r.keptServices) > 0 {
 		slices.SortFunc(r.keptServices, source.Key.Compare)
 		var names []string

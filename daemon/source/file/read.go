@@ -112,7 +112,7 @@ func (s *Source) servesFileBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files that Edgeway read below a path before it became unreadable.
+// keepBelow adds the files that Edgeway read below a path before the path became unreadable.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {

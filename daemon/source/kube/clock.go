@@ -34,8 +34,9 @@ func (c *clock) note(resp *http.Response) {
 	c.serverTime, c.receivedAt = at.Add(time.Second/2), time.Now()
 }
 
-// skew returns how far this host's clock is ahead of the API server's clock. The calculation uses the monotonic clock,
-// so the result is correct as soon as a program has set the host's clock. ok is false before the first response.
+// skew returns the time by which this host's clock is ahead of the API server's clock. The calculation uses the
+// monotonic clock, so the result is correct as soon as a program has set the host's clock. ok is false before the first
+// response.
 func (c *clock) skew() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

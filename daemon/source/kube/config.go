@@ -227,7 +227,7 @@ func checkPlugins(user *api.AuthInfo, allowExec bool) error {
 		return nil
 	}
 	if !allowExec {
-		return fmt.Errorf("exec: %q may not run; allow exec plugins with source.kube.allow_exec_plugins",
+		return fmt.Errorf("exec: %q is not allowed to run; to allow exec plugins, set source.kube.allow_exec_plugins",
 			user.Exec.Command)
 	}
 	_, err := exec.LookPath(user.Exec.Command)

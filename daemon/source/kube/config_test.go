@@ -49,7 +49,7 @@ func TestInvalidKubeconfigErrors(t *testing.T) {
 		},
 		"exec plugin": {
 			head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: gimme, interactiveMode: Never}}}]\n",
-			`users[u].user.exec: "gimme" may not run; allow exec plugins`,
+			`users[u].user.exec: "gimme" is not allowed to run; to allow exec plugins`,
 		},
 		"auth provider": {
 			head + cluster + "users: [{name: u, user: {auth-provider: {name: oidc}}}]\n",
@@ -90,7 +90,8 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 	}
 }
 
-// A restart helps if the plugin is on a file system that is not mounted yet, so the error must state its cause.
+// If the exec plugin is on a file system that is not mounted yet, a later restart helps, so the error must wrap its
+// cause.
 func TestMissingExecPluginFileHasCause(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	mustWrite(t, path, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],

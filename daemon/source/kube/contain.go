@@ -30,8 +30,8 @@ func (s *Source) contain(f func()) {
 	}
 }
 
-// newStore returns an empty store that replaces the store last, which may be nil. The new store removes the objects in
-// last that the next list does not contain.
+// newStore returns an empty store that replaces the store last, which may be nil. The new store removes last's objects
+// from the sink if the next list does not contain them.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, sentObjects: map[source.Key]source.Object{},

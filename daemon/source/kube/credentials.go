@@ -66,8 +66,8 @@ func rangesFault(f failure) fault.Fault {
 	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are unknown: %s", f.Message)
 }
 
-// Warnings returns the faults of a usable kubeconfig. After an error, Warnings also returns the faults that it found
-// before the error.
+// Warnings returns the faults that do not make a kubeconfig unusable. If Warnings returns an error, it also returns the
+// faults that it found before the error.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {

@@ -28,8 +28,8 @@ type Expiry struct {
 }
 
 // Because operators replace long-lived credentials by hand, Edgeway warns a week before a long-lived credential
-// expires. Programs replace credentials that are valid for two weeks or less. The kubelet replaces a credential after
-// four fifths of its validity period.
+// expires. Edgeway assumes that programs replace credentials that are valid for two weeks or less. The kubelet replaces
+// a credential after four fifths of its validity period.
 const (
 	warnBefore = 7 * 24 * time.Hour
 	longLife   = 2 * warnBefore

@@ -86,7 +86,7 @@ var kinds = map[string][2]string{
 	"servicecidrs":   {"networking.k8s.io/v1", "ServiceCIDR"},
 }
 
-// body returns an object as JSON. rest is the object's remaining JSON text, such as `"spec":{}`.
+// body returns an object as JSON. rest is the JSON text of the object's other fields, such as `"spec":{}`.
 func body(resource, name, rest string, rv int) string {
 	if rest != "" {
 		rest = "," + rest

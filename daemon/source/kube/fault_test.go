@@ -182,7 +182,8 @@ func TestStormOfExpiredStreams(t *testing.T) {
 	}
 }
 
-// After an outage, the API server first sends half of the list, and then the whole list.
+// If the API server sends only half of a list after an outage, the source removes no object until it has received a
+// whole list.
 func TestPartialListRemovesNothing(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

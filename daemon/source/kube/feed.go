@@ -33,7 +33,7 @@ import (
 	"edgeway/daemon/source/convert"
 )
 
-// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists as long as its source.
+// feed lists and watches one resource, in one namespace or in all namespaces. A feed exists for as long as its source.
 type feed struct {
 	source    *Source
 	store     *store
@@ -95,7 +95,7 @@ const (
 	// invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
 	// streamTimeout is the maximum duration of a watch that starts with the full list. The limit is long, because a
-	// list may take hours over a slow link. Only a silent connection ends a list earlier.
+	// list may take hours over a slow link. Only a silent connection ends a list before streamTimeout.
 	streamTimeout = 24 * time.Hour
 	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
 	// after testOvertime. Together, a long watch and the test watch that follows it detect a silent API server within
@@ -276,8 +276,8 @@ func (s *session) awaitPause(ctx context.Context, verb string) error {
 	return s.client.transport.pause.wait(ctx)
 }
 
-// nextWatch returns the next watch and its time limits. If the API server may not be working, for example after a watch
-// without a bookmark, nextWatch returns a short watch, which soon ends with a bookmark.
+// nextWatch returns the next watch and its time limits. If the API server might not be working, for example after a
+// watch without a bookmark, nextWatch returns a short watch, which soon ends with a bookmark.
 func (f *feed) nextWatch() *watcher {
 	contact, failure := f.health.get()
 	w := &watcher{}

@@ -73,9 +73,9 @@ func others(mode, everybody os.FileMode, gid uint32) string {
 	return "the group " + groupName(gid)
 }
 
-// serviceGroup is the group of the packaged service. isOwnGroup compares the group's name, not the process's group ID,
-// because root usually validates the configuration. Members of statusGroup, the service's other group, may request the
-// service's status.
+// serviceGroup is the group of the packaged service. isOwnGroup compares the group's name and not only the process's
+// group ID, because root usually validates the configuration. Members of statusGroup, the service's other group, may
+// request the service's status.
 const (
 	serviceGroup = "edgeway"
 	statusGroup  = "edgeway-status"

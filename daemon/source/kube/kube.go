@@ -36,7 +36,7 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// Options select the API server and the objects to read.
+// Options specifies the API server and the objects to read.
 type Options struct {
 	// Kubeconfig is the path of a kubeconfig file. Edgeway uses the file's current context.
 	Kubeconfig string
@@ -45,8 +45,8 @@ type Options struct {
 	// Namespaces lists the namespaces that Edgeway reads Services and EndpointSlices from. An empty list means all
 	// namespaces.
 	Namespaces []string
-	// LabelSelector selects Services and EndpointSlices. The control plane copies a Service's labels to its slices. An
-	// empty selector matches all objects.
+	// LabelSelector selects Services and EndpointSlices. The control plane copies a Service's labels to the Service's
+	// EndpointSlices. An empty selector matches all objects.
 	LabelSelector string
 	// NodeName is the name of the host's Node. If NodeName is empty, the source reads no Nodes.
 	NodeName string
@@ -256,7 +256,7 @@ func (s *Source) sendAddrs(sink source.Sink) {
 	}
 }
 
-// finishSync passes the addresses of the API server to the sink and then calls Synced, because a plan needs them.
+// finishSync calls Synced. A plan needs the addresses of the API server, so finishSync first passes them to the sink.
 func (s *Source) finishSync(sink source.Sink) {
 	s.sendAddrs(sink)
 	s.listed.Store(s.client.Load())

@@ -39,8 +39,8 @@ func startFalseServer(t *testing.T, address, apiURL string, treat func(net.Conn)
 }
 
 // After a false DNS response, the host reconnects within 10 s through an address that it has used before, even after a
-// restart. False addresses do not count as addresses of the API server. The host uses the host name again once it
-// resolves correctly.
+// restart. False addresses do not count as addresses of the API server. Once the host name resolves correctly again,
+// the host uses the name again.
 func TestFalseDNSAnswers(t *testing.T) {
 	t.Parallel()
 	for what, treat := range map[string]func(net.Conn){

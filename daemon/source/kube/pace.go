@@ -51,8 +51,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// delay postpones all requests by d plus a random time up to spread, so that hosts that fail at the same moment do not
-// all retry at once.
+// delay postpones all requests by d plus a random time up to spread, so that hosts whose requests fail at the same
+// moment do not all retry at once.
 func (p *pace) delay(d, spread time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

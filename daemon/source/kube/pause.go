@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// maxPause is the longest pause that Edgeway grants to an API server.
+// maxPause is the longest pause that Edgeway grants to an API server, apart from the random delay in pause.wait.
 const maxPause = 5 * time.Minute
 
-// pause holds the end of the pause that an overloaded API server requested (Retry-After).
+// pause holds the end time of the pause that an overloaded API server requested (Retry-After).
 type pause struct {
 	mu    sync.Mutex
 	until time.Time

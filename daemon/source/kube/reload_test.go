@@ -69,15 +69,15 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser returns a kubeconfig with the user fields in user. The URL must use TLS, because client-go sends credentials
-// only over TLS.
+// withUser returns a kubeconfig whose user has the fields in the user parameter. The URL must use TLS, because
+// client-go sends credentials only over TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
 }
 
-// The API server no longer accepts the token, and the operator replaces it. The cases are the usual ways to replace a
-// file.
+// If the API server no longer accepts a token and the operator replaces the token, the source uses the new token. The
+// cases cover the usual ways to replace a kubeconfig or token file.
 func TestReplacedTokenIsPickedUp(t *testing.T) {
 	t.Parallel()
 	for name, way := range map[string]struct {
@@ -141,7 +141,8 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 	}
 }
 
-// After the credentials change, the source sends one list request, reports no fault and misses no change.
+// After the credentials change, the source sends one list request for the Services, reports no fault and misses no
+// change.
 func TestNewCredentialsKeepState(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -53,7 +53,7 @@ const (
 	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # run where kubectl " +
 		"works, then put the output into %s as the server"
 	fixClock = "timedatectl set-ntp true  " +
-		"# if the clock is right, the API server, or an authority in %s, needs a new certificate"
+		"# if the clock is correct, the API server or a CA in %s needs a new certificate"
 )
 
 func remedy(err error, server, kubeconfig string) string {

@@ -293,7 +293,7 @@ func TestPauseAppliesToAllFeeds(t *testing.T) {
 	})
 }
 
-// Connections break, and then the API server asks other feeds to pause. A feed that receives no response itself still
+// After connections break, the API server asks some feeds to pause. A feed that receives no response itself still
 // reports the pause as its fault.
 func TestPauseReplacesLostConnection(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {

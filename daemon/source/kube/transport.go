@@ -150,7 +150,7 @@ func (c *call) failed(err error) error {
 	return err
 }
 
-// incompleteError explains why the response is missing or incomplete, or returns nil if the response is complete.
+// incompleteError returns the reason why the response is missing or incomplete, or nil if the response is complete.
 func (c *call) incompleteError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -183,7 +183,7 @@ func (c *call) arrived(at time.Time) {
 }
 
 // Close implements io.Closer for the response body. A caller may call Close twice. After a failed watch, the session
-// also calls Close, because client-go does not close a body of an unknown type.
+// also calls Close, because client-go does not close a response body of an unknown content type.
 func (c *call) Close() error {
 	if c.body == nil {
 		return nil

@@ -17,8 +17,8 @@ type Contact struct {
 	Server string // the URL of the API server
 	// Latency is the time from the request to the response.
 	Latency time.Duration
-	// ClockSkew is how far this host's clock is ahead of the server's clock, with a resolution of one second. SkewKnown
-	// reports whether ClockSkew is known.
+	// ClockSkew is the time by which this host's clock is ahead of the server's clock, with a resolution of one second.
+	// SkewKnown reports whether ClockSkew is known.
 	ClockSkew time.Duration
 	SkewKnown bool
 	// Fault explains why Edgeway cannot read Services, or is the zero Fault.
@@ -28,7 +28,7 @@ type Contact struct {
 }
 
 // Try requests one Service and one ServiceCIDR from the API server. Try uses the same credentials and the same dialer
-// as a Source with the same options. An error means that the kubeconfig has a fault.
+// as a Source with the same options. An error means that the kubeconfig is unusable.
 func Try(ctx context.Context, o Options) (Contact, error) {
 	a, err := loadKubeconfig(o.Kubeconfig, o.AllowExecPlugins)
 	if err != nil {

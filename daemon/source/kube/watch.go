@@ -16,7 +16,7 @@ import (
 )
 
 // watcher passes a watch's events to the reflector, records contact with the API server, and decides whether the watch
-// ended with a fault. The reflector's next watch continues after the last event of the previous one.
+// ended with a fault. The reflector's next watch continues after the last event of the previous watch.
 type watcher struct {
 	watch.Interface
 	session *session

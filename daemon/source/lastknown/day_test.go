@@ -10,8 +10,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// TestBytesOfADay logs a row for test/bench/RESULTS.md for each number of Services. One EndpointSlice changes every
-// second. The test simulates only a tenth of a day, because the write rate is constant.
+// TestBytesOfADay logs one row of a table in test/bench/RESULTS.md for each number of Services. One EndpointSlice
+// changes every second. The test simulates only a tenth of a day, because the write rate is constant.
 func TestBytesOfADay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes 100 MB")
@@ -49,8 +49,8 @@ func TestBytesOfADay(t *testing.T) {
 	}
 }
 
-// writtenBytes compares the directory with last, updates last, and returns the number of bytes written in between: the
-// sizes of new files plus the growth of existing files.
+// writtenBytes compares dir with last, updates last, and returns the number of bytes written since the previous call:
+// the sizes of new files plus the growth of existing files.
 func writtenBytes(t *testing.T, dir string, last map[string]os.FileInfo) (bytes int64, changed bool) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)

@@ -81,7 +81,7 @@ func (r *record) object() source.Object {
 	return nil
 }
 
-// maxFile and maxLine are the maximum size and line length of a snapshot, in bytes. The state for 30,000 Services with
+// maxFile and maxLine are the maximum size and line length of a snapshot, in bytes. A snapshot of 30,000 Services with
 // 100 endpoints each, on Nodes with 45-letter names, is 370 MiB in size. The line for an EndpointSlice with 1,000
 // endpoints is up to 4 MiB long.
 const (
@@ -96,8 +96,8 @@ func newLineScanner(r io.Reader) *bufio.Scanner {
 	return lines
 }
 
-// scanError returns the error that stopped the scanner, or its second argument if the scanner reached the end of the
-// file.
+// scanError returns the error that stopped the scanner. If the scanner reached the end of the file, scanError returns
+// its second argument.
 func scanError(lines *bufio.Scanner, otherwise error) error {
 	switch err := lines.Err(); {
 	case err == nil:

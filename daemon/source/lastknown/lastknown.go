@@ -1,13 +1,13 @@
 // Package lastknown saves the latest objects of a source (the API server or the manifests) on disk. A host that boots
 // while the source is unavailable can still serve the saved Services.
 //
-// The state is one file, the snapshot. A snapshot consists of a header, one line of JSON for each object, and a footer
-// with the SHA-256 of all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to protect the
-// flash memory of small hosts. A power failure destroys the changes since the last write. The missing changes matter
-// only if the API server is unreachable at the next boot.
+// The last-known state is one file, the snapshot. A snapshot consists of a header, one line of JSON for each object,
+// and a footer with the SHA-256 of all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to
+// protect the flash memory of small hosts. A power failure destroys the changes since the last write. The lost changes
+// matter only if the API server is unreachable at the next boot.
 //
 // Edgeway renames a snapshot that is damaged or too large, and does not load it. Edgeway does not load a snapshot from
-// a later version either, but keeps it until the next write.
+// a later version of Edgeway either, but keeps it until the next write.
 package lastknown
 
 import (
@@ -30,16 +30,16 @@ import (
 type Options struct {
 	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
-	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the state
-	// of another cluster.
+	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the saved
+	// state of another cluster.
 	Cluster func() Cluster
 	// Changes returns the number of changes to the source's objects. The result synced reports whether the source has
 	// listed all objects.
 	Changes func() (n uint64, synced bool)
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object
-	// ConfirmedAt returns the time when the source last confirmed the state. After a write, SavedAt returns the result
-	// of ConfirmedAt. If ConfirmedAt is nil, the Store uses the time of the write.
+	// ConfirmedAt returns the time when the source last confirmed that its objects are up to date. After a write,
+	// SavedAt returns the result of ConfirmedAt. If ConfirmedAt is nil, the Store uses the time of the write.
 	ConfirmedAt func() time.Time
 	Logger      *slog.Logger
 	// If BeforeLoad is not nil, the Store calls it with the key of each loaded object. Tests use BeforeLoad to cause
@@ -71,7 +71,7 @@ type Store struct {
 	next time.Time // the earliest time of the next write; only Record uses this field
 }
 
-// revision identifies a version of the source's objects by the number of changes, and contains the holdings.
+// revision is a version of the source's objects, identified by the number of changes, and the holdings of that version.
 type revision struct {
 	changes uint64
 	held    []source.Holding
@@ -79,7 +79,7 @@ type revision struct {
 
 var _ source.Source = (*Store)(nil)
 
-// New returns a Store without accessing any file. Run reads the state, and the first write creates the directory.
+// New returns a Store without accessing any file. Run reads the saved state, and the first write creates the directory.
 func New(dir string, o Options) *Store {
 	if o.Name == "" {
 		o.Name = "lastknown"
@@ -111,7 +111,7 @@ func (s *Store) Faults() []fault.Fault {
 }
 
 // SavedAt returns the time when the state on disk last agreed with the source. The result ok is false if there is no
-// state.
+// saved state.
 func (s *Store) SavedAt() (saved time.Time, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +132,7 @@ func (s *Store) ServerAddrs() []source.ServerAddr {
 	return s.server
 }
 
-// Recall loads the state only for Holdings and ServerAddrs, and writes nothing to disk.
+// Recall loads the saved state only for Holdings and ServerAddrs, and writes nothing to disk.
 func (s *Store) Recall() error {
 	st, err := readState(s.dir, s.o.BeforeLoad)
 	if err == nil && st.cluster.matches(s.o.Cluster()) {
@@ -145,8 +145,7 @@ func (s *Store) Recall() error {
 }
 
 // Run implements source.Source. Run calls Load, then Record. Without a saved state, Run calls Synced immediately. If
-// the state is unusable, Run calls Synced only after saving a new state. Until Run has called Synced, the host keeps
-// its rules and waits for the API server.
+// the saved state is unusable, Run does not call Synced, so the host keeps its rules and waits for the API server.
 func (s *Store) Run(ctx context.Context, sink source.Sink) error {
 	if objects, ok := s.Load(); ok {
 		for _, obj := range objects {
@@ -225,7 +224,7 @@ func (s *Store) newFault(fix, message string) fault.Fault {
 	return fault.New(FaultID, fault.Warning, fix, "%s", message).WithName(s.dir)
 }
 
-// removeTemporary removes the temporary files of interrupted writes.
+// removeTemporary removes the temporary files that interrupted writes left behind.
 func (s *Store) removeTemporary() {
 	stale, err := filepath.Glob(filepath.Join(s.dir, ".lastknown.*"))
 	if err != nil {
@@ -242,13 +241,13 @@ func (s *Store) renameDamaged() string {
 	aside := path + ".damaged"
 	_ = os.RemoveAll(aside) // Rename cannot replace a file with a directory
 	if err := os.Rename(path, aside); err != nil {
-		s.log.Error("cannot rename the damaged file", "error", err)
+		s.log.Error("cannot rename the damaged last-known state", "error", err)
 	}
 	return aside
 }
 
-// Peek returns the objects and the holdings from the state in a directory, or an error if there is no usable state.
-// Because a daemon may be running, Peek changes nothing on disk.
+// Peek returns the objects and the holdings from the last-known state in a directory, or an error if there is no usable
+// state. Because a daemon may be running, Peek changes nothing on disk.
 func Peek(dir string) ([]source.Object, []source.Holding, error) {
 	st, err := readState(dir, nil)
 	if err != nil {

@@ -66,7 +66,7 @@ func everyKind() []source.Object {
 	}
 }
 
-// memory is both a sink and a tracker layer.
+// memory is a fake that serves both as a sink and as a tracker layer.
 type memory struct {
 	mu      sync.Mutex
 	objects map[source.Key]source.Object
@@ -131,7 +131,8 @@ func (s *syncBuffer) String() string {
 
 func server(url string) func() Cluster { return func() Cluster { return Cluster{Server: url} } }
 
-// host holds a Store with the daemon's configuration, the loaded objects, and the objects from the API server.
+// host holds a Store that is configured as in the daemon, the objects that the Store loaded, and the API server's
+// objects.
 type host struct {
 	*Store
 	loaded, api *memory
@@ -226,8 +227,8 @@ func TestOnlyCommittedStateIsSaved(t *testing.T) {
 	})
 }
 
-// SavedAt follows the API server's confirmations, even if no object changes. While the API server is unreachable,
-// SavedAt stays the same.
+// SavedAt follows the time of the API server's last confirmation, even if no object changes. While the API server is
+// unreachable, SavedAt stays the same.
 func TestAgeFollowsLastConfirmation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -264,7 +265,7 @@ func TestAgeFollowsLastConfirmation(t *testing.T) {
 	})
 }
 
-// Edgeway does not save Documents, which hold the faults of unusable manifest documents.
+// Edgeway does not save Documents, which hold the faults in unusable manifest documents.
 func TestDocumentsAreNotSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -280,7 +281,7 @@ func TestDocumentsAreNotSaved(t *testing.T) {
 	})
 }
 
-// A Commit without changes writes nothing to disk.
+// A Commit without changes does not cause a write.
 func TestUnchangedStateIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

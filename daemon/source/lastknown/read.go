@@ -28,8 +28,8 @@ type state struct {
 	panicked error // the panic that an object caused
 }
 
-// readState reads the state in a directory. If there is no state, the error wraps os.ErrNotExist. Any other error means
-// that the snapshot is unusable.
+// readState reads the last-known state from a directory. If there is no state, the error wraps os.ErrNotExist. Any
+// other error means that the snapshot is unusable.
 func readState(dir string, before func(source.Key)) (*state, error) {
 	path := filepath.Join(dir, snapshotName)
 	file, info, err := files.Open(path)
@@ -44,7 +44,7 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	if err := d.readSnapshot(file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	// Store.saveAge sets the snapshot's modification time to the time when the source last confirmed the state. A
+	// Store.saveAge sets the snapshot's modification time to the time when the source last confirmed its objects. A
 	// modification time in the future means that the host's clock was wrong.
 	now, at := time.Now(), d.state.at
 	if t := info.ModTime().UTC().Truncate(time.Second); !t.After(now) && (t.After(at) || at.After(now)) {
@@ -77,7 +77,7 @@ var (
 		"saves its own state")
 )
 
-// Only the footer starts with footerStart.
+// footerStart identifies the footer: no other line of a snapshot starts with it.
 var footerStart = []byte(`{"objects":`)
 
 // readSnapshot decodes all lines of a snapshot and verifies the checksum in the footer.

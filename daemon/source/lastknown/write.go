@@ -28,13 +28,13 @@ const (
 	debounce = time.Second
 	// agePeriod is the time between two updates of the snapshot's modification time while no object changes.
 	agePeriod = 10 * time.Minute
-	// retryDelay is the delay after a failed write.
+	// retryDelay is the minimum delay after a failed write.
 	retryDelay = 30 * time.Second
 )
 
-// writePause returns the delay between two writes. The delay is at least 100 times the duration of a write, so a slow
-// disk is busy for at most 1 % of the time. To preserve SD cards, the delay also limits the writes to 1 GB a day (11.5
-// kB/s).
+// writePause returns the delay between two writes. The delay is at least 100 times the duration of the last write, so a
+// slow disk is busy for at most 1 % of the time. To preserve SD cards, the delay also limits the writes to 1 GB a day
+// (11.5 kB/s).
 func writePause(size int64, took time.Duration) time.Duration {
 	return max(100*took, time.Duration(size)*time.Second/11_500)
 }
@@ -110,7 +110,7 @@ func (s *Store) save() bool {
 	return err == nil
 }
 
-// confirmedAt returns the time when the source last confirmed the state, in whole seconds for readability.
+// confirmedAt returns the time when the source last confirmed its objects, in whole seconds for readability.
 func (s *Store) confirmedAt() time.Time {
 	at := time.Now()
 	if s.o.ConfirmedAt != nil {
@@ -119,12 +119,12 @@ func (s *Store) confirmedAt() time.Time {
 	return at.UTC().Truncate(time.Second)
 }
 
-// saveAge sets the snapshot's modification time to the time when the source last confirmed the state. Setting the
+// saveAge sets the snapshot's modification time to the time when the source last confirmed its objects. Setting the
 // modification time writes only an inode, not all objects.
 func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
-	// at precedes s.savedAt if the clock was wrong.
+	// at can be earlier than s.savedAt if the clock was wrong.
 	skip := s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt)
 	s.mu.Unlock() // a disk that does not respond must not block the other methods
 	if skip || os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) != nil {
@@ -195,7 +195,8 @@ func (s *Store) writeSnapshot(objects []source.Object, held []source.Holding, at
 	return size, nil
 }
 
-// encodeSnapshot omits Documents, objects that fail convert.Validate, and objects that do not fit into a line.
+// encodeSnapshot writes a snapshot to w, but omits Documents, objects that fail convert.Validate, and objects that do
+// not fit into a line.
 func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int64, err error) {
 	l := newLineWriter(w)
 	if !l.write(head) {

@@ -47,7 +47,7 @@ func ignoreBodies(next http.Handler) http.Handler {
 	})
 }
 
-// FromLoopback reports whether the client has a loopback address, and is therefore on this host.
+// FromLoopback reports whether the client has a loopback address, which means that the client is on this host.
 func FromLoopback(r *http.Request) bool {
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && client.Addr().Unmap().IsLoopback()

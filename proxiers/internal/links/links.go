@@ -34,7 +34,7 @@ type Links struct {
 
 	mu       sync.Mutex
 	watching bool
-	// devices holds all devices by index, or nil if the devices are unknown.
+	// devices holds all devices by index, or is nil if the devices are unknown.
 	devices map[int]Device
 }
 
@@ -125,7 +125,7 @@ func (l *Links) List() (map[int]Device, error) {
 	return maps.Clone(l.devices), nil
 }
 
-// queryDevices queries the kernel for the devices. The caller must hold mu.
+// queryDevices fetches the device list from the kernel. The caller must hold mu.
 func (l *Links) queryDevices() error {
 	all, err := rtnl.Retry(l.kernel.LinkList)
 	if err != nil {

@@ -53,7 +53,8 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 // Nested is the flag in the type of an attribute that contains other attributes.
 const Nested = 1 << 15
 
-// Begin appends an attribute's header and returns the offset to pass to End after the contents.
+// Begin appends an attribute's header, and returns the offset that the caller passes to End after appending the
+// contents.
 func Begin(b []byte, typ uint16) (longer []byte, start int) {
 	return binary.NativeEndian.AppendUint16(append(b, 0, 0), typ), len(b)
 }

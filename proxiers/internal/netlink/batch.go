@@ -45,9 +45,9 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	endMessage(b.buf, start)
 }
 
-// bytes returns the bytes to send. Only the last message requests an acknowledgement, which proves that the kernel has
-// read all messages. The kernel reports rejected messages even if they request no acknowledgement. (Only Linux 6.10 and
-// newer acknowledge the end of a batch.)
+// bytes returns the encoded batch, which contains the given generation. Only the last message requests an
+// acknowledgement, which proves that the kernel has read all messages. The kernel reports rejected messages even if
+// they request no acknowledgement. (Only Linux 6.10 and newer acknowledge the end of a batch.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]

@@ -10,7 +10,8 @@ import (
 )
 
 // writeBuffer is the size in bytes of the socket's write buffer, which limits the size of a batch. A batch of 30,000
-// IPv6 elements occupies a tenth of the write buffer. The kernel allocates the memory only while it reads a batch.
+// IPv6 elements occupies a tenth of the write buffer. The kernel allocates the buffer's memory only while it reads a
+// batch.
 const writeBuffer = 32 << 20
 
 // ErrStale means that the kernel rejected a batch because another transaction came first.

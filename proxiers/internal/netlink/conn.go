@@ -30,9 +30,9 @@ const (
 	receiveTimeout = 10 * time.Second // the kernel responds immediately
 )
 
-// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Code that uses a Conn often should keep it
-// open. Closing a netfilter socket after a transaction takes 16 ms, because the kernel (6.18) first frees the objects
-// that the transaction deleted.
+// Conn is a netlink socket for nftables. A Conn is safe for concurrent use. Code that uses a Conn frequently should
+// keep it open. Closing a netfilter socket after a transaction takes 16 ms, because the kernel (6.18) first frees the
+// objects that the transaction deleted.
 type Conn struct {
 	// MaxBatchSize is the maximum size in bytes of a batch for Commit.
 	MaxBatchSize int

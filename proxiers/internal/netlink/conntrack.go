@@ -41,8 +41,8 @@ func OpenConntrack() (*Conntrack, error) {
 	return &Conntrack{conn}, nil
 }
 
-// AbortOnDone aborts requests when ctx is done, until the caller calls release. If release returns false, ctx is done
-// and the Conntrack is no longer usable.
+// AbortOnDone aborts requests if ctx is done before the caller calls release. If release returns false, ctx is done and
+// the Conntrack is no longer usable.
 func (t *Conntrack) AbortOnDone(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
 		// SetDeadline fails only if the socket is closed, and then no request is waiting.

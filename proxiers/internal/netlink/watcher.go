@@ -41,7 +41,7 @@ type WatcherOptions struct {
 // The kernel sends a notification for each object that a transaction changed, and then one for the transaction itself.
 // All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
 // a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
-// transactions that Commit sent. The Watcher does not know the address of a program that Edgeway runs. RunCommit
+// transactions that Commit sent. The Watcher does not know the socket address of a program that Edgeway runs. RunCommit
 // therefore holds mu while the program is running. RunCommit reads earlier notifications first, and then expects at
 // most as many relevant transactions as the program sends.
 //
@@ -94,7 +94,7 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join joins the multicast group again. If the kernel dropped notifications, join returns the reason to report.
+// join rejoins the multicast group. If the kernel dropped notifications, join returns the reason to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
@@ -139,8 +139,8 @@ func (m *Watcher) Close() error {
 	return m.sock.Close()
 }
 
-// Forget discards all notifications that the kernel has sent so far. A full sync calls Forget first, because the sync
-// itself detects all changes.
+// Forget discards all notifications that are already in the socket's buffer. A full sync calls Forget first, because
+// the sync itself detects all changes.
 func (m *Watcher) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

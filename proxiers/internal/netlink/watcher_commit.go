@@ -32,8 +32,8 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 			return reason, ErrDrift
 		}
 		// Without the notifications about the last transaction, only the kernel knows the generation. If the last
-		// transaction changed Edgeway's objects, the watcher reads that transaction's notifications after the commit at
-		// the latest.
+		// transaction changed Edgeway's objects, the watcher reads that transaction's notifications right after the
+		// commit, if not before.
 		if m.generation == 0 || m.joinFailed {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// quietPeriod is the time that a test waits for notifications that must not occur.
+	// quietPeriod is the time that a test waits for notifications that must not arrive.
 	quietPeriod = 50 * time.Millisecond
 	patience    = 30 * time.Second
 )
@@ -39,7 +39,7 @@ func (r *reports) take() []string {
 	return list
 }
 
-// await waits for n reports and returns all of them.
+// await waits for n reports, and then returns all reports.
 func (r *reports) await(n int) []string {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		r.mu.Lock()

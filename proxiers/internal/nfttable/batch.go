@@ -11,7 +11,7 @@ import (
 
 // batch collects changes to the nft tables and sends them in transactions. For packets, a transaction takes effect
 // atomically, regardless of the order of its commands. However, nft accepts a transaction only if the transaction
-// deletes a key before adding it again. The elements of each set must also be consecutive.
+// deletes a key before adding it again. The elements of each set must also be consecutive in the transaction.
 type batch struct {
 	r    *renderer
 	refs *references
@@ -62,8 +62,8 @@ func (b *batch) delete(e Entry) {
 	b.size++
 }
 
-// replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the next plan lacks the
-// ServicePort.
+// replace replaces one ServicePort. prev is nil if the ServicePort is new, and next is nil if the ServicePort was
+// removed.
 func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.old.update(&b.r.Schema, prev)
 	b.new.update(&b.r.Schema, next)
@@ -94,7 +94,7 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.diff(b.old.entries, b.new.entries)
 }
 
-// diff adds and deletes the entries that differ between two lists, which must not contain duplicates.
+// diff adds and deletes the entries that differ between two lists. The lists must not contain duplicates.
 func (b *batch) diff(old, next []Entry) {
 	if len(old) == 0 {
 		for _, e := range next {

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A ServicePort's name cannot end a comment in nft's syntax, and no comment is longer than maxComment.
+// A ServicePort's name cannot break out of a comment in nft's syntax, and no comment is longer than maxComment.
 func TestCommentOf(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for _, c := range []struct {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// contents holds the entries of some sets in the kernel, by set and key. An element's key includes the family.
+// contents holds the kernel's entries in some of the sets, by set and key. An element's key includes the family.
 type contents map[SetID]map[Element]Value
 
 // checksum holds the number of elements in a set and an order-independent sum of the elements.
@@ -23,7 +23,7 @@ type checksummer struct {
 	sets []Set
 	seed maphash.Seed
 	buf  []byte
-	// names holds the interned names for decode.
+	// names holds the strings that decode interns.
 	names map[string]string
 }
 
@@ -61,7 +61,7 @@ func (r *renderer) eachEntry(refs *references, next *plan.Plan, visit func([]Ent
 	visit(r.NodeEntries(next.Node))
 }
 
-// compare returns the kernel's contents of the sets that differ from the plan, and holds no other set in memory.
+// compare returns the contents of the kernel's sets that differ from the plan, and holds no other set in memory.
 // Usually, no set differs.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := checksummer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
@@ -106,8 +106,8 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes elements so that the differing sets agree with the plan, and empties differing. Ranges
-// come last, because the kernel (6.18) rejects a range that overlaps another range.
+// reconcile adds and deletes elements so that the differing sets agree with the plan, and empties differing. reconcile
+// adds ranges last, because the kernel (6.18) rejects a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil

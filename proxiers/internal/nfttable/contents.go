@@ -60,7 +60,7 @@ func (t *Table) Counts() (map[Element]uint64, error) {
 type ClientMap struct {
 	Family plan.Family
 	Name   string
-	// ValidAddrs holds the addresses that the map may map clients to.
+	// ValidAddrs holds the addresses that are valid values in the map.
 	ValidAddrs map[netip.Addr]bool
 }
 
@@ -68,13 +68,13 @@ type ClientMap struct {
 // times out between the read and the deletion.
 const pruneAttempts = 5
 
-// clientsPerDatagram is the number of clients that are certain to fit into one datagram. A list that spans several
-// datagrams may be incomplete, because the map changes during the read, or because the kernel moves the map to another
-// hash table (see reread). Prune therefore reads a list twice if it spans several datagrams.
+// clientsPerDatagram is the number of clients that always fit into one datagram. A list that spans several datagrams
+// may be incomplete, because the map changes during the read, or because the kernel moves the map to another hash table
+// (see reread). Prune therefore reads a list twice if it spans several datagrams.
 const clientsPerDatagram = 40
 
-// Prune deletes the clients that the maps map to an invalid address. The caller must call Prune after the Apply that
-// removed the address, because the rules may map clients to the address until then.
+// Prune deletes the clients whose value in a map is not in the map's ValidAddrs. The caller must call Prune after the
+// Apply that removed an address, because until then, the rules may still map clients to it.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

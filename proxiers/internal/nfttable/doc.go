@@ -8,8 +8,8 @@
 // # Transactions
 //
 // A transaction normally contains only changes, not whole tables. The nft program creates chains, rules, sets and maps.
-// The package itself sends elements through a netlink socket that stays open, so most changes run no program. The
-// package may send elements in a separate transaction, because no rule or element refers to an object before the
+// The package itself sends elements through a netlink socket that stays open, so most changes do not run nft. The
+// package can send elements in a separate transaction, because no rule or element refers to an object before the
 // object's elements exist. The nft program writes elements only when one transaction replaces a whole table.
 //
 // The kernel accepts a netlink batch only if it contains the generation number of the last transaction. If another

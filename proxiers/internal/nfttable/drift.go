@@ -10,11 +10,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// maxWatchedOperations is the number of operations in the largest transaction that the watcher can follow.
+// maxWatchedOperations is the maximum number of operations in a transaction that the watcher can follow.
 const maxWatchedOperations = 1000
 
-// affectedObject returns "the table", which the watcher reports as drift, if a notification is about one of Edgeway's
-// tables.
+// affectedObject returns "the table" if a notification is about one of Edgeway's tables. The watcher reports the result
+// as drift.
 func (t *Table) affectedObject(m netlink.Message) string {
 	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
 	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {

@@ -7,8 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Element is the key of an element in a fixed set, and is comparable. Fields that the set's key does not include are
-// zero.
+// Element is the comparable key of an element in a fixed set. Fields that the set's key does not include are zero.
 type Element struct {
 	Family   plan.Family
 	Set      SetID
@@ -27,7 +26,7 @@ type Value struct {
 	Chain    string
 	Number   ChainNumber
 	Endpoint netip.AddrPort
-	// comment is the comment that nft shows for an element in a set with Set.Named.
+	// comment is the comment that nft displays with the element if Set.Named is set.
 	comment comment
 }
 

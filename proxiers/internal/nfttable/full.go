@@ -46,7 +46,7 @@ func (t *Table) applyFull(ctx context.Context, next *plan.Plan) (*references, er
 // build writes new tables in self-contained chunks. Until Edgeway has written a Service, a packet to the Service
 // matches only the interval sets, such as the Service CIDRs. The rules for the interval sets drop packets to unused
 // addresses, and the clients retry. In a takeover, build writes the ranges with Range.FillLast in the last chunk,
-// because the other backend serves the remaining Services until then.
+// because the other backend serves the Services that Edgeway has not written yet.
 func (t *Table) build(ctx context.Context, next *plan.Plan) (*references, error) {
 	b := t.batch(ctx, newReferences(), time.Time{}, false)
 	err := b.fillTables(next, baseOptions{takeover: t.env.Takeover},
@@ -86,7 +86,7 @@ func syncError(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// repair compares the tables with the plan and writes all rules and the differing elements.
+// repair compares the tables with the plan and writes all rules and the elements that differ.
 func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error) {
 	refs := newReferences()
 	b := t.batch(ctx, refs, time.Time{}, false)

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// ObjectKind is the kind of an object: a chain, a map or another set.
+// ObjectKind is the kind of an object: a chain, a map or a set.
 type ObjectKind uint8
 
 // The kinds of objects. The fixed chains, sets and maps in the Schema are not objects. A setObject is a set that no
@@ -29,8 +29,9 @@ type ObjectID struct {
 type Object struct {
 	ObjectID
 	Rules Rules
-	// Size and Timeout are the maximum size and the timeout of a map to which rules in the packet path add elements.
-	// Each element maps a client's address to another address.
+	// Size is the maximum number of elements in a map to which rules in the packet path add elements. Timeout is the
+	// time after which an element expires unless a rule updates it. Each element maps a client's address to another
+	// address.
 	Size    uint64
 	Timeout time.Duration
 	// numbered reports whether maps refer to the chain by its number.

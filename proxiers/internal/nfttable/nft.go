@@ -87,7 +87,8 @@ func (p *Program) Run(ctx context.Context, commands string) error {
 	return p.runWithInput(ctx, commands, "-f", "-")
 }
 
-// Validate has nft and the kernel validate the commands without executing them. The errors are the same as for Probe.
+// Validate has nft and the kernel validate the commands without executing them. Validate returns the same errors as
+// Probe.
 func (p *Program) Validate(ctx context.Context, commands string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()

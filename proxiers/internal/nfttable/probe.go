@@ -41,7 +41,7 @@ func wrapProbeError(err error) error {
 	var exit *exec.ExitError
 	switch {
 	case strings.Contains(rejectionMessage(err), "Operation not permitted"):
-		return fmt.Errorf("nft may not change rules (it needs CAP_NET_ADMIN): %w", err)
+		return fmt.Errorf("nft is not allowed to change rules (it needs CAP_NET_ADMIN): %w", err)
 	case program.Transient(err) || isDeliveryError(err):
 		return err
 	case errors.As(err, &exit):

@@ -12,7 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// attrKeyEnd is NFTA_SET_ELEM_KEY_END from the kernel's nf_tables.h, which golang.org/x/sys/unix does not define.
+// attrKeyEnd is NFTA_SET_ELEM_KEY_END from the kernel's nf_tables.h. golang.org/x/sys/unix does not define this
+// attribute.
 const attrKeyEnd = 10
 
 // reader reads the contents of Edgeway's tables.
@@ -65,7 +66,8 @@ func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err err
 	return found, nil
 }
 
-// rawElement is an element in the kernel's format. The slices are valid only until visit returns.
+// rawElement is an element in the kernel's format. The slices are valid only until the visit function of dumpElements
+// returns.
 type rawElement struct {
 	key, keyEnd, data, user []byte
 	packets                 uint64 // the value of the element's counter
@@ -155,7 +157,7 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern returns the string in names that equals text, or adds text to names if it is missing.
+// intern returns the string in names that equals text. If there is none, intern adds text to names first.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {
@@ -219,7 +221,8 @@ func (v *Value) setValue(d Data, b []byte, names map[string]string) bool {
 	return true
 }
 
-// prefixBits returns the length of the prefix from first to last. If last is nil, first is a single address.
+// prefixBits returns the length of the prefix that consists of the addresses from first to last. If last is nil, first
+// is a single address.
 func prefixBits(first, last []byte) (bits int, ok bool) {
 	if last == nil {
 		return 8 * len(first), true

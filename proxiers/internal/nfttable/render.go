@@ -238,8 +238,8 @@ func (r *renderer) addRules(tx *knftables.Transaction, id ObjectID, rules []stri
 	}
 }
 
-// sweep renders the deletion of unused objects. Rules refer to maps, and maps refer to chains, so sweep first deletes
-// the rules, then the maps, and then the chains.
+// sweep returns a transaction that deletes unused objects. Rules refer to maps, and maps refer to chains, so sweep
+// first deletes the rules, then the maps, and then the chains.
 func (r *renderer) sweep(objects []ObjectID) *knftables.Transaction {
 	tx := newTransaction()
 	slices.SortFunc(objects, func(a, b ObjectID) int {

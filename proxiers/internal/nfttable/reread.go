@@ -13,14 +13,14 @@ import (
 // maxReads is the maximum number of times that reread reads a set.
 const maxReads = 10
 
-// attrSetCount is the attribute for the number of elements in a set (since Linux 6.16), which golang.org/x/sys/unix
-// does not define.
+// attrSetCount is the attribute for the number of elements in a set (since Linux 6.16). golang.org/x/sys/unix does not
+// define this attribute.
 const attrSetCount = 20
 
-// reread rereads a set whose first list did not match the plan, and returns the set's elements. before is the checksum
-// of the first list. reread repeats the read until the kernel's element count or an identical list confirms the result.
-// After a transaction, the kernel (6.18) may move a set to a hash table of another size. During the move, a list that
-// spans several datagrams repeats some elements and silently omits as many others. (A list that equals the plan is
+// reread rereads a set whose first dump did not match the plan, and returns the set's elements. before is the checksum
+// of the first dump. reread repeats the read until the kernel's element count or an identical dump confirms the result.
+// After a transaction, the kernel (6.18) may move a set to a hash table of another size. During the move, a dump that
+// spans several datagrams repeats some elements and silently omits as many others. (A dump that equals the plan is
 // always complete.)
 func (r *renderer) reread(
 	c *reader, s *checksummer, f plan.Family, id SetID, before checksum,
@@ -42,7 +42,7 @@ func (r *renderer) reread(
 		}
 		before = sum
 	}
-	return nil, fmt.Errorf("elements of %s: each of %d readings returned a different list", set.Name, maxReads)
+	return nil, fmt.Errorf("elements of %s: %d consecutive dumps differed", set.Name, maxReads)
 }
 
 // count returns the number of elements in a set. known is false if the kernel does not report the number.

@@ -26,8 +26,7 @@ type Schema struct {
 	Counters []string
 	// Chains holds the fixed chains.
 	Chains []Chain
-	// ChunkSize is the number of elements after which a batch sends a transaction. The default value of ChunkSize is
-	// 10,000.
+	// ChunkSize is the number of elements after which a batch sends a transaction. The default is 10,000.
 	ChunkSize int
 	// IdleTimeout is the time after which Maintain deletes an unused object.
 	IdleTimeout time.Duration
@@ -48,9 +47,9 @@ type Set struct {
 	Name string
 	Key  []Field
 	Data Data
-	// Counts reports whether the kernel counts the packets that match each element of a set (Linux 5.7).
+	// Counts reports whether the kernel counts the packets that match each element of a set (since Linux 5.7).
 	Counts bool
-	// If the set's key has no protocol field, Proto is the protocol of all elements.
+	// Proto is the protocol of all elements if the set's key has no protocol field.
 	Proto plan.Protocol
 	// Named reports whether each element's comment is the name of its ServicePort.
 	Named bool
@@ -91,12 +90,12 @@ type Range struct {
 	Name string
 	// Prefixes returns the prefixes of both families, in the form that plan.NormalizePrefixes returns.
 	Prefixes func(n *plan.Node) []netip.Prefix
-	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover, because the set may
-	// match packets to Services that another backend still serves.
+	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover. Until then, another
+	// backend may still serve packets that the set matches.
 	FillLast bool
 }
 
-// Chain describes a fixed chain. Packets reach a chain without a hook only through a jump.
+// Chain describes a fixed chain. If a chain has no hook, packets reach it only through a jump.
 type Chain struct {
 	Name     string
 	Type     knftables.BaseChainType

@@ -119,8 +119,8 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 	return texts
 }
 
-// Edgeway writes all ports of a Service in one chunk, because the rules reject packets to a ClusterIP's missing ports
-// until the next chunk.
+// Edgeway writes all ports of a Service in one chunk, because the rules reject packets to ClusterIP ports that Edgeway
+// has not written yet.
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {

@@ -35,7 +35,7 @@ func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, 
 
 // collect adds the changes in s to the batch, and sends the batch whenever it becomes too large. One transaction
 // contains all ports of a Service, unless the Service has too many ports. Between transactions, the rules reject
-// packets to ports of a ClusterIP that Edgeway has not written yet.
+// packets to ClusterIP ports that Edgeway has not written yet.
 func (b *batch) collect(s serviceChanges) error {
 	for i, svc := range s.list {
 		if b.size >= 2*b.r.chunkSize || b.size >= b.r.chunkSize && (i == 0 || !sameService(s.list[i-1], svc)) {
@@ -106,8 +106,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeObsolete removes from b.deleted, and returns, the elements that are in sets without LeadsToLookup and that b does
-// not add again.
+// takeObsolete removes from b.deleted, and returns, the elements in sets without LeadsToLookup that b does not add
+// again.
 func (b *batch) takeObsolete() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))

@@ -125,7 +125,7 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// A minute after their last use, Maintain deletes a chain and its map in one transaction.
+// Maintain deletes a chain and its map in one transaction, a minute after their last use.
 func TestTendSweepsIdleObjects(t *testing.T) {
 	table, next := newTable(t), testPlan()
 	none := &plan.Plan{Node: next.Node}
@@ -223,7 +223,7 @@ func TestNFTWithHungChild(t *testing.T) {
 	}
 }
 
-// When the context is done, Edgeway kills an nft process that hangs, whatever its command.
+// When the context is done, Edgeway kills a hanging nft process, whichever nft command it runs.
 func TestHungNFT(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)

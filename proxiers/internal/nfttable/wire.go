@@ -107,7 +107,7 @@ func (s *Set) appendRawKey(b []byte, attr uint16, e *Element, last bool) []byte 
 	return b
 }
 
-// maskTail sets all bits of b except a prefix of the given length to 0, or to 1 if ones is set.
+// maskTail keeps a prefix of the given length, and sets all other bits of b to 0, or to 1 if ones is set.
 func maskTail(b []byte, bits int, ones bool) {
 	for i := range b {
 		mask := byte(0xff >> min(max(bits-8*i, 0), 8))

@@ -23,8 +23,9 @@ type Call struct {
 	Timeout time.Duration
 }
 
-// waitDelay is the maximum time to read a program's output after the program exits or Edgeway kills it, because a child
-// process (modprobe) may keep the pipes open. On a very busy machine, reading the output may take ten seconds.
+// waitDelay is the maximum time to read a program's output after the program exits or Edgeway kills it. Reading needs a
+// limit, because a child process (modprobe) may keep the pipes open. On a very busy machine, reading the output may
+// take ten seconds.
 const waitDelay = 10 * time.Second
 
 // oomScoreAdj is the OOM score adjustment (oom_score_adj) of the programs that Edgeway runs. If memory is exhausted,

@@ -21,7 +21,7 @@ func Int(path string) (int, error) {
 	return n, nil
 }
 
-// Set writes a number, unless the file already contains it, because the file may be read-only.
+// Set writes a number. If the file already contains the number, Set writes nothing, because the file may be read-only.
 func Set(path string, value int) error {
 	if now, err := Int(path); err == nil && now == value {
 		return nil

@@ -87,7 +87,7 @@ func TestPollEvaluatesAfterFullSync(t *testing.T) {
 			return nil
 		})
 	}
-	// The full sync has already read the table.
+	// Another program changes the table after the full sync has read it.
 	iptablestest.Run(t, "", "iptables-legacy", "-t", "nat", "-F", "PREROUTING")
 	for range 3 {
 		if got, err := ownRule(); got != "" || err != nil {

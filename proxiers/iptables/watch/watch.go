@@ -59,7 +59,7 @@ func New(v xtables.Variant, o Options) (Watcher, error) {
 	return newNotificationWatcher(o)
 }
 
-// golang.org/x/sys/unix does not define the following kinds of notifications. Since Linux 6.3, a program may delete an
+// golang.org/x/sys/unix does not define the following kinds of notifications. Since Linux 6.3, a program can delete an
 // object with "destroy", which does not fail if the object does not exist.
 const (
 	msgDestroyTable = 0x1a

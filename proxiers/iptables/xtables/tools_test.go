@@ -170,7 +170,7 @@ func TestLockTimeout(t *testing.T) {
 	}
 }
 
-// Another process acquires the lock between Edgeway's test of the lock and the start of the iptables program.
+// Another process acquires the lock after Edgeway has tested it and before the iptables program starts.
 func TestProgramLosesLockRace(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)

@@ -34,8 +34,8 @@ func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[
 // the first version with the NFT variant.
 var minVersion = version{1, 6, 2}
 
-// Choose returns the variant of the program named iptables, which other programs on the host also use (a link on
-// Debian). If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
+// Choose returns the variant of the program named iptables (a link on Debian), which other programs on the host also
+// use. If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
 // Choose returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")

@@ -131,7 +131,7 @@ func TestUnusablePrograms(t *testing.T) {
 	}
 }
 
-// oldPrograms returns programs that print only a version, as programs before 1.8 do.
+// oldPrograms returns programs that print only their version, like the iptables programs before 1.8.
 func oldPrograms(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {

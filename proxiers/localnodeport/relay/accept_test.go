@@ -319,8 +319,8 @@ func TestOutOfDescriptors(t *testing.T) {
 	}
 }
 
-// openUntilPause opens connections and reads their responses until the relay reports a pause, but does not read from
-// the last connection, which the relay may have accepted.
+// openUntilPause opens connections and reads their responses until the relay reports a pause. openUntilPause does not
+// read from the last connection, which the relay may or may not have accepted.
 func openUntilPause(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {

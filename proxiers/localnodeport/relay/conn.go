@@ -23,7 +23,7 @@ var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // pipe.
 const bulkSize = 16 << 10
 
-// maxDiscards is the maximum number of system calls for removing one chunk from the receive buffer.
+// maxDiscards is the maximum number of system calls to remove one chunk from the receive buffer.
 const maxDiscards = 1000
 
 type conn struct {

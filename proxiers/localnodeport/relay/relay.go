@@ -48,7 +48,7 @@ const (
 // accept queues.
 var (
 	// ErrDescriptors means that there are not enough file descriptors or not enough memory for another connection. The
-	// error passed to OnPause also wraps the errno.
+	// error that the relay passes to OnPause also wraps the errno.
 	ErrDescriptors = errors.New("out of descriptors")
 	// ErrLimit means that the relay has reached the limit on open connections.
 	ErrLimit = errors.New("connection limit reached")
@@ -72,8 +72,7 @@ type Options struct {
 	OnPause func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay calls OnPanic with a panic from a connection's goroutine. A panic in a connection's goroutine ends
-	// only that connection.
+	// The relay passes a panic in a connection's goroutine to OnPanic. The panic ends only that connection.
 	OnPanic func(err error)
 }
 

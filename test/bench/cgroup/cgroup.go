@@ -1,4 +1,4 @@
-// Package cgroup measures and freezes a program and all of its child processes.
+// Package cgroup measures the CPU time of a program and all of its child processes, and freezes them.
 package cgroup
 
 import (
@@ -16,8 +16,8 @@ import (
 )
 
 // Group is a control group. A Group counts the CPU time of a program and its child processes in microseconds, and can
-// freeze these processes. By comparison, /proc adds a child process's CPU time to its parent's only after the child's
-// exit, and only in clock ticks.
+// freeze these processes. By comparison, /proc counts CPU time in clock ticks, and adds a child process's CPU time to
+// its parent's only after the child exits.
 type Group struct {
 	path string // the path in the cgroup file system
 }
@@ -100,7 +100,7 @@ func (c *Group) Kill() error {
 // Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// For a short time after the last process has left the group, the kernel still refuses to remove the group.
+	// For a short time after the last process has left the group, the kernel refuses to remove the group.
 	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
@@ -136,7 +136,7 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// WaitIdle waits until the group has used less than 2 % of a CPU for the given duration.
+// WaitIdle waits until the group has used less than 2 % of a CPU for the duration quiet.
 func (c *Group) WaitIdle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()

@@ -27,7 +27,7 @@ rules:
 type request struct {
 	at   time.Time
 	host string
-	// list reports whether the request lists all objects, with or without a watch.
+	// list reports whether the request lists all objects, either in a list or at the start of a watch.
 	list bool
 	// rejectionStatus is the HTTP status of a rejected request, or 0.
 	rejectionStatus int
@@ -41,7 +41,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in audit log order, and ignores an incomplete last line.
+// readAudit returns the hosts' requests in the order of the audit log, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {

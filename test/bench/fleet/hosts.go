@@ -25,12 +25,12 @@ const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"
 
-// ramp is the period over which the hosts start one after the other.
+// ramp is the period during which the hosts start one after the other.
 const ramp = 10 * time.Second
 
-// hostsUser is the hosts' user ID. Each host watches its kubeconfig, and Linux allows 128 inotify instances per user.
-// If the hosts ran as root, they would leave no inotify instances for other programs. A host without an inotify
-// instance polls its kubeconfig.
+// hostsUser is the hosts' user ID. Each host uses an inotify instance to watch its kubeconfig, and Linux allows 128
+// instances per user. If the hosts ran as root, they would leave no inotify instances for other programs. A host
+// without an inotify instance polls its kubeconfig.
 const hostsUser = 65534
 
 // runHostsProcess runs the hosts and exits if the first argument of this process is hostsCommand.
@@ -50,12 +50,14 @@ func runHostsProcess() {
 	kit.Exit("hosts", err)
 }
 
-// state is the combined state of all hosts. Once a second, the hosts' process writes the state as a line of JSON.
+// state is the combined state of all hosts. Once a second, the process that runs the hosts writes the state as a line
+// of JSON.
 type state struct {
 	Synced int // the number of hosts that have received all objects
 	Faulty int // the number of hosts that report an error
 	Seen   int64
-	// Contact is the oldest of the hosts' last contact times, or zero if a host has never reached the API server.
+	// Contact is the earliest of the hosts' last contact times, or the zero time if a host has never reached the API
+	// server.
 	Contact time.Time
 }
 

@@ -28,8 +28,8 @@ func kubeconfigFile(dir string, host int) string {
 	return filepath.Join(dir, fmt.Sprintf("%04d", host))
 }
 
-// makeIdentities creates a service account and a kubeconfig for each host, and grants the necessary rights to the
-// service accounts.
+// makeIdentities creates a service account and a kubeconfig for each host, and grants the service accounts the rights
+// that the hosts need.
 func (l *lab) makeIdentities(ctx context.Context) error {
 	if err := os.Mkdir(l.kubeconfigDir(), 0o711); err != nil {
 		return err

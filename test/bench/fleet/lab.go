@@ -26,7 +26,7 @@ type lab struct {
 	cluster *cluster.Cluster
 	group   *cgroup.Group
 	written int
-	// controllerToken is the token that a controller outside the fleet uses.
+	// controllerToken is the token of a controller outside the fleet.
 	controllerToken string
 }
 
@@ -34,8 +34,8 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// kubeconfigDir returns the directory that contains a kubeconfig for each host. The hosts' user can read the
-// kubeconfigs.
+// kubeconfigDir returns the directory that contains a kubeconfig for each host. The user that the hosts run as can read
+// the kubeconfigs.
 func (l *lab) kubeconfigDir() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -89,7 +89,7 @@ func (l *lab) close() {
 	if l.cluster != nil {
 		l.cluster.Stop()
 	}
-	// The run's context may already be done.
+	// The cleanup needs a new context, because the run's context may already be done.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for _, name := range []string{l.edge(), l.core()} {
@@ -149,7 +149,7 @@ type usage struct {
 	at time.Time
 	// bytes is the number of bytes that the hosts received, including packet headers.
 	bytes float64
-	// hosts and server are the CPU times of the hosts and of the API server in seconds. memory is the API server's
+	// hosts and server are the CPU times, in seconds, of the hosts and of the API server. memory is the API server's
 	// resident memory in bytes.
 	hosts, server, memory float64
 }
@@ -169,7 +169,7 @@ func (l *lab) usage() (u usage, err error) {
 		return u, err
 	}
 	err = cluster.RunInNetns(l.edge(), func() error {
-		// /proc/net would list the devices in the network namespace of the process's first thread.
+		// /proc/net would list the devices in the network namespace of the process's first thread, not of this thread.
 		dev, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err == nil {
 			u.bytes, err = parseReceived(string(dev), "eth0")
@@ -182,7 +182,8 @@ func (l *lab) usage() (u usage, err error) {
 // parseStat returns the CPU time in seconds and the resident memory in bytes from the text of /proc/PID/stat (see
 // proc_pid_stat(5)). The file contains CPU times in hundredths of a second, regardless of the kernel's tick rate.
 func parseStat(text string) (cpu, memory float64, err error) {
-	// The second field, in parentheses, is the program's name.
+	// The second field, the program's name in parentheses, may contain spaces, so parseStat splits only the text after
+	// this field.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 22 {
 		return 0, 0, fmt.Errorf("the stat file of a process has only %d fields", len(fields))

@@ -15,7 +15,7 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// downtime is the time between the API server's exit and its next start. countTime is the period after that start
+	// downtime is the time between the API server's exit and its restart. countTime is the time after the restart
 	// during which the command counts requests.
 	downtime, countTime time.Duration
 	json                string
@@ -45,7 +45,7 @@ func parse(args []string) (options, error) {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
 	flags.IntVar(&o.hosts, "hosts", 200, "the number of hosts")
 	flags.IntVar(&o.services, "services", 1000, "the number of Services")
-	flags.IntVar(&o.endpoints, "endpoints", 5, "the number of endpoints of each Service")
+	flags.IntVar(&o.endpoints, "endpoints", 5, "the number of endpoints per Service")
 	flags.IntVar(&o.rate, "rate", 10, "endpoint changes per second")
 	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "how long to measure idle hosts")
 	flags.DurationVar(&o.busy, "busy", time.Minute, "how long to change endpoints")

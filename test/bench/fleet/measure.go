@@ -12,7 +12,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// labelValueCount is the number of values of the label that selects a tenth of the Services.
+// labelValueCount is the number of values of the label that divides the Services into tenths.
 const labelValueCount = 10
 
 func measureAll(ctx context.Context, opts options, r results) error {
@@ -94,11 +94,11 @@ func (m *measurement) begin(ctx context.Context) error {
 		return err
 	}
 	m.add(startBytes, after.bytes-before.bytes)
-	// A host gets the initial list in a watch, and replaces this watch ten seconds after the end of the list.
+	// A host receives the initial list in a watch, and replaces this watch ten seconds after the end of the list.
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// recordDuring records the resource usage and the hosts' requests while do is running.
+// recordDuring records the resource usage and the hosts' requests during a call to do.
 func (m *measurement) recordDuring(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -205,8 +205,8 @@ func (m *measurement) measureRestart(ctx context.Context) error {
 	return m.recordRequests(stopped)
 }
 
-// recordRequests records the requests in the period opts.countTime, which begins with the first request after stopped.
-// stopped is the time when the benchmark stopped the API server.
+// recordRequests records the requests during opts.countTime, starting with the first request after stopped. stopped is
+// the time when the benchmark stopped the API server.
 func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

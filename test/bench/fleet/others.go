@@ -15,8 +15,8 @@ import (
 
 const pause = 100 * time.Millisecond
 
-// otherClients is a pair of light clients outside the fleet: a user with kubectl, and a controller with a service
-// account.
+// otherClients runs two clients outside the fleet that send few requests: a kubectl user, and a controller with a
+// service account.
 type otherClients struct {
 	stop func()
 	done sync.WaitGroup
@@ -24,8 +24,8 @@ type otherClients struct {
 	took map[measure][]float64 // response times in seconds
 }
 
-// measureOthers measures the response times of the clients outside the fleet until the caller calls end. A client
-// retries a failed request, and the response time includes the retries.
+// measureOthers measures the response times of the clients outside the fleet until the caller calls end. Each client
+// retries failed requests, and a response time includes the retries.
 func (l *lab) measureOthers(ctx context.Context) (*otherClients, error) {
 	user := l.cluster.Config(cluster.Edgeway)
 	controller := rest.CopyConfig(user)

@@ -11,12 +11,12 @@ import (
 
 type measure = kit.Measure
 
-// In the results, a program's name identifies the objects that the hosts watch.
+// In these results, each program is a set of hosts and is named after the objects that the hosts watch.
 const (
 	noHosts = "no hosts"
 	whole   = "all Services"
 	tenth   = "a tenth"
-	// ownLevel is the name of the program whose hosts watch all Services and have their own priority level.
+	// ownLevel names the hosts that watch all Services and have their own priority level.
 	ownLevel = "all, own level"
 )
 
@@ -47,9 +47,10 @@ const (
 	refused      measure = "refused requests of all"
 	mostRequests measure = "requests of all in the busiest second"
 	mostLists    measure = "lists of all in the busiest second"
-	// recoveryTime is the time from the API server becoming ready until all hosts have synced without errors.
+	// recoveryTime is the time from when the API server becomes ready until all hosts have synced without errors.
 	recoveryTime measure = "restart: until all hosts are in order"
-	// kubectlLatency and controllerLatency are 99th percentiles of the response times of clients outside the fleet.
+	// kubectlLatency and controllerLatency are the 99th percentiles of the response times of the two clients outside
+	// the fleet.
 	kubectlLatency    measure = "p99 of kubectl"
 	controllerLatency measure = "p99 of another controller"
 )
@@ -81,7 +82,7 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the results as a Markdown table, without the programs and measures that have no results.
+// print writes the results as a Markdown table, but omits programs and measures without results.
 func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })

@@ -1,7 +1,7 @@
 // Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
 // cluster.Load, and writes a transaction for each event to a netlink socket that stays open. The proxy does not
-// validate or merge events, does not save state on disk, and supports only one kind of Service. The difference between
-// the results of Edgeway and floor in the same run is the cost of everything else that Edgeway does.
+// validate or merge events, does not save state on disk, and supports only one kind of Service. If Edgeway and floor
+// run in the same benchmark, the difference between their results is the cost of everything else that Edgeway does.
 package floor
 
 import (
@@ -22,7 +22,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// ruleset forwards a connection to a random endpoint of its Service. Like Edgeway, ruleset rejects connections to a
+// ruleset forwards each connection to a random endpoint of the Service. Like Edgeway, ruleset rejects connections to a
 // Service without endpoints, because clients would wait for a response if the kernel dropped their packets.
 const ruleset = `table ip floor {
 	map endpoints {
@@ -47,8 +47,8 @@ type proxy struct {
 	elements map[string][]element
 }
 
-// Run configures this network namespace for all Services, and then applies each change until ctx is done. All Services
-// must have the same number of endpoints. The network namespace must contain no rules from an earlier run.
+// Run writes the rules for all Services to this network namespace, and then applies each change until ctx is done. All
+// Services must have the same number of endpoints. The network namespace must contain no rules from an earlier run.
 func Run(ctx context.Context, kubeconfig string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -74,8 +74,8 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin writes all existing EndpointSlices to the kernel, and returns the resource version that a watch must start
-// from.
+// begin writes the elements of all existing EndpointSlices to the kernel, and returns the resource version from which a
+// watch must start.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -96,8 +96,8 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	return list.ResourceVersion, p.table.commit(nil, all)
 }
 
-// follow applies the changes since a resource version until the watch ends, and returns the last change's resource
-// version.
+// follow watches from the given resource version and applies the changes until the watch ends. follow returns the
+// resource version of the last event.
 func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
 	if err != nil {
@@ -128,8 +128,8 @@ func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	return version, ctx.Err()
 }
 
-// elementsOf returns the map elements for an EndpointSlice's endpoints, or nil if no cluster.Load created the
-// EndpointSlice.
+// elementsOf returns the map elements for the endpoints of an EndpointSlice, or nil if the EndpointSlice does not
+// belong to a cluster.Load.
 func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	i, ok := cluster.ServiceNumber(slice.Name)
 	if !ok {

@@ -11,9 +11,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// element is an element of the nft map in the kernel's format. The key consists of a Service address and a random
-// number in host byte order. The data consists of an endpoint's address and port in network byte order, padded to 8
-// bytes.
+// element is an element of the nft map, in the kernel's format. The key is a Service address followed by a random
+// number in host byte order. The data is an endpoint's address and port in network byte order, padded to 8 bytes.
 type element struct{ key, data [8]byte }
 
 func newElement(service netip.Addr, number int, endpoint string) (e element) {
@@ -41,12 +40,12 @@ func openTable() (*table, error) {
 
 func (t *table) close() { _ = t.conn.CloseLasting() }
 
-// maxElements is the maximum number of elements in a transaction. All elements are in one netlink attribute, which can
-// hold at most 64 KiB.
+// maxElements is the maximum number of elements in a transaction. All elements of a transaction are in one netlink
+// attribute, which can hold at most 64 KiB.
 const maxElements = 1000
 
-// commit removes the elements in gone and adds the elements in come. Only the initial list needs more than one
-// transaction.
+// commit removes the elements in gone from the map and adds the elements in come. Only the initial list of elements
+// needs more than one transaction.
 func (t *table) commit(gone, come []element) error {
 	if len(gone) > 0 {
 		if err := t.conn.SetDeleteElements(t.set, keys(gone)); err != nil {

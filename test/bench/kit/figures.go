@@ -11,7 +11,7 @@ import (
 // Measure names a measured quantity.
 type Measure string
 
-// CPU returns the measure that names the CPU time for m.
+// CPU returns the name of the measure for m's CPU time.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
 // Key identifies results by measure, number of Services and program.
@@ -21,13 +21,13 @@ type Key struct {
 	Program  string
 }
 
-// Figures holds a run's results. Times are in seconds, and sizes are in bytes.
+// Figures holds the results of a run. Times are in seconds, and sizes are in bytes.
 type Figures map[Key][]float64
 
 // Add adds a result for a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
-// Median returns the median of a key's results, or false if there are none.
+// Median returns the median of a key's results, or false if the key has no results.
 func (f Figures) Median(k Key) (float64, bool) {
 	values := slices.Sorted(slices.Values(f[k]))
 	if len(values) == 0 {
@@ -40,7 +40,7 @@ func (f Figures) Median(k Key) (float64, bool) {
 	return (values[mid-1] + values[mid]) / 2, true
 }
 
-// Ratio divides the median of one key by the median of another, or returns false if one median is missing.
+// Ratio returns the median for mine divided by the median for other, or false if either median is missing.
 func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	value, ok := f.Median(mine)
 	divisor, okOther := f.Median(other)

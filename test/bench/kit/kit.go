@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Main runs a benchmark with the command-line arguments until the benchmark is done or interrupted, and then exits.
+// Main runs a benchmark with the command-line arguments, and exits when the benchmark is done or interrupted.
 func Main(name string, bench func(ctx context.Context, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := bench(ctx, os.Args[1:])
@@ -21,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process. If err is not nil, Exit prints err and uses exit code 1.
+// Exit ends the process. If err is not nil, Exit prints err and the exit code is 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -39,7 +39,7 @@ func Run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// IP runs the given ip(8) commands in order until one of them fails.
+// IP runs the given ip(8) commands in order, and stops at the first failure.
 func IP(ctx context.Context, commands ...string) error {
 	for _, c := range commands {
 		if err := Run(ctx, "ip", strings.Fields(c)...); err != nil {
@@ -49,12 +49,12 @@ func IP(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// Build builds Edgeway from this repository with the main build options of a release.
+// Build builds Edgeway from this repository with the most important build options of a release.
 func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop sends SIGTERM to a command and waits until the command exits, with any exit code. If the command is still
+// Stop sends SIGTERM to a command, waits until the command exits, and ignores its exit code. If the command is still
 // running after the timeout, Stop kills it.
 func Stop(cmd *exec.Cmd, timeout time.Duration) error {
 	kill := time.AfterFunc(timeout, func() { _ = cmd.Process.Kill() })

@@ -17,14 +17,14 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// lab holds the endpoint in this network namespace and the relays to it.
+// lab holds the endpoint in this network namespace and the relays to the endpoint.
 type lab struct {
 	dir      string
 	endpoint *endpoint
 	relays   []relay
 }
 
-// relay is a running program that relays connections to the endpoint, or the endpoint itself.
+// relay is a running program that relays connections to the endpoint, or stands for the endpoint itself.
 type relay struct {
 	name string
 	addr netip.AddrPort
@@ -48,16 +48,16 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	// 1,000 streams exceed the usual limit on file descriptors, and child processes inherit the limit.
+	// 1,000 streams exceed the usual limit on file descriptors. Child processes inherit this process's limit.
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("file descriptor limit: %w", err)
 	}
 	limit.Cur = limit.Max
 	err := errors.Join(unix.Setrlimit(unix.RLIMIT_NOFILE, &limit),
-		// If the kernel kept TIME-WAIT sockets, closed connections would occupy all ports within seconds.
+		// If the kernel kept sockets in the TIME-WAIT state, closed connections would occupy all ports within seconds.
 		sysctl("tcp_max_tw_buckets", "0"),
-		// With the default settings, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
+		// With the default buffer sizes, 1,000 streams may buffer 10 GB, which is more than tcp_mem allows.
 		sysctl("tcp_rmem", "4096 131072 524288"), sysctl("tcp_wmem", "4096 131072 524288"),
 		kit.IP(ctx, "link set lo up", "addr add "+endpointAddr.Addr().String()+"/32 dev lo"),
 		os.Chmod(l.dir, 0o755)) //nolint:gosec // the unprivileged user reads its configuration
@@ -157,8 +157,8 @@ endpoints: [{addresses: [%[2]s], conditions: {ready: true}}]
 `
 
 // startEdgeway starts a daemon with one NodePort. If the benchmark compares two versions of Edgeway, both daemons share
-// the nft tables. The nft tables contain no rule for the benchmark's connections, because only the relay serves
-// NodePorts on loopback.
+// the nft tables. The tables contain no rule for the benchmark's connections, because only the relay serves NodePorts
+// on loopback.
 func (l *lab) startEdgeway(name, binary string, nodePort uint16) error {
 	const nobody = 65534
 	dir := filepath.Join(l.dir, name+".d")

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The first byte that a client sends selects the endpoint's action.
+// The first byte that a client sends tells the endpoint what to do.
 const (
 	askEcho    byte = 'e' // send a byte back
 	askSend    byte = 's' // send until the client closes the connection
@@ -79,7 +79,8 @@ func discard(conn net.Conn, count *atomic.Int64) {
 	}
 }
 
-// measure returns the number of connections or gigabytes per second, after the relay has closed all connections.
+// measure returns the measured number of connections or gigabytes per second. Before it returns, measure waits until
+// the relay has closed all connections.
 func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	if s.streams == 0 {
 		value, err = connect(r.addr, o.connections)
@@ -95,7 +96,7 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	return value, err
 }
 
-// transfer sends bytes over all streams and returns the number of received bytes per second.
+// transfer sends data over all streams and returns the number of bytes received per second.
 func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (float64, error) {
 	arrived := &atomic.Int64{}
 	if s.up {

@@ -2,10 +2,11 @@
 // version of Edgeway. The command measures the throughput with 1, 50 and 1,000 streams, and the number of new
 // connections per second.
 //
-// scripts/bench-loopback starts this command in a network namespace. All programs run at the same time, relay to the
-// same endpoint and take turns, so other load on the machine affects all programs equally. Edgeway runs as an
-// unprivileged user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The column "direct"
-// contains the results without a relay. The process that runs the command is both the client and the endpoint.
+// scripts/bench-loopback starts this command in a network namespace. All programs run at the same time and relay to the
+// same endpoint. The command measures the programs in turn, so other load on the machine affects all of them equally.
+// Edgeway runs as an unprivileged user with CAP_NET_ADMIN as its only capability, as in units/edgeway.service. The
+// column "direct" contains the results without a relay. The process that runs the command is both the client and the
+// endpoint.
 package main
 
 import (
@@ -86,7 +87,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	return figures.Save(o.json)
 }
 
-// print writes a column for each relay, and the ratios of Edgeway's medians to the other relays' medians.
+// print writes a column of medians for each relay, and the ratios of Edgeway's medians to those of the other relays.
 func (l *lab) print(w io.Writer, o options, figures kit.Figures) {
 	fmt.Fprint(w, "| |")
 	for _, r := range l.relays {

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// The benchmark must perform every measurement of every program in the test's network namespace.
+// In the test's network namespace, the benchmark must perform every measurement of every program.
 func TestEveryProgramIsMeasured(t *testing.T) {
 	if _, err := os.Stat(socketProxyd); err != nil {
 		t.Skipf("scripts/bench-loopback installs systemd-socket-proxyd: %v", err)

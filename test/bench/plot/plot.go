@@ -22,10 +22,10 @@ type Line struct {
 	Points []Point
 }
 
-// Point is a result with X and Y above 0, or a position in the picture in pixels.
+// Point is either a result, with X and Y above 0, or a position in the picture, in pixels.
 type Point struct{ X, Y float64 }
 
-// These constants are the size of a panel, the size of its plot area, and the plot area's position, in pixels.
+// These constants are, in pixels, the size of a panel and the size and position of its plot area.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -37,7 +37,7 @@ const (
 // Color-blind readers can distinguish all of the colors.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
-// SVG draws the panels, three in each row.
+// SVG returns a picture of the panels, with three panels in each row.
 func SVG(title string, panels []Panel) string {
 	var b strings.Builder
 	rows := (len(panels) + perRow - 1) / perRow
@@ -101,11 +101,11 @@ func (p Panel) draw(b *strings.Builder) {
 
 type scale struct {
 	ticks []float64
-	// position returns the position of a value on the axis, from 0 to 1.
+	// position returns a value's position on the axis, from 0 to 1.
 	position func(float64) float64
 }
 
-// newLogScale returns an axis that contains all values and starts and ends at a power of ten.
+// newLogScale returns the scale of an axis that includes all values and starts and ends at a power of ten.
 func newLogScale(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {
@@ -122,7 +122,7 @@ func newLogScale(values []float64) scale {
 	return s
 }
 
-// formatNumber formats v with at most four digits. From 10,000 upwards, the unit is thousands, as in 10k.
+// formatNumber formats v with at most four digits. Numbers of 10,000 and more are in thousands, as in 10k.
 func formatNumber(v float64) string {
 	unit := ""
 	if v >= 10_000 {

@@ -32,7 +32,7 @@ func circles(t *testing.T, svg string) []circle {
 	}
 }
 
-// Factors of ten must have equal distances on an axis. Special characters in names must not break the SVG.
+// Powers of ten must be evenly spaced on an axis. Special characters in names must not break the SVG.
 func TestAxesAreLogarithmic(t *testing.T) {
 	got := circles(t, SVG("a < b & c", []Panel{{Title: "<t>", Lines: []Line{
 		{Name: `"x"`, Points: []Point{{10, 5}, {100, 50}, {1000, 500}}},

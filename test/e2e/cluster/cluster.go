@@ -50,7 +50,7 @@ type Cluster struct {
 	peerURL string
 }
 
-// Start runs a control plane and waits until the API server serves requests and all users have their rights.
+// Start starts a control plane and waits until the API server serves requests and all users have their rights.
 func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	if !opts.Addr.IsValid() {
 		opts.Addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -144,8 +144,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// The ServiceAccount plugin needs accounts that a controller-manager creates, and no component of this control
-		// plane runs pods.
+		// The ServiceAccount admission plugin would need service accounts from a controller-manager, and this control
+		// plane runs no pods.
 		"--disable-admission-plugins=ServiceAccount",
 		// Without --endpoint-reconciler-type=none, the API server would register an endpoint that simulated hosts
 		// cannot reach.

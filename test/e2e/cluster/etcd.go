@@ -31,8 +31,8 @@ func (c *Cluster) StartEtcd(ctx context.Context) error {
 		"--unsafe-no-fsync",
 		"--max-txn-ops="+strconv.Itoa(maxTxnOps),
 		"--quota-backend-bytes=4294967296",
-		// Without a progress interval, the API server sends no bookmarks for idle resources. kubeadm sets the same
-		// progress interval.
+		// Without etcd's progress notifications, the API server sends no bookmarks for idle resources. kubeadm sets the
+		// same interval.
 		"--watch-progress-notify-interval=5s",
 		"--log-level=warn",
 	)
@@ -53,8 +53,8 @@ func (c *Cluster) StopEtcd() {
 	c.etcd = nil
 }
 
-// Compact deletes all revisions except the newest from etcd. An API server that starts after Compact rejects a watch
-// that starts at a deleted revision with "410 Gone".
+// Compact deletes all revisions except the newest from etcd. An API server that starts after Compact returns "410 Gone"
+// if a watch starts at a deleted revision.
 func (c *Cluster) Compact(ctx context.Context) error {
 	revision, err := c.etcdRevision(ctx)
 	if err != nil {

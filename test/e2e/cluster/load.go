@@ -33,7 +33,7 @@ const maxParallelWrites = 32
 // contents of the Service's objects, so a test need not read the objects back.
 type Load struct {
 	First, Services int // the Services are numbered from First to First+Services-1
-	Endpoints       int // the number of endpoints of each Service
+	Endpoints       int // the number of endpoints per Service
 }
 
 // ServiceName returns the name that Service i and its EndpointSlice share.
@@ -100,7 +100,7 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	return nil
 }
 
-// UpdateSlice replaces an EndpointSlice, whatever its resource version in the API server.
+// UpdateSlice replaces an EndpointSlice regardless of its resource version in the API server.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)

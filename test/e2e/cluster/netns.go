@@ -42,7 +42,7 @@ func RunInNetns(name string, f func() error) error {
 		return fmt.Errorf("entering network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// If the thread cannot return to its namespace, it stays locked and exits with its goroutine.
+		// If the thread cannot return to its original namespace, it stays locked to the goroutine and exits with it.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

@@ -22,7 +22,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Admin has all rights. Edgeway may only list and watch the objects that a service proxy reads. Stranger has no rights.
+// Admin has all rights. The user Edgeway may only list and watch the objects that a service proxy reads. Stranger has
+// no rights.
 const (
 	Admin    = "admin"
 	Edgeway  = "edgeway"
@@ -123,7 +124,7 @@ func (c *Cluster) verifyReady(ctx context.Context) error {
 	return err
 }
 
-// grant gives the user Edgeway its rights. The role and the binding have a name that no manifest uses.
+// grant gives the user Edgeway its rights. The role and its binding share a name that no manifest uses.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {

@@ -38,7 +38,7 @@ func run() int {
 		"the VM's CPU, as `model`[,feature=on|off]... (default for amd64: "+vm.DefaultCPU+")")
 	flag.IntVar(&j.SMP, "smp", 1, "the `number` of CPUs")
 	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill the job after this time")
-	flag.StringVar(&j.Out, "out", "", "copy the command's files in /vm/out to this `directory`")
+	flag.StringVar(&j.Out, "out", "", "copy the files that the command writes to /vm/out to this `directory`")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
 	flag.Parse()
 	if flag.NArg() < 2 {

@@ -22,7 +22,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// apiAddr is the API server's address. The virtual machine has a link to that address, but no host responds.
+// apiAddr is the API server's address. The virtual machine has a link to this address, but no host at the other end
+// responds.
 var apiAddr = netip.MustParseAddr("198.51.100.7")
 
 // state holds the paths of a daemon's state directory and kubeconfig.

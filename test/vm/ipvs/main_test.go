@@ -242,7 +242,7 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// expectResponse returns an error unless a connection succeeds.
+// expectResponse returns an error unless a server responds to a connection.
 func expectResponse(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {

@@ -27,7 +27,7 @@ type schedulerCase struct {
 }
 
 // requireProportional requires the connection counts to be proportional to the weights. The parameter few is the
-// tolerance in connections.
+// tolerance, as a number of connections.
 func requireProportional(
 	what string, parts func(distribution) [3]int, weights [3]int, few int,
 ) func(distribution) string {
@@ -46,8 +46,8 @@ func requireProportional(
 func got(s distribution) [3]int  { return s.total }
 func open(s distribution) [3]int { return s.open }
 
-// requireHashing requires all connections from a source address to reach the same endpoint, but not all source
-// addresses to share one endpoint.
+// requireHashing requires that all connections from one source address reach the same endpoint, and that at least two
+// endpoints receive connections.
 func requireHashing(s distribution) string {
 	if slices.Max(s.total[:]) == s.total[0]+s.total[1]+s.total[2] {
 		return "all go to one endpoint"
@@ -152,7 +152,7 @@ func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// expectServer returns an error unless the kernel has the virtual server with all pods.
+// expectServer returns an error unless the kernel has the expected virtual server with all of the Service's pods.
 func (s *site) expectServer(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()

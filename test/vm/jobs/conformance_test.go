@@ -34,8 +34,8 @@ var requiredRuns = []suiteRun{
 }
 
 // omittedTests matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
-// planted bugs, and a plan with all pairs of routes. omittedTests also matches some kinds of damage that the kernel
-// reports in the same way as another tested kind.
+// planted bugs, and a plan with all pairs of routes. omittedTests also matches tests of damage that the kernel reports
+// in the same way as the damage in another test.
 const omittedTests = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
@@ -65,8 +65,8 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// suiteRun describes a run of the conformance suite in which the backend's connections must show no differences from
-// the plan. The field sequences is the number of sequences in random walks.
+// suiteRun describes a run of the conformance suite, in which connections through the backend must not differ from the
+// plan. The field sequences is the number of sequences in random walks.
 type suiteRun struct {
 	suite         vm.Suite
 	arch          vm.Arch

@@ -88,7 +88,7 @@ func TestProvenAddressesAreBounded(t *testing.T) {
 	})
 }
 
-// An open connection confirms its address once a minute, but Edgeway saves the time of the proof only once an hour.
+// An open connection proves its address once a minute, but Edgeway saves the time of the proof only once an hour.
 func TestProofsAreRarelySaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
@@ -127,7 +127,7 @@ func TestRecalledAddresses(t *testing.T) {
 	})
 }
 
-// An address that the source confirmed while the host's clock was ahead still expires.
+// An address that was proven while the host's clock was ahead still expires.
 func TestProofsFromTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()

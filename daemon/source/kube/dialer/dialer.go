@@ -30,7 +30,7 @@ const (
 	PingTimeout = 10 * time.Second
 )
 
-// Options configure a Dialer. Logger is required.
+// Options configures a Dialer. Logger is required.
 type Options struct {
 	// Mark is the packet mark of the connections, or 0 for no mark.
 	Mark uint32
@@ -54,7 +54,7 @@ type Dialer struct {
 	usedOtherAddr atomic.Bool
 }
 
-// timeout is the maximum duration of a connection attempt. A search takes at most twice as long.
+// timeout is the maximum duration of a connection attempt. A search takes at most twice the timeout.
 const timeout = 10 * time.Second
 
 // New returns a Dialer that does not know the API server yet; see Configure.
@@ -107,7 +107,7 @@ type tryFunc func(ctx context.Context, address string, connected func()) (net.Co
 // DialFunc has the signature of net.Dialer.DialContext.
 type DialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// contained returns a dial function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
+// contained wraps dial in a function that returns a panic as an error, because net/http (Go 1.26) dials in a separate
 // goroutine.
 func contained(dial DialFunc) DialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -139,8 +139,8 @@ func (d *Dialer) dialTCP(ctx context.Context, network, address string) (net.Conn
 }
 
 // DialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
-// function connects through the transport's DialContext, because when an exec plugin returns a new certificate,
-// client-go closes only connections from DialContext.
+// function connects through the transport's DialContext, because client-go closes only connections from DialContext
+// when an exec plugin returns a new certificate.
 func (d *Dialer) DialTLS(t *http.Transport) DialFunc {
 	return contained(func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)

@@ -64,7 +64,7 @@ func listener(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// Connections carry the mark whether the dialer connects by host name, by address or to a known address.
+// All of the dialer's connections carry the mark, whether to a host name, a literal address or a known address.
 func TestConnectionsAreMarked(t *testing.T) {
 	t.Parallel()
 	const mark = 0x1000

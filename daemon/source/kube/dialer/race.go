@@ -22,7 +22,7 @@ type race[C, V any] struct {
 	discard func(V)
 }
 
-// slowPeerTime is the time after which a race starts the next attempt in parallel with an attempt at a slow peer.
+// slowPeerTime is the time that a race waits for a slow peer before starting the next attempt in parallel.
 const slowPeerTime = 2 * time.Second
 
 type outcome[V any] struct {

@@ -104,8 +104,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The list starts with the first address of each family. The list's limited length prevents a name server from causing
-// hundreds of connection attempts.
+// orderByFamily moves the first address of each family to the start of the list. The limit on the list's length
+// prevents a name server from causing hundreds of connection attempts.
 func TestAddressFamilyOrder(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2][]netip.Addr{

@@ -34,7 +34,7 @@ func requestName(addr string) (string, error) {
 	return requestNameOn(conn, askPatience)
 }
 
-// ownAddr6 is an address of the machine that the kernel uses as a source address only on request.
+// ownAddr6 is one of the machine's addresses. The kernel uses ownAddr6 as a source address only on request.
 const ownAddr6 = "2001:db8:2::11"
 
 // dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. With the default source address,

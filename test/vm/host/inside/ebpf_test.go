@@ -15,8 +15,8 @@ const (
 	tcFolder = "/etc/systemd/system/edgeway-bpf.service.d"
 )
 
-// testEbpf tests the ebpf backend, which needs a drop-in. The drop-in adds a unit that loads the programs before the
-// daemon starts.
+// testEbpf tests the ebpf backend, which needs a drop-in. The drop-in adds a unit that loads the BPF programs before
+// the daemon starts.
 func testEbpf(h *host) {
 	h.run("mkdir", "-p", fencesDir)
 	h.run("ln", "-s", "/usr/share/edgeway/ebpf.conf", fencesDir)

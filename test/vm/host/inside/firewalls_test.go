@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// nodePorts are the NodePort addresses of the Service web for a client on the host's own network.
+// nodePorts holds the addresses at which a client on the host's own network reaches the NodePort of the Service web.
 var nodePorts = []string{nodePort, "[2001:db8:2::10]:30080"}
 
 const (

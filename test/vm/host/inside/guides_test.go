@@ -48,7 +48,7 @@ func (h *host) manifest(name, text string) {
 	h.Cleanup(func() { h.remove(path) })
 }
 
-// becomesServed waits until the machine itself reaches an address.
+// becomesServed waits until the machine itself can reach the given address.
 func (h *host) becomesServed(addr string) {
 	h.Helper()
 	h.waitFor(eventTimeout, func() error {

@@ -8,7 +8,7 @@ import (
 )
 
 // testMemoryLimit tests a memory limit for the unit, with Services that have 400,000 endpoint-port pairs. The memory
-// limit also applies to kernel memory for the unit's rules. The daemon must survive even if it cannot serve all
+// limit also covers the kernel memory that the daemon's rules use. The daemon must survive even if it cannot serve all
 // Services. The daemon must also serve a small Service that the test adds later.
 func testMemoryLimit(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"

@@ -12,7 +12,7 @@ func reloadBadFile(h *host) {
 	if code == 0 {
 		h.Errorf("reload of a bad file succeeded: %s", out)
 	}
-	// systemctl itself prints only a reference to the journal.
+	// systemctl itself prints only a reference to the journal, which contains the error.
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat", "-n", "20"), "service_cidr")
 	h.run("systemctl", "kill", "-s", "HUP", "edgeway")
 	h.eventually("configuration not reloaded", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "5")
