@@ -31,8 +31,8 @@ func (w routeFilter) isRelevant(message []byte) bool {
 	return ok && w.has(to, netlink.RouteProtocol(protocol))
 }
 
-// listRoutes returns the routes from the main routing table that Host includes. A router may have a million routes that
-// Host omits.
+// listRoutes reads the main routing table, and returns only the routes that Host includes. A router may have a million
+// other routes.
 func listRoutes(family int, wanted routeFilter) (routes []netlink.Route, steady bool, err error) {
 	routes, steady, err = retry(func() (routes []netlink.Route, err error) {
 		err = netlink.RouteListFilteredIter(family, &netlink.Route{}, 0, func(r netlink.Route) bool {
@@ -67,7 +67,8 @@ func (w routeFilter) widestRoutes(found []netlink.Route, up links) (out []Route)
 	return out
 }
 
-// newRoute converts a route through a gateway or a tunnel, and uses the first next hop whose interface is up.
+// newRoute converts a kernel route that uses a gateway or a tunnel to a Route. The Route has the first next hop whose
+// interface is up.
 func newRoute(found netlink.Route, up links) (r Route, ok bool) {
 	r.To = rtnl.Prefix(found.Dst)
 	for _, hop := range hopsOf(found) {

@@ -108,7 +108,7 @@ func explainTCError(err error) error {
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("edgeway-bpf.service has not loaded the tc program since ebpf.tc became true; fix: systemctl restart edgeway (%w)", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:
-		return fmt.Errorf("%s: %w; if nf_nat is a module, fix: modprobe nf_nat", noFunctions, err)
+		return fmt.Errorf("%s: %w; if nf_nat is a module, run modprobe nf_nat", noFunctions, err)
 	}
 	return explain(err)
 }

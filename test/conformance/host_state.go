@@ -15,9 +15,9 @@ import (
 // cleanupContext returns a context for cleanup functions, which run after t.Context is done.
 func cleanupContext(t *testing.T) context.Context { return context.WithoutCancel(t.Context()) }
 
-// hostState returns, as text, the state of the host that a backend or a follower may change. This state consists of
-// packet-filtering rules, addresses, interfaces, routing tables and rules, traffic control, virtual servers, pinned BPF
-// objects, and the sysctls that proxies set.
+// hostState returns, as text, the parts of the host's state that a backend or a follower may change: packet-filtering
+// rules, addresses, interfaces, routing tables and rules, traffic control, virtual servers, pinned BPF objects, and the
+// sysctls that proxies set.
 func (s *suite) hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder

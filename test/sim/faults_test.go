@@ -175,8 +175,7 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// diskFault returns a fault in which the daemon cannot write its last-known state, until the fault ends or the daemon
-// restarts.
+// diskFault returns a fault that prevents the daemon from writing its last-known state.
 func (s *simulation) diskFault() episode {
 	return episode{"disk is away", 10 * time.Minute, func() { s.setDiskAway(true) }, func() { s.setDiskAway(false) }}
 }

@@ -54,7 +54,8 @@ type Options struct {
 	UserAgent string
 	// Mark is the packet mark of the connections, or 0 for no mark.
 	Mark uint32
-	// KnownAddrs returns the previous run's proven addresses, most recently proven first, or nil until they are known.
+	// KnownAddrs returns the API server's addresses that an earlier run proved with TLS, most recently proven first.
+	// KnownAddrs returns nil until the last-known state is loaded.
 	KnownAddrs func() []source.ServerAddr
 	// If BeforeLists is not nil, the source waits for it to return before sending requests.
 	BeforeLists func(context.Context)

@@ -21,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process. If err is not nil, Exit prints err and the exit code is 1.
+// Exit ends the process. If err is not nil, Exit prints err and exits with code 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

@@ -34,7 +34,8 @@ const (
 type Options struct {
 	// Mark is the packet mark of the connections, or 0 for no mark.
 	Mark uint32
-	// KnownAddrs returns the previous run's proven addresses, most recently proven first, or nil until they are known.
+	// KnownAddrs returns the API server's addresses that an earlier run proved with TLS, most recently proven first.
+	// KnownAddrs returns nil until the last-known state is loaded.
 	KnownAddrs func() []source.ServerAddr
 	// Dial opens the connections. The default is net.Dialer.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
