@@ -299,8 +299,7 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 			message = fmt.Sprintf("its EndpointSlices have no port %s, but %s",
 				quotedPort(port.Port, port.Protocol), others)
 		}
-		return missingEndpointFault(message,
-			"give the Service port and the EndpointSlice port the same name and protocol"), true
+		return missingEndpointFault(message, "give both ports the same name and protocol"), true
 	}
 	return unreadyFault(svc.Spec, named)
 }

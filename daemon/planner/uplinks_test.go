@@ -122,7 +122,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	opts.Node.Addresses = ips("203.0.113.5")
 	w.Planner = New(opts)
 	w.replan()
-	w.wantProblems(says + "node.addresses has 203.0.113.5, which is not an address of this host" + todo + proposed)
+	w.wantProblems(says + "node.addresses lists 203.0.113.5, which is not an address of this host" + todo + proposed)
 	for name, change := range map[string]func(*Options, *nodeinfo.Host){
 		"node.addresses":      func(o *Options, _ *nodeinfo.Host) { o.Node.Addresses = ips(hostIP) },
 		"a default route":     func(_ *Options, h *nodeinfo.Host) { h.Addrs[1].Primary = true },
