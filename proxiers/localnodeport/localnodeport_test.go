@@ -175,7 +175,7 @@ func TestAddressInUse(t *testing.T) {
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
 	w.maintain(1200 * time.Millisecond) // time for one more attempt
-	const complaint = "cannot bind a NodePort on loopback"
+	const complaint = "cannot listen on a loopback NodePort"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
 	}

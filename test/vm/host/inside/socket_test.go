@@ -65,7 +65,7 @@ func testPortInUse(h *host) {
 
 	h.write("/etc/edgeway/manifests/taken.yaml", Manifest("taken", "10.96.0.30", "fd00:96::30", 30085))
 	h.Cleanup(func() { h.remove("/etc/edgeway/manifests/taken.yaml") })
-	h.eventually("cannot bind a NodePort on loopback", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
+	h.eventually("cannot listen on a loopback NodePort", "journalctl", "-u", "edgeway", "-o", "cat", "-n", "30")
 	h.verifyFromHost("10.96.0.30:80", "[::1]:30085", loopback)
 	h.run("systemctl", "restart", "edgeway") // the other program gets the port before the daemon starts
 	h.verifyFromHost("10.96.0.30:80", loopback)
