@@ -35,11 +35,10 @@ type serviceLog struct {
 	stale        bool
 	// previousPlan is the plan that the previous instance left in the kernel. previousPlan becomes nil when serviceLog
 	// has recorded the complete initial state.
-	previousPlan *plan.Plan
-	// firstSyncTime is the time of the first sync, and starting reports whether the sources are still listing their
-	// objects.
+	previousPlan  *plan.Plan
 	firstSyncTime time.Time
-	starting      bool
+	// starting reports whether the sources are still listing their objects.
+	starting bool
 }
 
 type idleService struct {

@@ -37,8 +37,8 @@ type Options struct {
 	SavedAt func() time.Time
 	// Expiries returns the expiry times of the credentials for the API server.
 	Expiries func() map[string]time.Time
-	// Faults returns all known fault IDs. The value of an ID is true if a current fault with that ID is more severe
-	// than a notice.
+	// Faults returns all known fault IDs. The map's value for an ID is true if a current fault with this ID is more
+	// severe than a notice.
 	Faults func() map[string]bool
 	// Proxiers holds the proxiers that have their own metrics, and the endpoint checker.
 	Proxiers []prometheus.Collector

@@ -117,7 +117,7 @@ func (c *class) Rules(n *plan.Node) []string {
 	return append(rules, c.originRules("", outside)...)
 }
 
-// originRules returns the rules for packets from the origin that condition matches.
+// originRules returns the rules for packets from one origin. These packets match the nft expression in condition.
 func (c *class) originRules(condition string, p sizedRoute) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}

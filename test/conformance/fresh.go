@@ -117,8 +117,7 @@ func startFresh(t testing.TB, b Backend) *freshHost {
 	return f
 }
 
-// begin starts a sequence on the fresh host and returns immediately. The method end waits for the sequence and returns
-// the state after it.
+// begin starts a sequence on the fresh host and returns immediately. To get the state after the sequence, call end.
 func (f *freshHost) begin(r freshRequest) error { return f.enc.Encode(r) }
 
 func (f *freshHost) end() (s freshState, err error) {

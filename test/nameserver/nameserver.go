@@ -1,4 +1,4 @@
-// Package nameserver provides a DNS server whose responses a test sets, and a DNS forwarder.
+// Package nameserver provides a DNS server with configurable responses and a DNS forwarder, for tests.
 package nameserver
 
 import (

@@ -56,7 +56,7 @@ func RunProgram(ctx context.Context, limit int, input, name string, args ...stri
 	cmd.WaitDelay = waitDelay
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), out, &messages
 	if err = cmd.Start(); err == nil {
-		// If memory runs out, the kernel kills the started program rather than the daemon.
+		// If memory runs out, the kernel kills the nft process rather than the daemon.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("500"), 0)
 		err = cmd.Wait()
 	}

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addAddresses adds to b, for each list, a message of the given kind with elements of the set "s" in the table "ours".
-// A list holds IPv4 addresses as offsets from 10.0.0.0.
+// addAddresses adds one message of the given kind to b for each list. The message contains the addresses in the list as
+// elements of the set "s" in the table "ours". A list holds IPv4 addresses as offsets from 10.0.0.0.
 func addAddresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
