@@ -83,7 +83,7 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 		{"192.0.2.99", "localhost:30080", "", "outside", "drop", "martian"},
 		{"127.0.0.1@eth0", "10.96.0.1:80", "", "host", "drop", "martian"},
 		{"host", "127.0.0.1:30080", "", "host", "forward", "10.1.0.1:8080"},
-		{"host", "localhost:30080", "", "host", "forward", "the only endpoint on this host"},
+		{"host", "localhost:30080", "", "host", "forward", "the only usable endpoint on this host"},
 		{"host", "127.0.0.1:22", "", "host", "pass", ""},
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", ""},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},

@@ -59,9 +59,10 @@ func checkBackend(ctx context.Context, h *Host) []fault.Fault {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
 		return []fault.Fault{warning(RootFix, "cannot check whether the backend %s can run here: %v",
 			h.Config.Proxy.Backend, err)}
-	case err != nil && slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == "fallback" }):
-		return nil // the check daemon reports the daemon's fault
 	case err != nil && h.ActiveBackend.Name != "" && h.ActiveBackend.Name != h.Backend.Name:
+		if slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == "fallback" }) {
+			return nil // the check daemon reports the daemon's fault
+		}
 		return []fault.Fault{warning(others,
 			"this host cannot run the backend %s, and Edgeway uses %s instead (proxy.fallback): %v",
 			h.Config.Proxy.Backend,

@@ -71,7 +71,7 @@ func checkConntrack(_ context.Context, h *Host) []fault.Fault {
 		return nil // the kernel loads conntrack when a rule needs it
 	}
 	fix := set("net.netfilter.nf_conntrack_max", 2*limit) +
-		"  # to make the value permanent, see hosts.md in the package's documentation"
+		"  # hosts.md describes how to make the value permanent"
 	percent := 100 * count / limit
 	switch {
 	case percent >= problemPercent:

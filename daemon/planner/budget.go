@@ -211,7 +211,7 @@ func (p *Planner) budgetFaults() []fault.Fault {
 	for i, n := range names {
 		labels[i] = n.Namespace + "/" + n.Name
 		if p.budget.sizes[n].bytes <= p.budget.serviceLimit {
-			fix = "systemctl edit edgeway.service  # set a higher MemoryMax= in the [Service] section"
+			fix = "systemctl edit edgeway.service  # raise MemoryMax= in [Service]"
 		}
 	}
 	return []fault.Fault{settingFault("MemoryMax=", fault.New(BudgetID, fault.Problem, fix,

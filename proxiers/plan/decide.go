@@ -212,7 +212,7 @@ func decideFrontend(svc *ServicePort, f *Frontend, origin Origin, src netip.Addr
 }
 
 func (s *ServicePort) describe(pool Pool) string {
-	text := "the only endpoint"
+	text := "the only usable endpoint"
 	if n := len(s.Pools[pool]); n != 1 {
 		text = fmt.Sprintf("one of %d endpoints", n)
 	}

@@ -25,6 +25,7 @@ func TestParse(t *testing.T) {
 		{"-wrong"},
 		{"-mode", "ebpf"},
 		{"-patience", "0s"},
+		{"-previous", "/nonexistent"},
 	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
@@ -62,8 +63,8 @@ func parse(args []string) (options, error) {
 	}
 	for _, binary := range []string{o.edgeway, o.kubeProxy, o.previous} {
 		// If the program did not exist, the benchmark would wait forever for it.
-		if _, err := os.Stat(binary); binary != "" && err != nil {
-			return o, err
+		if _, err := exec.LookPath(binary); binary != "" && err != nil {
+			return o, fmt.Errorf("program %q: %w", binary, err)
 		}
 	}
 	if *sizes == "" {

@@ -74,7 +74,7 @@ func (r *readResult) fault() fault.Fault {
 	if r.omittedFaults > 0 {
 		out += fmt.Sprintf("; and %d more", r.omittedFaults)
 	}
-	out += "; Edgeway removes no Service until all manifests are readable"
+	out += "; Edgeway removes no Service until these faults are corrected"
 	if len(r.keptServices) > 0 {
 		slices.SortFunc(r.keptServices, source.Key.Compare)
 		var names []string

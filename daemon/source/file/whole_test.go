@@ -68,7 +68,7 @@ func (f *manifestDir) readAsNobody() {
 }
 
 // removesNothing is part of the message of each fault that makes a read incomplete.
-const removesNothing = "; Edgeway removes no Service until all manifests are readable"
+const removesNothing = "; Edgeway removes no Service until these faults are corrected"
 
 // accident damages manifests in a way that must not cause Edgeway to remove a Service.
 type accident struct {
