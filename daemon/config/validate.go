@@ -36,7 +36,8 @@ func (l *loader) validateChecks(mainFile string, c *Config) {
 		{CheckedKube, "source.kube.kubeconfig", c.Source.Kube.Kubeconfig != ""},
 	} {
 		if slices.Contains(c.Checks.TCP.Sources, need.source) && !need.set {
-			l.addError(mainFile, "checks.tcp.sources", fmt.Errorf("contains %q, but %s is not set", need.source, need.key))
+			l.addError(mainFile, "checks.tcp.sources",
+				fmt.Errorf("contains %q, but %s is not set", need.source, need.key))
 		}
 	}
 }

@@ -96,8 +96,8 @@ func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults
 // Ignore excludes the notices with the given IDs from reports. Callers must not call Ignore after the first report.
 func (c *Checker) Ignore(ids []string) { c.faults.Ignore(ids...) }
 
-// IDs returns a map with all known fault IDs. The value for an ID is true if a current fault with this ID is more severe
-// than a notice.
+// IDs returns a map with all known fault IDs. The value for an ID is true if a current fault with this ID is more
+// severe than a notice.
 func (c *Checker) IDs() map[string]bool { return c.faults.IDs() }
 
 // Faults returns the faults of all components, the worst first. The result may contain thousands of faults.

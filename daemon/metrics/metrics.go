@@ -60,8 +60,8 @@ var collectorMetrics = [...]struct {
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
 	{"edgeway_services_without_endpoint", "Services in the kernel with a port that has no ready endpoint.", nil},
 	{
-		"edgeway_service_connections_total", "New connections to a Service port. Requires metrics.services. The labels " +
-			"are empty for the sum of all ports except the busiest 1,000.",
+		"edgeway_service_connections_total", "New connections to a Service port. Requires metrics.services. The " +
+			"labels are empty for the sum of all ports except the busiest 1,000.",
 		[]string{"namespace", "service", "port", "protocol", "frontend"},
 	},
 	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},

@@ -35,7 +35,8 @@ func available() error {
 // missingReason says whether the ip_vs kernel module is missing or merely not loaded. missingReason needs read access
 // to the modules directory.
 func missingReason(modules string) string {
-	const load = "the ip_vs kernel module is not loaded: run \"modprobe ip_vs\", list it in a file in /etc/modules-load.d, and run \"edgeway reload\""
+	const load = "the ip_vs kernel module is not loaded: run \"modprobe ip_vs\", " +
+		"list it in a file in /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return load

@@ -16,10 +16,12 @@ var (
 	openConnections = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
 	connections     = desc("edgeway_loopback_connections_total", "Accepted connections to NodePorts on loopback.")
 	dialFailures    = desc("edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.")
-	dialRetries     = desc("edgeway_loopback_dial_retries_total", "Endpoints that the relay tried after the first one failed, for connections to NodePorts on loopback.")
-	resets          = desc("edgeway_loopback_resets_total", "Connections to NodePorts on loopback that ended with an error, such as a reset.")
-	unservedCounts  = desc("edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset because no endpoint answered.")
-	loopbackDescs   = []*prometheus.Desc{
+	dialRetries     = desc("edgeway_loopback_dial_retries_total",
+		"Endpoints that the relay tried after the first one failed, for connections to NodePorts on loopback.")
+	resets = desc("edgeway_loopback_resets_total",
+		"Connections to NodePorts on loopback that ended with an error, such as a reset.")
+	unservedCounts = desc("edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset because no endpoint answered.")
+	loopbackDescs  = []*prometheus.Desc{
 		listeners, listenFailures, acceptPauses, relayedBytes, openConnections,
 		connections, dialFailures, dialRetries, resets, unservedCounts,
 	}

@@ -102,7 +102,8 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: the kernel drops packets from other hosts with the source or destination %s before they reach any rule", addr,
+		"martian packet: the kernel drops packets from other hosts with the source or destination %s before they "+
+			"reach any rule", addr,
 	)}, true
 }
 

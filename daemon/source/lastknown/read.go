@@ -38,7 +38,8 @@ func readState(dir string, before func(source.Key)) (*state, error) {
 	}
 	defer file.Close()
 	if info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: the file size of %d MiB exceeds the maximum of %d MiB", path, info.Size()>>20, maxFile>>20)
+		return nil, fmt.Errorf("%s: the file size of %d MiB exceeds the maximum of %d MiB",
+			path, info.Size()>>20, maxFile>>20)
 	}
 	d := newDecoder(before)
 	if err := d.readSnapshot(file); err != nil {

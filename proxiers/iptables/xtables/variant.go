@@ -81,7 +81,8 @@ func findPrograms(ctx context.Context, v Variant, f plan.Family) (programs, erro
 	case err != nil:
 		return p, fmt.Errorf("%w: version of %s: %w", proxiers.ErrUnsupported, main, err)
 	case is != v:
-		return p, fmt.Errorf("%w: the program %s is missing, and %s is the %s variant: install the iptables package, version 1.8 or newer (Fedora, RHEL: iptables-%s)",
+		return p, fmt.Errorf("%w: the program %s is missing, and %s is the %s variant: install the iptables package, "+
+			"version 1.8 or newer (Fedora, RHEL: iptables-%s)",
 			proxiers.ErrUnsupported, name, main, is, v)
 	case slices.Compare(number[:], minVersion[:]) < 0:
 		return p, fmt.Errorf("%w: %s has version %s: upgrade the iptables package to %s or newer",
