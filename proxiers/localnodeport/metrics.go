@@ -20,8 +20,9 @@ var (
 		"Endpoints that the relay tried after the first one failed, for connections to NodePorts on loopback.")
 	resets = desc("edgeway_loopback_resets_total",
 		"Connections to NodePorts on loopback that ended with an error, such as a reset.")
-	unservedCounts = desc("edgeway_loopback_unserved_connections_total", "Connections to NodePorts on loopback that were reset because no endpoint answered.")
-	loopbackDescs  = []*prometheus.Desc{
+	unservedCounts = desc("edgeway_loopback_unserved_connections_total",
+		"Connections to NodePorts on loopback that were reset because no endpoint answered.")
+	loopbackDescs = []*prometheus.Desc{
 		listeners, listenFailures, acceptPauses, relayedBytes, openConnections,
 		connections, dialFailures, dialRetries, resets, unservedCounts,
 	}
