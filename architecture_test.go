@@ -166,7 +166,8 @@ var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-le
 func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
-		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") && !isWithin(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") &&
+			!isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		if slices.Contains(backendNames, proxier(p.ImportPath)) {
@@ -175,7 +176,8 @@ func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 		}
 		for _, file := range p.GoFiles {
 			for _, text := range stringLiterals(t, filepath.Join(p.Dir, file)) {
-				if (slices.Contains(backendNames, text) || slices.Contains(backendNames, proxier(text))) && !mayName(p.ImportPath+"/"+file, text) {
+				if (slices.Contains(backendNames, text) || slices.Contains(backendNames, proxier(text))) &&
+					!mayName(p.ImportPath+"/"+file, text) {
 					t.Errorf("%s/%s names the backend %q", p.ImportPath, file, text)
 				}
 			}
@@ -239,7 +241,8 @@ func isStandard(path string) bool {
 
 func list(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Dir,GoFiles,Deps,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list",
+		"-json=ImportPath,Doc,Dir,GoFiles,Deps,Imports,TestImports,XTestImports", "./...")
 	out, err := cmd.Output()
 	if err != nil {
 		if exit, ok := errors.AsType[*exec.ExitError](err); ok {

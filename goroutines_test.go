@@ -31,7 +31,8 @@ var allowedFiles = map[string]string{
 func TestGoroutinesAreContained(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {
-		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") && !isWithin(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") &&
+			!isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		for _, file := range p.GoFiles {
@@ -69,7 +70,8 @@ func uncontained(t *testing.T, path string, found *int) (places []token.Position
 		if starts {
 			*found++
 			words := strings.ToLower(string(text[files.Position(n.Pos()).Offset:files.Position(n.End()).Offset]))
-			if !strings.Contains(words, "contain") && !strings.Contains(words, "parts.run") && !strings.Contains(words, "parts.failed") {
+			if !strings.Contains(words, "contain") && !strings.Contains(words, "parts.run") &&
+				!strings.Contains(words, "parts.failed") {
 				places = append(places, files.Position(n.Pos()))
 			}
 		}

@@ -26,7 +26,8 @@ var foreignTextFiles = map[string]string{
 func TestCodeDoesNotSearchErrorText(t *testing.T) {
 	used := map[string]bool{}
 	for _, p := range list(t) {
-		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") && !isWithin(p.ImportPath, "edgeway/proxiers") {
+		if !isWithin(p.ImportPath, "edgeway/cmd") && !isWithin(p.ImportPath, "edgeway/daemon") &&
+			!isWithin(p.ImportPath, "edgeway/proxiers") {
 			continue
 		}
 		for _, name := range p.GoFiles {
@@ -70,7 +71,8 @@ func searchLines(t *testing.T, path string) (lines []int) {
 					}
 				}
 			case *ast.CallExpr:
-				if len(n.Args) > 0 && searchesText(n) && slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return hasText(a, texts) }) {
+				if len(n.Args) > 0 && searchesText(n) &&
+					slices.ContainsFunc(n.Args, func(a ast.Expr) bool { return hasText(a, texts) }) {
 					lines = append(lines, files.Position(n.Pos()).Line)
 				}
 			}

@@ -45,7 +45,10 @@ func weights(s *tracker.Service) string {
 
 // Every source must preserve all annotations, because a dropped annotation would silently have no effect.
 func TestSourcesPassAllAnnotations(t *testing.T) {
-	meta := metav1.ObjectMeta{Namespace: "default", Name: "web", Annotations: map[string]string{}, Labels: map[string]string{api.LabelServiceName: "web"}}
+	meta := metav1.ObjectMeta{
+		Namespace: "default", Name: "web", Annotations: map[string]string{},
+		Labels: map[string]string{api.LabelServiceName: "web"},
+	}
 	for _, key := range api.Annotations() {
 		meta.Annotations[key] = annotationCases[key].value
 	}
@@ -114,7 +117,10 @@ func fakeAPIServer(t *testing.T, service *corev1.Service, slice *discoveryv1.End
 			event := metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Object: object}}
 			_, _ = w.Write(encode(t, event))
 		}
-		end := metav1.ObjectMeta{ResourceVersion: "7", Annotations: map[string]string{metav1.InitialEventsAnnotationKey: "true"}}
+		end := metav1.ObjectMeta{
+			ResourceVersion: "7",
+			Annotations:     map[string]string{metav1.InitialEventsAnnotationKey: "true"},
+		}
 		switch resource := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]; {
 		case r.URL.Query().Get("sendInitialEvents") != "true":
 		case resource == "services":

@@ -25,7 +25,8 @@ clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}], users: [{name: u,
 		"edgeway.toml":   config,
 	} {
 		path := filepath.Join(dir, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +47,8 @@ func TestCheckReportsFilesHiddenBySandbox(t *testing.T) {
 	c.checkSandbox()
 	var hid []string
 	for _, f := range c.found {
-		if f.ID == "sandbox" && f.Severity == fault.Problem && strings.HasSuffix(f.Message, "below /tmp (PrivateTmp=yes)") {
+		if f.ID == "sandbox" && f.Severity == fault.Problem &&
+			strings.HasSuffix(f.Message, "below /tmp (PrivateTmp=yes)") {
 			name, _, _ := strings.Cut(f.Message, ":")
 			hid = append(hid, strings.TrimPrefix(name, dir+"/"))
 		}
@@ -83,17 +85,20 @@ func TestCheckReportsUnusableBackend(t *testing.T) {
 		}
 		return strings.Join(lines, "\n")
 	}
-	if got := check(true); !strings.HasPrefix(got, "problem backend: ") || !strings.Contains(got, "install the nftables package") || !strings.Contains(got, "`edgeway probe`") {
+	if got := check(true); !strings.HasPrefix(got, "problem backend: ") ||
+		!strings.Contains(got, "install the nftables package") || !strings.Contains(got, "`edgeway probe`") {
 		t.Errorf("programs are missing: %q", got)
 	}
-	if got := check(false); !strings.HasPrefix(got, "warning backend: ") || !strings.HasSuffix(got, "only if the configuration is for this host") {
+	if got := check(false); !strings.HasPrefix(got, "warning backend: ") ||
+		!strings.HasSuffix(got, "only if the configuration is for this host") {
 		t.Errorf("programs are missing in a pipeline: %q", got)
 	}
 	const refuses = "#!/bin/sh\ncase $1 in --version) echo 'nftables v1.0.6';; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac\n"
 	if err := os.WriteFile(filepath.Join(bin, "nft"), []byte(refuses), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if got := check(true); !strings.HasPrefix(got, "warning backend: cannot determine whether") || !strings.HasSuffix(got, "run this command as root") {
+	if got := check(true); !strings.HasPrefix(got, "warning backend: cannot determine whether") ||
+		!strings.HasSuffix(got, "run this command as root") {
 		t.Errorf("without the right: %q", got)
 	}
 	if got := check(false); got != "" {
@@ -119,14 +124,16 @@ func TestPermanentErrors(t *testing.T) {
 		{at(syscall.EMFILE), false},
 	} {
 		err := markPermanent(c.err)
-		if _, got := errors.AsType[*PermanentError](err); got != c.want || err.Error() != c.err.Error() || !errors.Is(err, c.err) {
+		if _, got := errors.AsType[*PermanentError](err); got != c.want || err.Error() != c.err.Error() ||
+			!errors.Is(err, c.err) {
 			t.Errorf("%v: permanent %t, want %t", c.err, got, c.want)
 		}
 	}
 }
 
 func TestCheckReportsSettingsWithoutEffect(t *testing.T) {
-	found, err := CheckConfig(t.Context(), checkedConfig(t, "version = 1\nsource.file.paths = ['m']\nipvs.scheduler = 'lc'\n"))
+	found, err := CheckConfig(t.Context(), checkedConfig(t,
+		"version = 1\nsource.file.paths = ['m']\nipvs.scheduler = 'lc'\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

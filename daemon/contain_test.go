@@ -62,7 +62,9 @@ func (p *panickingBackend) serves() []string {
 }
 
 // runCore runs a Core until the backend serves the wanted Services, and then returns the plan's problems.
-func runCore(t *testing.T, cfg *config.Config, outside Overrides, backend *panickingBackend, want ...string) (problems []fault.Fault) {
+func runCore(t *testing.T, cfg *config.Config, outside Overrides, backend *panickingBackend,
+	want ...string,
+) (problems []fault.Fault) {
 	t.Helper()
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
 	opts := coreOptions(logger)
@@ -77,7 +79,8 @@ func runCore(t *testing.T, cfg *config.Config, outside Overrides, backend *panic
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		state := core.Pipeline().State()
 		problems = state.Problems()
-		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSyncSince.IsZero() && state.Backend.Err == "" {
+		if slices.Equal(backend.serves(), want) && state.Synced() && state.OutOfSyncSince.IsZero() &&
+			state.Backend.Err == "" {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -165,7 +168,8 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 		}
 		begin := time.Now()
 		err = core.Run(t.Context(), pipeline.Stage{Name: "backend", Applier: &panickingBackend{}})
-		if !contain.IsPanic(err) || !strings.Contains(err.Error(), `"source file" panicked 3 times`) || starts != 3 || time.Since(begin) != 2*contain.Pause {
+		if !contain.IsPanic(err) || !strings.Contains(err.Error(), `"source file" panicked 3 times`) || starts != 3 ||
+			time.Since(begin) != 2*contain.Pause {
 			t.Errorf("%d starts within %s, the daemon ends with %v", starts, time.Since(begin), err)
 		}
 	})
@@ -175,7 +179,8 @@ func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 // daemon, however often they occur.
 func TestHandlerPanicKeepsDaemonRunning(t *testing.T) {
 	core := &Core{parts: contain.New(slog.New(slog.DiscardHandler))}
-	server := httptest.NewUnstartedServer(core.recordPanics("health server", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))
+	server := httptest.NewUnstartedServer(core.recordPanics("health server",
+		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("on purpose") })))
 	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	server.Start()
 	defer server.Close()

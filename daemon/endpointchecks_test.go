@@ -142,10 +142,14 @@ func TestServicesWithoutLiveEndpoint(t *testing.T) {
 	at := netip.MustParseAddrPort
 	since := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	dead := &endpointcheck.DeadEndpoints{Faults: map[netip.AddrPort]fault.Fault{
-		at("10.1.0.1:80"): {Since: since, Message: "connection refused"}, at("10.1.0.2:80"): {Since: since.Add(time.Minute), Message: "no answer"},
+		at("10.1.0.1:80"): {Since: since, Message: "connection refused"},
+		at("10.1.0.2:80"): {Since: since.Add(time.Minute), Message: "no answer"},
 	}}
 	port := func(name string, r plan.Route, cluster, local []string) *plan.ServicePort {
-		sp := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "a", Name: name, Protocol: plan.TCP}, Family: plan.IPv4}
+		sp := &plan.ServicePort{
+			Name:   plan.ServicePortName{Namespace: "a", Name: name, Protocol: plan.TCP},
+			Family: plan.IPv4,
+		}
 		sp.Frontends = []plan.Frontend{{Routes: [3]plan.Route{{Verdict: plan.Forward}, {Verdict: plan.Forward}, r}}}
 		for pool, list := range map[plan.Pool][]string{plan.ClusterPool: cluster, plan.LocalPool: local} {
 			for _, a := range list {
@@ -171,7 +175,9 @@ func TestServicesWithoutLiveEndpoint(t *testing.T) {
 		if len(got) == 0 && c.want == "" {
 			continue
 		}
-		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants || got[0].Scope.ServicePort != "a/web/TCP" || got[0].Severity != fault.Problem || got[0].Message != c.want || !got[0].Since.Equal(since.Add(time.Minute)) ||
+		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants ||
+			got[0].Scope.ServicePort != "a/web/TCP" || got[0].Severity != fault.Problem || got[0].Message != c.want ||
+			!got[0].Since.Equal(since.Add(time.Minute)) ||
 			got[0].Fix != "edgeway doctor --connect a/web --trace  # if no rule or route is at fault, start the program at 10.1.0.1:80" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}

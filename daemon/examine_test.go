@@ -50,7 +50,8 @@ func examinedConfig(t *testing.T, extra string) string {
 // If no daemon is running, ExamineHost creates a plan from the manifests.
 func TestExaminedWithoutDaemon(t *testing.T) {
 	h, found := ExamineHost(t.Context(), examinedConfig(t, ""), slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 || h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.DaemonFault.Message != "" {
+	if len(found) > 0 || h.PID != 0 || h.Plan == nil || len(h.Plan.Services) != 1 || len(h.Faults) != 1 ||
+		h.Faults[0].ID != planner.NoEndpointID || h.Contact != nil || h.DaemonFault.Message != "" {
 		t.Fatalf("%+v, found %+v", h, found)
 	}
 }
@@ -71,8 +72,10 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 // If the configuration is invalid, ExamineHost only returns a fault, because a daemon may still be using the previous
 // configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
-	h, found := ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
-	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
+	h, found := ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"),
+		slog.New(slog.DiscardHandler))
+	if len(found) != 1 || found[0].ID != "configuration" || found[0].Severity != fault.Problem ||
+		!strings.Contains(found[0].Message, "masquerade_bit: 99") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}
 }
@@ -85,11 +88,16 @@ func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request,
+	) {
+		w.WriteHeader(http.StatusForbidden)
+	})}
 	go func() { _ = server.Serve(l) }() // Serve runs until the server is closed
 	t.Cleanup(func() { _ = server.Close() })
 	h, found := ExamineHost(t.Context(), path, slog.New(slog.DiscardHandler))
-	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.DaemonFault.Message, "cannot query the daemon: facts: the daemon answered 403") {
+	if len(found) > 0 || h.Plan == nil || !strings.Contains(h.DaemonFault.Message,
+		"cannot query the daemon: facts: the daemon answered 403") {
 		t.Errorf("a daemon that refuses: %+v, found %+v", h.DaemonFault, found)
 	}
 	h, _ = ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"), slog.New(slog.DiscardHandler))
@@ -104,7 +112,8 @@ func TestExaminedWithUnreadableSources(t *testing.T) {
 		t.Fatal(err)
 	}
 	h, found := ExamineHost(t.Context(), path, slog.New(slog.DiscardHandler))
-	if len(found) != 1 || found[0].ID != "sources" || found[0].Severity != fault.Problem || !strings.Contains(found[0].Message, "m.yaml") || h.Plan != nil {
+	if len(found) != 1 || found[0].ID != "sources" || found[0].Severity != fault.Problem ||
+		!strings.Contains(found[0].Message, "m.yaml") || h.Plan != nil {
 		t.Errorf("found %+v, plan %v", found, h.Plan)
 	}
 }

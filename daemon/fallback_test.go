@@ -63,7 +63,8 @@ func TestFallbackIsWarning(t *testing.T) {
 		component: proxiers.Component{Name: "works"}, unsupportedErr: proxiers.ErrUnsupported,
 	}
 	i.logFallback()
-	if c := i.fallbackFaults(); len(c) != 1 || c[0].Severity != fault.Warning || !strings.Contains(c[0].Message, "uses the backend works, because this host cannot run wanted") {
+	if c := i.fallbackFaults(); len(c) != 1 || c[0].Severity != fault.Warning ||
+		!strings.Contains(c[0].Message, "uses the backend works, because this host cannot run wanted") {
 		t.Errorf("faults %+v", c)
 	}
 	if !strings.Contains(log.String(), "level=WARN") || !strings.Contains(log.String(), "instead_of=wanted") {

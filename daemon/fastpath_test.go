@@ -28,14 +28,20 @@ func (o offloader) Faults() []fault.Fault {
 func (o offloader) Offloading(context.Context) (proxiers.Offloading, error) {
 	out := proxiers.Offloading{Devices: []string{"eth0"}}
 	for _, svc := range o.services {
-		out.Services = append(out.Services, proxiers.OffloadedService{Name: svc.Name, Family: svc.Family, Flows: 1, Packets: 7, Bytes: 700})
+		out.Services = append(out.Services, proxiers.OffloadedService{
+			Name: svc.Name, Family: svc.Family, Flows: 1,
+			Packets: 7, Bytes: 700,
+		})
 	}
 	return out, nil
 }
 
 // fastPath.explain returns the first reason that excludes a connection from the fast path.
 func TestFastPathReasons(t *testing.T) {
-	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, LongLived: true}
+	web := &plan.ServicePort{
+		Name:      plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP},
+		LongLived: true,
+	}
 	other := &plan.ServicePort{Name: web.Name}
 	eth0, lo := nodeinfo.NextHop{Interface: "eth0"}, nodeinfo.NextHop{Interface: "lo", Local: true}
 	on := config.FastPath{Enabled: true}
@@ -60,7 +66,8 @@ func TestFastPathReasons(t *testing.T) {
 		{on, alone, "", web, plan.FromOutside, eth0, "no: alone does not support the fast path: it translates by itself"},
 	} {
 		f := &fastPath{cfg: c.cfg, backend: c.backend, offloader: offloader{missing: c.missing}}
-		if got := f.explain(c.svc, c.origin, []nodeinfo.NextHop{c.hop}); !strings.HasPrefix(got, c.want) || c.want == "" && got != "" {
+		if got := f.explain(c.svc, c.origin, []nodeinfo.NextHop{c.hop}); !strings.HasPrefix(got, c.want) ||
+			c.want == "" && got != "" {
 			t.Errorf("%+v: %q, want %q", c.cfg, got, c.want)
 		}
 		if told, want := len(f.faults()), c.missing != "" || c.backend.Name != ""; (told > 0) != want {
@@ -93,13 +100,17 @@ func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 }
 
 func TestFastPathStatus(t *testing.T) {
-	web := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP}, Family: plan.IPv4}
+	web := &plan.ServicePort{
+		Name:   plan.ServicePortName{Namespace: "default", Name: "web", Protocol: plan.TCP},
+		Family: plan.IPv4,
+	}
 	f := &fastPath{offloader: offloader{services: []*plan.ServicePort{web}}}
 	if f.status() != nil {
 		t.Error("it is not enabled")
 	}
 	f.cfg.Enabled = true
-	if s := f.status(); len(s.Services) != 1 || s.Services[0].Flows != 1 || s.Services[0].Bytes != 700 || len(s.Devices) != 1 {
+	if s := f.status(); len(s.Services) != 1 || s.Services[0].Flows != 1 || s.Services[0].Bytes != 700 ||
+		len(s.Devices) != 1 {
 		t.Errorf("%+v", s)
 	}
 	f.offloader = offloader{missing: "no flowtable"}

@@ -57,10 +57,13 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	var env proxiers.Env
 	next := func(before appliedPlan) *instance {
 		t.Helper()
-		backend := proxiers.Component{Name: "new", New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
-			env = e
-			return idle{}, nil
-		}}
+		backend := proxiers.Component{
+			Name: "new",
+			New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
+				env = e
+				return idle{}, nil
+			},
+		}
 		i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
 			Logger: logger, AppliedPlan: before, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
 		})

@@ -24,7 +24,10 @@ type fakeBackends struct {
 }
 
 func (f *fakeBackends) list() []proxiers.Component {
-	out := []proxiers.Component{{Name: "alias", Resolve: func(context.Context) (string, error) { return "variant-b", f.fail["alias"] }}}
+	out := []proxiers.Component{{
+		Name:    "alias",
+		Resolve: func(context.Context) (string, error) { return "variant-b", f.fail["alias"] },
+	}}
 	for _, name := range []string{"nftables", "variant-a", "variant-b"} {
 		out = append(out, f.component(name))
 	}
@@ -78,7 +81,10 @@ func TestUnusedComponents(t *testing.T) {
 
 func TestLeftoversAreRemovedAfterFullSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeBackends{fail: map[string]error{"variant-a": proxiers.ErrUnsupported, "variant-b": errors.New("lock is held")}}
+		f := &fakeBackends{fail: map[string]error{
+			"variant-a": proxiers.ErrUnsupported,
+			"variant-b": errors.New("lock is held"),
+		}}
 		var log strings.Builder
 		l := newLeftoverCleaner(unusedComponents(f.list(), "nftables", nil), env(&log), "nftables", "variant-b")
 		ended := make(chan struct{})

@@ -79,7 +79,10 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	known := exportedMetrics(t)
 	named := regexp.MustCompile(`\b((?:edgeway|kubeproxy|process|go)_[a-z0-9_]+)(?:\{([^}]*)\})?`)
 	label := regexp.MustCompile(`([a-z_]+) *=`)
-	for _, path := range []string{examples + "/alerts.yaml", examples + "/dashboard.json", "testdata/alerts_test.yaml"} {
+	for _, path := range []string{
+		examples + "/alerts.yaml", examples + "/dashboard.json",
+		"testdata/alerts_test.yaml",
+	} {
 		found := named.FindAllStringSubmatch(read(t, path), -1)
 		if len(found) < 10 {
 			t.Errorf("%s: this test sees only %d metrics", path, len(found))

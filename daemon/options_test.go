@@ -20,7 +20,8 @@ func TestConfiguredFamilies(t *testing.T) {
 // The planner receives the ports of the daemon's own servers.
 func TestPlannerOptionsPorts(t *testing.T) {
 	opts := plannerOptions(config.Default(), nil, nil)
-	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts, want) {
+	if want := map[uint16]string{10249: "metrics.address", 10256: "health.address"}; !reflect.DeepEqual(opts.OwnPorts,
+		want) {
 		t.Errorf("own ports %v, want %v", opts.OwnPorts, want)
 	}
 }

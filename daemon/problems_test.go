@@ -12,7 +12,10 @@ import (
 )
 
 func problem(name, message string) fault.Fault {
-	return fault.Fault{Object: fault.Object{Kind: "Service", Namespace: "default", Name: name}, Field: "spec", Message: message}
+	return fault.Fault{
+		Object: fault.Object{Kind: "Service", Namespace: "default", Name: name}, Field: "spec",
+		Message: message,
+	}
 }
 
 func TestProblemIsLoggedOnce(t *testing.T) {
@@ -22,7 +25,8 @@ func TestProblemIsLoggedOnce(t *testing.T) {
 	a, b := problem("a", "port 0"), problem("b", "taken by default/a")
 
 	l.note([]fault.Fault{a}, []fault.Fault{b})
-	if text := out.String(); !strings.Contains(text, "Service default/a") || !strings.Contains(text, "taken by default/a") {
+	if text := out.String(); !strings.Contains(text, "Service default/a") ||
+		!strings.Contains(text, "taken by default/a") {
 		t.Errorf("the log does not name object and fault:\n%s", text)
 	}
 	if n := lines(); n != 2 {

@@ -57,7 +57,8 @@ func TestProfilesNeedPasswordFromOtherHosts(t *testing.T) {
 		u.write("web.yml", users) // the server reads the file for each request
 		answer := get(t, c.from, netip.AddrPortFrom(c.to, 10249), c.path, c.password)
 		if !strings.HasPrefix(answer, "HTTP/1.0 "+c.want+" ") {
-			t.Errorf("%s asks %s with the password %q, users %t: %.60q, want %s", c.from.Name, c.path, c.password, c.users, answer, c.want)
+			t.Errorf("%s asks %s with the password %q, users %t: %.60q, want %s", c.from.Name, c.path, c.password,
+				c.users, answer, c.want)
 		}
 	}
 }

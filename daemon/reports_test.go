@@ -23,13 +23,20 @@ import (
 
 // A plan problem that breaks connections is a host fault, so the status does not list it among the object problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
-	breaks := fault.Fault{ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served", Fix: "proxy.nodeport_range = \"22-32767\""}
+	breaks := fault.Fault{
+		ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served",
+		Fix: "proxy.nodeport_range = \"22-32767\"",
+	}
 	ignored := fault.Fault{ID: source.ObjectFaultID, Severity: fault.Notice, Message: "a refused address"}
-	state := pipeline.State{PlanProblems: []fault.Fault{breaks, ignored, {ID: source.ObjectFaultID, Severity: fault.Warning, Message: "another"}}}
+	state := pipeline.State{PlanProblems: []fault.Fault{
+		breaks, ignored,
+		{ID: source.ObjectFaultID, Severity: fault.Warning, Message: "another"},
+	}}
 	if got := planFaults(state); !slices.Equal(got, []fault.Fault{breaks}) {
 		t.Errorf("faults %+v, want %+v", got, breaks)
 	}
-	if left := filterState(state, []string{"object"}).PlanProblems; len(left) != 1 || left[0].Message != "another" || len(state.PlanProblems) != 3 {
+	if left := filterState(state, []string{"object"}).PlanProblems; len(left) != 1 || left[0].Message != "another" ||
+		len(state.PlanProblems) != 3 {
 		t.Errorf("problems beside the condition: %v of %v", left, state.PlanProblems)
 	}
 }
@@ -139,7 +146,8 @@ func TestStatusText(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		first := health.Report{Faults: []fault.Fault{fault.New("first-sync", fault.Unhealthy, "", "Nothing is programmed yet")}}
+		first := health.Report{Faults: []fault.Fault{fault.New("first-sync", fault.Unhealthy, "",
+			"Nothing is programmed yet")}}
 		got := statusText(&pipeline.State{}, pipeline.Counts{}, first, control.LastKnown{}, nil)
 		if !strings.HasSuffix(got, ": Nothing is programmed yet") {
 			t.Errorf("before the first sync: %q", got)

@@ -61,7 +61,8 @@ func await(t *testing.T, changed <-chan struct{}) {
 func TestUnreadableManifestsAtStart(t *testing.T) {
 	dir := t.TempDir()
 	manifests, state := filepath.Join(dir, "manifests"), filepath.Join(dir, "state")
-	if err := errors.Join(os.Mkdir(manifests, 0o700), os.WriteFile(filepath.Join(manifests, "web.yaml"), []byte(manifest), 0o600)); err != nil {
+	if err := errors.Join(os.Mkdir(manifests, 0o700),
+		os.WriteFile(filepath.Join(manifests, "web.yaml"), []byte(manifest), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	cfg := config.Default()
@@ -78,7 +79,8 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snap.Services) != 1 || len(before) != 1 || !strings.Contains(files.Fault.Message, manifests+": no such file or directory") {
+	if len(snap.Services) != 1 || len(before) != 1 ||
+		!strings.Contains(files.Fault.Message, manifests+": no such file or directory") {
 		t.Errorf("without a daemon: Services %v, holdings %v, status %+v", snap.Services, before, files)
 	}
 	for range 2 { // the second iteration saves the loaded state again
@@ -91,7 +93,8 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 		if saved, serving := s.lastKnownState(); !serving || time.Since(saved) > time.Minute {
 			t.Errorf("last-known state: serving %v, of %s", serving, saved)
 		}
-		if st := s.file.Status(); st.Synced || !strings.Contains(st.Fault.Message, manifests+": no such file or directory") {
+		if st := s.file.Status(); st.Synced ||
+			!strings.Contains(st.Fault.Message, manifests+": no such file or directory") {
 			t.Errorf("status %+v", st)
 		}
 		if !slices.Equal(s.savedOwners(), held) {
@@ -105,7 +108,8 @@ func TestUnreadableManifestsAtStart(t *testing.T) {
 	}
 	s, stop = begin(t, cfg)
 	defer stop()
-	for deadline := time.Now().Add(30 * time.Second); s.file.Status().Fault.Message == "" && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); s.file.Status().Fault.Message == "" &&
+		time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if _, ok := s.tracker.Snapshot(); ok || s.file.Status().Fault.Message == "" {

@@ -205,7 +205,10 @@ users:
 		for _, secret := range append(secrets, old, "rd-tail") {
 			quoted, _ := json.Marshal(secret)
 			again, _ := json.Marshal(string(quoted[1 : len(quoted)-1]))
-			for _, form := range []string{secret, string(quoted[1 : len(quoted)-1]), string(again[1 : len(again)-1]), base64.StdEncoding.EncodeToString([]byte(secret))} {
+			for _, form := range []string{
+				secret, string(quoted[1 : len(quoted)-1]), string(again[1 : len(again)-1]),
+				base64.StdEncoding.EncodeToString([]byte(secret)),
+			} {
 				if i := strings.Index(content, form); i >= 0 {
 					t.Errorf("%s has %.40q: %.200q", name, form, content[max(0, i-60):])
 				}

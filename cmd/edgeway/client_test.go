@@ -103,7 +103,8 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 		}
 		code, stdout, _ = run(t, "status", "--json", "--config", name)
 		var s control.Status
-		if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != want || s.Version != "1.2.3" || s.Healthy != healthy {
+		if err := json.Unmarshal([]byte(stdout), &s); err != nil || code != want || s.Version != "1.2.3" ||
+			s.Healthy != healthy {
 			t.Errorf("healthy %t, JSON: exit %d, %v, out:\n%s", healthy, code, err, stdout)
 		}
 	}
@@ -190,7 +191,9 @@ func TestCommandsReportInvalidConfiguration(t *testing.T) {
 	name := configFile(t, "version = 1\n[proxy]\nnope = 1\n")
 	for _, command := range []string{"status", "services", "plan", "explain host 10.96.0.10:80", "reload"} {
 		code, stdout, stderr := run(t, append(strings.Fields(command), "--config", name)...)
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: "+name+":3: proxy.nope: unknown key") || !strings.Contains(stderr, "the default socket") {
+		if code != exitUsage || stdout != "" ||
+			!strings.HasPrefix(stderr, "edgeway: "+name+":3: proxy.nope: unknown key") ||
+			!strings.Contains(stderr, "the default socket") {
 			t.Errorf("%s: exit %d, out %q, err %q", command, code, stdout, stderr)
 		}
 	}

@@ -91,7 +91,8 @@ func TestConfigCheckRunsAsAnotherUser(t *testing.T) {
 }
 
 func TestConfigCheckAsUnknownUser(t *testing.T) {
-	if ran, err := checkConfigAs(&cobra.Command{}, "no-such-user-of-this-host", "/etc/edgeway/edgeway.toml"); ran || err != nil {
+	if ran, err := checkConfigAs(&cobra.Command{}, "no-such-user-of-this-host", "/etc/edgeway/edgeway.toml"); ran ||
+		err != nil {
 		t.Errorf("ran %t, %v", ran, err)
 	}
 }

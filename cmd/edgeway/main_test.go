@@ -32,11 +32,13 @@ func configFile(t *testing.T, text string) string {
 
 func TestInvalidCommandLinesExitWith2(t *testing.T) {
 	for _, args := range []string{
-		"nothing", "config nothing", "config check extra", "config dump --nope", "version extra", "--nope", "config default --config",
+		"nothing", "config nothing", "config check extra", "config dump --nope", "version extra", "--nope",
+		"config default --config",
 		"doctor --trace", "doctor default/web", "doctor --connect default/web more",
 	} {
 		code, stdout, stderr := run(t, strings.Fields(args)...)
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") || strings.Count(stderr, "\n") != 1 {
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") ||
+			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("edgeway %s: exit %d, out %q, err %q", args, code, stdout, stderr)
 		}
 	}
@@ -57,7 +59,8 @@ func TestSuggestionForMisspeltCommandLine(t *testing.T) {
 		"config check --everything": `"edgeway config check --help"`,
 	} {
 		code, stdout, stderr := run(t, strings.Fields(args)...)
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") || !strings.HasSuffix(strings.TrimRight(stderr, "?\n"), " "+want) ||
+		if code != exitUsage || stdout != "" || !strings.HasPrefix(stderr, "edgeway: ") ||
+			!strings.HasSuffix(strings.TrimRight(stderr, "?\n"), " "+want) ||
 			strings.Count(stderr, "\n") != 1 {
 			t.Errorf("edgeway %s: exit %d, out %q, err %q", args, code, stdout, stderr)
 		}
@@ -66,7 +69,8 @@ func TestSuggestionForMisspeltCommandLine(t *testing.T) {
 
 func TestVersionFlag(t *testing.T) {
 	code, flag, stderr := run(t, "--version")
-	if _, command, _ := run(t, "version"); code != exitOK || stderr != "" || flag != command || !strings.HasPrefix(flag, "edgeway version ") {
+	if _, command, _ := run(t, "version"); code != exitOK || stderr != "" || flag != command ||
+		!strings.HasPrefix(flag, "edgeway version ") {
 		t.Errorf("exit %d, err %q: %q and %q", code, stderr, flag, command)
 	}
 }
@@ -76,7 +80,8 @@ func TestInvalidConfigurationExitsWith2(t *testing.T) {
 	for _, command := range []string{"check", "dump"} {
 		code, stdout, stderr := run(t, "config", command, "--config", name)
 		first, second, _ := strings.Cut(stderr, "\n")
-		if code != exitUsage || stdout != "" || !strings.HasPrefix(first, "edgeway: "+name+":3: proxy.masquerade_bit: ") ||
+		if code != exitUsage || stdout != "" ||
+			!strings.HasPrefix(first, "edgeway: "+name+":3: proxy.masquerade_bit: ") ||
 			!strings.HasPrefix(second, "edgeway: "+name+":4: proxy.nope: ") {
 			t.Errorf("config %s: exit %d, out %q, err %q", command, code, stdout, stderr)
 		}
@@ -100,7 +105,8 @@ func TestConfigDumpShowsEffectiveConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if code != exitOK || stderr != "" || stdout != config.Dump(want) || !strings.Contains(stdout, "masquerade_bit = 3\n") {
+	if code != exitOK || stderr != "" || stdout != config.Dump(want) ||
+		!strings.Contains(stdout, "masquerade_bit = 3\n") {
 		t.Errorf("exit %d, err %q, out:\n%s", code, stderr, stdout)
 	}
 }

@@ -114,7 +114,8 @@ users:
 		path := write(file, good, 0o644)
 		config := write("edgeway.toml", "version = 1\nsource.kube.kubeconfig = \"kubeconfig\"\n", 0o600)
 		code, _, stderr := run(t, "config", "check", "--config", config)
-		if code != exitOK || !strings.HasPrefix(stderr, "WARNING: kubeconfig "+path+": ") || strings.Count(stderr, "\n") != 1 ||
+		if code != exitOK || !strings.HasPrefix(stderr, "WARNING: kubeconfig "+path+": ") ||
+			strings.Count(stderr, "\n") != 1 ||
 			!strings.Contains(stderr, "chgrp edgeway "+path+" && chmod 640 "+path) {
 			t.Errorf("exit %d:\n%s", code, stderr)
 		}

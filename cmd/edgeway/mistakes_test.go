@@ -131,7 +131,10 @@ func TestWebConfigurationMistakes(t *testing.T) {
 	} {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
-			m.check(t, map[string]string{"edgeway.toml": goodConfig + "web_config = \"web.yml\"\n", "m/web.yaml": goodManifest})
+			m.check(t, map[string]string{
+				"edgeway.toml": goodConfig + "web_config = \"web.yml\"\n",
+				"m/web.yaml":   goodManifest,
+			})
 		})
 	}
 }

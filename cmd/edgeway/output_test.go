@@ -32,7 +32,8 @@ func runOnTerminal(t *testing.T, columns uint16, args ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: 24}); err != nil {
+	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ,
+		&unix.Winsize{Col: columns, Row: 24}); err != nil {
 		t.Fatal(err)
 	}
 	var errs strings.Builder
@@ -51,9 +52,12 @@ func runOnTerminal(t *testing.T, columns uint16, args ...string) string {
 // On a terminal, a command colors verdicts and wraps lines to the terminal's width. Other programs receive neither
 // colors nor wrapped lines.
 func TestColourAndWidth(t *testing.T) {
-	status := control.Status{Report: health.Report{Healthy: true, Ready: true, NodeEligible: true, Faults: []fault.Fault{
-		{ID: "clock", Severity: fault.Warning, Message: strings.Repeat("word ", 60)},
-	}}}
+	status := control.Status{Report: health.Report{
+		Healthy: true, Ready: true, NodeEligible: true,
+		Faults: []fault.Fault{
+			{ID: "clock", Severity: fault.Warning, Message: strings.Repeat("word ", 60)},
+		},
+	}}
 	config := startFakeDaemon(t, status)
 	for _, c := range []struct {
 		columns   uint16
@@ -70,7 +74,8 @@ func TestColourAndWidth(t *testing.T) {
 		t.Setenv("NO_COLOR", c.env)
 		t.Setenv("TERM", "xterm")
 		out := runOnTerminal(t, c.columns, "status", "--color", c.flag, "--config", config)
-		color := strings.Contains(out, "\x1b[33medgeway : healthy,\x1b[0m with restrictions\n") && strings.Contains(out, "  \x1b[33mwarning\x1b[0m   clock: ")
+		color := strings.Contains(out, "\x1b[33medgeway : healthy,\x1b[0m with restrictions\n") &&
+			strings.Contains(out, "  \x1b[33mwarning\x1b[0m   clock: ")
 		if color != c.color || color != strings.Contains(out, "\x1b") {
 			t.Errorf("%+v: colours %t:\n%q", c, color, out)
 		}

@@ -18,10 +18,12 @@ func TestProbeTestsConfiguredBackend(t *testing.T) {
 		backend := choice.Name
 		name := configFile(t, "version = 1\nsource.file.paths = ['m']\nproxy.backend = '"+backend+"'")
 		code, stdout, stderr := run(t, "probe", "--config", name)
-		if code != exitFailure || !strings.HasPrefix(stderr, "edgeway: "+backend+", the configured backend, cannot run: ") {
+		if code != exitFailure || !strings.HasPrefix(stderr,
+			"edgeway: "+backend+", the configured backend, cannot run: ") {
 			t.Errorf("probe with %s exit %d, err %q", backend, code, stderr)
 		}
-		if n := strings.Count(stdout, ": cannot run: "); n != len(daemon.Backends())-1 || strings.Contains(stdout, "\n"+backend+":") {
+		if n := strings.Count(stdout, ": cannot run: "); n != len(daemon.Backends())-1 ||
+			strings.Contains(stdout, "\n"+backend+":") {
 			t.Errorf("probe with %s says\n%s", backend, stdout)
 		}
 	}
@@ -30,7 +32,8 @@ func TestProbeTestsConfiguredBackend(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, stdout, stderr := run(t, "probe", "--config", filepath.Join(bin, "none"))
-	if code != exitOK || !strings.Contains(stdout, "nftables: can run\n") || !strings.Contains(stdout, "iptables-nft: cannot run: ") {
+	if code != exitOK || !strings.Contains(stdout, "nftables: can run\n") ||
+		!strings.Contains(stdout, "iptables-nft: cannot run: ") {
 		t.Errorf("probe without a configuration: exit %d, out %q, err %q", code, stdout, stderr)
 	}
 }

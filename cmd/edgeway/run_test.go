@@ -67,17 +67,20 @@ func TestDryRunExitCodes(t *testing.T) {
 	good, bad := site(goodManifest), site(strings.Replace(goodManifest, "port: 80\n", "port: 0\n", 1))
 	for config, want := range map[string]int{good: exitOK, bad: exitFailure} {
 		code, stdout, stderr := run(t, "run", "--dry-run", "--config", config)
-		if code != want || stderr != "" || strings.Contains(stdout, "/m/web.yaml:9: Service default/web: spec.ports[0].port: ") != (want == exitFailure) {
+		if code != want || stderr != "" || strings.Contains(stdout,
+			"/m/web.yaml:9: Service default/web: spec.ports[0].port: ") != (want == exitFailure) {
 			t.Errorf("exit %d, want %d, err %q, out:\n%s", code, want, stderr, stdout)
 		}
 		code, stdout, _ = run(t, "run", "--dry-run", "--json", "--config", config)
 		var p control.Plan
-		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != want || (len(p.Problems) > 0) != (want == exitFailure) || p.InForce {
+		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != want ||
+			(len(p.Problems) > 0) != (want == exitFailure) || p.InForce {
 			t.Errorf("JSON: exit %d, want %d, %v:\n%s", code, want, err, stdout)
 		}
 	}
 	gone := configFile(t, goodConfig)
-	if code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "3s", "--config", gone); code != exitFailure || !strings.Contains(stdout+stderr, syscall.ENOENT.Error()) {
+	if code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "3s", "--config", gone); code != exitFailure ||
+		!strings.Contains(stdout+stderr, syscall.ENOENT.Error()) {
 		t.Errorf("without the manifests: exit %d, err %q, out:\n%s", code, stderr, stdout)
 	}
 }
@@ -85,8 +88,10 @@ func TestDryRunExitCodes(t *testing.T) {
 func TestDryRunTimeout(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	place(t, filepath.Join(dir, "kubeconfig"), "current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n")
-	config := configFile(t, "version = 1\nsource.lastknown.directory = '"+filepath.Join(dir, "state")+"'\nsource.kube.kubeconfig = '"+filepath.Join(dir, "kubeconfig")+"'\n")
+	place(t, filepath.Join(dir, "kubeconfig"),
+		"current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n")
+	config := configFile(t, "version = 1\nsource.lastknown.directory = '"+filepath.Join(dir, "state")+
+		"'\nsource.kube.kubeconfig = '"+filepath.Join(dir, "kubeconfig")+"'\n")
 	code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "1s", "--config", config)
 	for _, want := range []string{"--wait", "source kube: ", "http://127.0.0.1:1"} {
 		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) {
@@ -94,7 +99,8 @@ func TestDryRunTimeout(t *testing.T) {
 		}
 	}
 	for _, flag := range []string{"--json", "--wait=1s"} {
-		if code, _, stderr := run(t, "run", flag, "--config", config); code != exitUsage || !strings.Contains(stderr, "--dry-run") {
+		if code, _, stderr := run(t, "run", flag, "--config", config); code != exitUsage ||
+			!strings.Contains(stderr, "--dry-run") {
 			t.Errorf("%s without --dry-run: exit %d, err %q", flag, code, stderr)
 		}
 	}

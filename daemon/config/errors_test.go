@@ -87,7 +87,8 @@ func TestVersion(t *testing.T) {
 		"version = 2":   "/e.toml:1: version: ",
 		"version = '1'": "/e.toml:1: version: ",
 	} {
-		if _, err := load([]file{{"/e.toml", []byte(text + rest)}}, "host", choices); err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+		if _, err := load([]file{{"/e.toml", []byte(text + rest)}}, "host", choices); err == nil ||
+			!strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
 	}
@@ -119,7 +120,8 @@ func TestAllErrorsAreReported(t *testing.T) {
 
 func TestInvalidHostNameNeedsNodeName(t *testing.T) {
 	const text = "version = 1\nsource.file.paths=['m']\n"
-	if _, err := load([]file{{"/e.toml", []byte(text)}}, "my_host", choices); err == nil || !strings.HasPrefix(err.Error(), "/e.toml: node.name: ") {
+	if _, err := load([]file{{"/e.toml", []byte(text)}}, "my_host", choices); err == nil ||
+		!strings.HasPrefix(err.Error(), "/e.toml: node.name: ") {
 		t.Errorf("error %v", err)
 	}
 	c, err := load([]file{{"/e.toml", []byte(text + "node.name='edge'")}}, "my_host", choices)

@@ -10,7 +10,8 @@ import (
 // unchanged, or fail with errors that each contain the file's path.
 func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
-	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']", "[proxy]\nmasquerade_bit=3")
+	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']",
+		"[proxy]\nmasquerade_bit=3")
 	f.Add("version = 1\n[[proxy]]\n[proxy.x]\na={b={}}", "[nope]\n\"\" = 1979-05-27")
 	f.Add("version = 1\nsource.file.paths=['m']\nproxy.min_sync_period='1s'", "[proxy]\nfull_sync_period=1")
 	f.Add(CommentedDefault(choices), Dump(Default()))

@@ -17,7 +17,11 @@ import (
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-var choices = []proxiers.Component{{Name: "nftables", Doc: "tables of its own"}, {Name: "iptables", Doc: "rules of all"}, {Name: "other", Doc: "something else"}}
+var choices = []proxiers.Component{
+	{Name: "nftables", Doc: "tables of its own"},
+	{Name: "iptables", Doc: "rules of all"},
+	{Name: "other", Doc: "something else"},
+}
 
 var comparePrefixes = cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 
@@ -35,7 +39,8 @@ func TestDropInsOverrideInLexicalOrder(t *testing.T) {
 	dir := t.TempDir()
 	main := filepath.Join(dir, "edgeway.toml")
 	write(t, main, "version = 1\n[source.kube]\nkubeconfig = \"kc\"\n[proxy]\nmasquerade_bit = 1\nmasquerade_all = true\n")
-	write(t, filepath.Join(dir, "conf.d", "20-b.toml"), "[proxy]\nmasquerade_bit = 3\n[source.file]\npaths = [\"m\", \"/abs\"]\n")
+	write(t, filepath.Join(dir, "conf.d", "20-b.toml"),
+		"[proxy]\nmasquerade_bit = 3\n[source.file]\npaths = [\"m\", \"/abs\"]\n")
 	write(t, filepath.Join(dir, "conf.d", "10-a.toml"), "version = 1\n[proxy]\nmasquerade_bit = 2\n")
 	write(t, filepath.Join(dir, "conf.d", "30-not-toml.bak"), "nonsense")
 	write(t, filepath.Join(dir, "conf.d", ".30-hidden.toml"), "nonsense")
@@ -146,7 +151,10 @@ func TestLastFileReplacesList(t *testing.T) {
 		"['::/0', '10.0.0.0/8']": {Prefixes: []netip.Prefix{netip.MustParsePrefix("::/0"), netip.MustParsePrefix("10.0.0.0/8")}},
 	} {
 		for _, before := range []string{"['host']", "['192.0.2.0/24']"} {
-			got, err := load([]file{{"/e.toml", []byte(text + before)}, {"/conf.d/a.toml", []byte("proxy.allow_external_ips = " + list)}}, "host", choices)
+			got, err := load([]file{
+				{"/e.toml", []byte(text + before)},
+				{"/conf.d/a.toml", []byte("proxy.allow_external_ips = " + list)},
+			}, "host", choices)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -31,13 +31,15 @@ func TestBackendSection(t *testing.T) {
 		t.Errorf("the default: %v", err)
 	}
 	for text, want := range map[string]string{
-		"[own]\nway = \"c\"\n": `own.way: "c" is not allowed ("a" or "b")`, "[own]\nstrict = 1\n": "own.strict: must be true or false", "[own]\nno = 1\n": "unknown key",
+		"[own]\nway = \"c\"\n": `own.way: "c" is not allowed ("a" or "b")`,
+		"[own]\nstrict = 1\n":  "own.strict: must be true or false", "[own]\nno = 1\n": "unknown key",
 	} {
 		if _, err := read(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if text := CommentedDefault(own); !strings.Contains(text, "\n\n# How Allowed: \"a\" or \"b\".\n#own.way = \"a\"\n") {
+	if text := CommentedDefault(own); !strings.Contains(text,
+		"\n\n# How Allowed: \"a\" or \"b\".\n#own.way = \"a\"\n") {
 		t.Error("the file with all keys lacks the keys of the section")
 	}
 }

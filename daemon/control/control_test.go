@@ -41,7 +41,10 @@ func addrPorts(list ...string) []plan.Endpoint {
 func testPlan() *plan.Plan {
 	forward := func(pool plan.Pool, snat bool) plan.Route { return plan.Route{Pool: pool, SNAT: snat} }
 	all := func(r plan.Route) [3]plan.Route { return [3]plan.Route{r, r, r} }
-	local := [3]plan.Route{forward(plan.ClusterPool, false), forward(plan.ClusterPool, true), forward(plan.LocalPool, false)}
+	local := [3]plan.Route{
+		forward(plan.ClusterPool, false), forward(plan.ClusterPool, true),
+		forward(plan.LocalPool, false),
+	}
 	eps := addrPorts("10.1.0.1:8080", "10.2.0.1:8080")
 	eps[0].Local = true
 	return &plan.Plan{
@@ -142,13 +145,15 @@ func TestClientAndServerAgree(t *testing.T) {
 	c, stop := start(t, d)
 	defer stop()
 	ctx := t.Context()
-	if s, err := c.Status(ctx); err != nil || s.Version != "1.2.3" || s.Backend.Name != "nftables" || s.PID != os.Getpid() || s.Problems.Total != 2 {
+	if s, err := c.Status(ctx); err != nil || s.Version != "1.2.3" || s.Backend.Name != "nftables" ||
+		s.PID != os.Getpid() || s.Problems.Total != 2 {
 		t.Errorf("Status: %+v %v", s, err)
 	}
 	if p, err := c.Plan(ctx, ""); err != nil || len(p.Services) != 3 || !p.InForce || p.Generation != 7 {
 		t.Errorf("Plan: %+v %v", p, err)
 	}
-	if p, err := c.Plan(ctx, "default/web"); err != nil || len(p.Services) != 2 || len(p.HealthChecks) != 1 || len(p.Problems) != 1 {
+	if p, err := c.Plan(ctx, "default/web"); err != nil || len(p.Services) != 2 || len(p.HealthChecks) != 1 ||
+		len(p.Problems) != 1 {
 		t.Errorf("Plan of default/web: %+v %v", p, err)
 	}
 	if p, err := c.Plan(ctx, "default/webber"); err != nil || len(p.Services) != 0 || len(p.Problems) != 1 {
@@ -159,7 +164,8 @@ func TestClientAndServerAgree(t *testing.T) {
 			t.Errorf("Plan of %s: error %v", name, err)
 		}
 	}
-	if e, err := c.Explain(ctx, "192.0.2.99", "192.0.2.7:30080", ""); err != nil || e.Verdict != "forward" || !e.InForce {
+	if e, err := c.Explain(ctx, "192.0.2.99", "192.0.2.7:30080", ""); err != nil || e.Verdict != "forward" ||
+		!e.InForce {
 		t.Errorf("Explain: %+v %v", e, err)
 	}
 	if err := c.Reload(ctx); err != nil {
@@ -169,7 +175,8 @@ func TestClientAndServerAgree(t *testing.T) {
 	if err := c.Reload(ctx); err == nil || err.Error() != d.reloadErr.Error() {
 		t.Errorf("Reload of a bad configuration: %v", err)
 	}
-	if list, err := c.Services(ctx, ""); err != nil || len(list.Items) != 2 || list.Items[1].FullName() != "default/web" {
+	if list, err := c.Services(ctx, ""); err != nil || len(list.Items) != 2 ||
+		list.Items[1].FullName() != "default/web" {
 		t.Errorf("Services: %+v %v", list, err)
 	}
 }
@@ -320,7 +327,8 @@ func TestOnlyRootAndOwnerMayReload(t *testing.T) {
 		w := httptest.NewRecorder()
 		before := reloads
 		s.handler().ServeHTTP(w, r)
-		if done := reloads > before; done != allowed || strings.Contains(w.Body.String(), "run the command as root") == allowed {
+		if done := reloads > before; done != allowed ||
+			strings.Contains(w.Body.String(), "run the command as root") == allowed {
 			t.Errorf("user %v: reloaded %t, told %s", peer, done, w.Body)
 		}
 	}

@@ -100,7 +100,8 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 	} {
 		e, text := explained(t, s, tt.src, tt.dst, tt.proto)
 		if e.Origin != tt.origin || e.Verdict != tt.verdict || !strings.Contains(text, tt.says) {
-			t.Errorf("%s to %s: %s %s, want %s %s and %q in\n%s", tt.src, tt.dst, e.Origin, e.Verdict, tt.origin, tt.verdict, tt.says, text)
+			t.Errorf("%s to %s: %s %s, want %s %s and %q in\n%s", tt.src, tt.dst, e.Origin, e.Verdict, tt.origin,
+				tt.verdict, tt.says, text)
 		}
 		if e.IsForwarded() != (tt.verdict == "forward") {
 			t.Errorf("%s to %s: forwarded %t", tt.src, tt.dst, e.IsForwarded())
@@ -111,7 +112,8 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 func TestExplainRejectsInvalidArguments(t *testing.T) {
 	p := testPlan()
 	metrics := *p.Services[1]
-	metrics.Name.Port, metrics.Frontends = "metrics", []plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.1"), Port: 9090}}
+	metrics.Name.Port, metrics.Frontends = "metrics",
+		[]plan.Frontend{{Addr: netip.MustParseAddr("10.96.0.1"), Port: 9090}}
 	p.Services = slices.Insert(p.Services, 3, &metrics)
 	s := subjectOf(p)
 	for _, tt := range []struct{ src, dst, proto, want string }{
@@ -157,7 +159,8 @@ func TestExplainReportsMissingRoute(t *testing.T) {
 	s := subjectOf(testPlan())
 	s.NextHop = noRoute
 	e, text := explained(t, s, "host", "default/web", "")
-	if e.Verdict != "unreachable" || e.Source != "host" || !strings.Contains(e.Fix, `routes.services = "auto"`) || e.Service == "" || !strings.HasPrefix(text, "unreachable: ") || !strings.Contains(text, "10.96.0.1") {
+	if e.Verdict != "unreachable" || e.Source != "host" || !strings.Contains(e.Fix, `routes.services = "auto"`) ||
+		e.Service == "" || !strings.HasPrefix(text, "unreachable: ") || !strings.Contains(text, "10.96.0.1") {
 		t.Errorf("no route to a ClusterIP:\n%s", text)
 	}
 	e, text = explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
@@ -194,11 +197,13 @@ func TestExplainReportsReasonAndFix(t *testing.T) {
 	for want, node := range map[string]*source.Node{`node.local_policy = "cluster"`: nil, "endpoint": {Name: "edge"}} {
 		s := withObjects(node)
 		s.State.AppliedPlan.Services[1].Frontends[2].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
-		if e, text := explained(t, s, "192.0.2.99", "192.0.2.7:30080", ""); e.Verdict != "drop" || !strings.Contains(e.Fix, want) {
+		if e, text := explained(t, s, "192.0.2.99", "192.0.2.7:30080", ""); e.Verdict != "drop" ||
+			!strings.Contains(e.Fix, want) {
 			t.Errorf("a Local policy: want %q in\n%s", want, text)
 		}
 	}
-	if e, text := explained(t, withObjects(nil), "192.0.2.99", "203.0.113.1:80", ""); !strings.Contains(e.Fix, "loadBalancerSourceRanges") {
+	if e, text := explained(t, withObjects(nil), "192.0.2.99", "203.0.113.1:80", ""); !strings.Contains(e.Fix,
+		"loadBalancerSourceRanges") {
 		t.Errorf("source ranges:\n%s", text)
 	}
 	why := fault.Fault{
@@ -208,10 +213,12 @@ func TestExplainReportsReasonAndFix(t *testing.T) {
 	other := why
 	other.Object.Name = "idle"
 	e, text = explained(t, withObjects(nil, why, other), "192.0.2.99", "198.51.100.77:80", "")
-	if e.Verdict != "pass" || !slices.Equal(e.Faults, []fault.Fault{why}) || !strings.Contains(text, "Service default/lost: spec.externalIPs") {
+	if e.Verdict != "pass" || !slices.Equal(e.Faults, []fault.Fault{why}) ||
+		!strings.Contains(text, "Service default/lost: spec.externalIPs") {
 		t.Errorf("an address that a Service asks for in vain:\n%s", text)
 	}
-	if _, err := withObjects(nil).Explain("host", "default/lost", ""); err == nil || !strings.Contains(err.Error(), "edgeway services default/lost") {
+	if _, err := withObjects(nil).Explain("host", "default/lost", ""); err == nil ||
+		!strings.Contains(err.Error(), "edgeway services default/lost") {
 		t.Errorf("a Service that has none of its addresses: %v", err)
 	}
 }
@@ -222,7 +229,8 @@ func TestExplainReportsWhetherPlanIsInForce(t *testing.T) {
 		t.Errorf("in force:\n%s", text)
 	}
 	s.State = pipeline.State{Plan: testPlan()}
-	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce || !strings.Contains(text, "\nplan       not in the kernel yet\n") {
+	if e, text := explained(t, s, "host", "10.96.0.1:80", ""); e.InForce ||
+		!strings.Contains(text, "\nplan       not in the kernel yet\n") {
 		t.Errorf("not in force:\n%s", text)
 	}
 }
@@ -260,7 +268,8 @@ func TestExplainShowsGaps(t *testing.T) {
 			if s.Family == plan.IPv6 {
 				from = "2001:db8::99"
 			}
-			_, text := explained(t, subject, from, netip.AddrPortFrom(f.Addr, f.Port).String(), strings.ToLower(s.Name.Protocol.String()))
+			_, text := explained(t, subject, from, netip.AddrPortFrom(f.Addr, f.Port).String(),
+				strings.ToLower(s.Name.Protocol.String()))
 			if strings.Contains(text, "session affinity: it forgets") != (len(gaps(s)) == 1) {
 				t.Error(text)
 			}
@@ -277,7 +286,8 @@ func TestExplainReportsFastPath(t *testing.T) {
 		return fmt.Sprintf("no: %s from %s by %d ways", svc.Name.Name, origin, len(hops))
 	}
 	e, text := explained(t, s, "192.0.2.99", "10.96.0.1:80", "")
-	if want := fmt.Sprintf("no: web from outside by %d ways", 1+len(e.Endpoints)); e.FastPath != want || !strings.Contains(text, "fast path  "+want) {
+	if want := fmt.Sprintf("no: web from outside by %d ways", 1+len(e.Endpoints)); e.FastPath != want ||
+		!strings.Contains(text, "fast path  "+want) {
 		t.Errorf("%q in\n%s", e.FastPath, text)
 	}
 	if e, _ := explained(t, s, "192.0.2.99", "10.96.0.2:53/udp", ""); e.FastPath != "" {
@@ -309,7 +319,8 @@ func TestExplainVerdictFollowsFaults(t *testing.T) {
 		s.Faults = func() []fault.Fault { return []fault.Fault{c.fault} }
 		e, text := explained(t, s, client, dst, "")
 		fails := c.verdict == "fail"
-		if e.Verdict != c.verdict || e.IsForwarded() == fails || fails != strings.Contains(text, "\n            fix: sysctl -w x=1\n") {
+		if e.Verdict != c.verdict || e.IsForwarded() == fails ||
+			fails != strings.Contains(text, "\n            fix: sysctl -w x=1\n") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}

@@ -47,12 +47,18 @@ func FuzzRequest(f *testing.F) {
 	explain("host", "localhost:30080", "")
 	explain("host", "a/b:\x1b[2J/udp", "")
 	explain("host@", "0.0.0.0:65536", strings.Repeat("x", 1000))
-	for _, name := range []string{"default/web", "default/nothing", "/", "\x1b[2J", "a/b/c", strings.Repeat("x", 1000)} {
+	for _, name := range []string{
+		"default/web", "default/nothing", "/", "\x1b[2J", "a/b/c",
+		strings.Repeat("x", 1000),
+	} {
 		f.Add(request(http.MethodGet, "plan", url.Values{"service": {name}}))
 	}
 	f.Add(request(http.MethodGet, "status", nil))
 	f.Add(request(http.MethodGet, "services", nil))
-	for _, only := range []string{"default", "default/web", "default/wbe", "/", "\x1b[2J", "a/b/c", strings.Repeat("x", 1000)} {
+	for _, only := range []string{
+		"default", "default/web", "default/wbe", "/", "\x1b[2J", "a/b/c",
+		strings.Repeat("x", 1000),
+	} {
 		f.Add(request(http.MethodGet, "services", url.Values{"only": {only}}))
 	}
 	f.Add(request(http.MethodPost, "reload", nil))
@@ -99,7 +105,10 @@ func FuzzAnswer(f *testing.F) {
 		Sources: []StatusSource{{Name: escape, Status: source.Status{Fault: fault.Fault{Message: escape}}}}, Problems: StatusProblems{Total: -1, FirstFaults: []fault.Fault{{Message: escape}}},
 		Started: time.Unix(1<<35, 0),
 	})
-	add("200 OK", Explanation{Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape, Fix: escape, NextHop: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape}})
+	add("200 OK", Explanation{
+		Source: escape, Interface: escape, Verdict: escape, Reason: escape, Service: escape,
+		Fix: escape, NextHop: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}, Gaps: []string{escape},
+	})
 	add("200 OK", ServiceList{Items: []ServiceItem{
 		{Namespace: escape, Name: strings.Repeat("x", 300), Source: escape, State: escape, Faults: []fault.Fault{{Message: escape, Fix: escape}}},
 		{Type: escape, ReadyEndpoints: -1, AllEndpoints: 1 << 30, Ports: []ServiceItemPort{{Protocol: escape}}},

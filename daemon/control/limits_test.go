@@ -244,7 +244,8 @@ func TestClientReportsClosedConnection(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	if _, err := NewClient(path).Status(t.Context()); err == nil || !strings.Contains(err.Error(), "closed the connection") {
+	if _, err := NewClient(path).Status(t.Context()); err == nil ||
+		!strings.Contains(err.Error(), "closed the connection") {
 		t.Errorf("cut off: %v", err)
 	}
 }

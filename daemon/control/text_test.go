@@ -72,7 +72,8 @@ func TestGoldenFilesFitTerminal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for line := range strings.Lines(string(screen)) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns && filepath.Base(name) != "services_wide.txt" {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns &&
+				filepath.Base(name) != "services_wide.txt" {
 				t.Errorf("%s has a line of %d columns: %s", name, n, line)
 			}
 		}
@@ -131,16 +132,23 @@ func TestStatusText(t *testing.T) {
 		}}
 		node := *state.Plan.Node
 		for i := range 4 {
-			node.NodePortAddrs = append(node.NodePortAddrs, netip.MustParseAddr(fmt.Sprintf("2001:db8:1234:5678:9abc:def0:1234:567%d", i)))
+			node.NodePortAddrs = append(node.NodePortAddrs,
+				netip.MustParseAddr(fmt.Sprintf("2001:db8:1234:5678:9abc:def0:1234:567%d", i)))
 		}
 		state.Plan.Node = &node
-		bad := statusOf(state, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "dial tcp [2001:db8:1234:5678:9abc:def0:1234:5678]:6443: connect: connection refused"}}})
+		bad := statusOf(state, fixedSource{
+			"kube",
+			source.Status{Fault: fault.Fault{Message: "dial tcp [2001:db8:1234:5678:9abc:def0:1234:5678]:6443: connect: connection refused"}},
+		})
 		bad.LastKnown = LastKnown{Serving: true, SavedAt: ago(100 * time.Minute)}
 		bad.Ignored, bad.Checks = []string{"no-endpoint", "route-services"}, &StatusChecks{Endpoints: 70, Dead: 2}
-		bad.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"eth0", "veth1"}, Services: []proxiers.OffloadedService{
-			{Name: plan.ServicePortName{Namespace: "default", Name: "video", Protocol: plan.TCP}, Family: plan.IPv4, Flows: 3, Packets: 12345, Bytes: 1234567},
-			{Name: plan.ServicePortName{Namespace: "default", Name: "voice", Protocol: plan.UDP}, Family: plan.IPv6},
-		}}}
+		bad.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{
+			Devices: []string{"eth0", "veth1"},
+			Services: []proxiers.OffloadedService{
+				{Name: plan.ServicePortName{Namespace: "default", Name: "video", Protocol: plan.TCP}, Family: plan.IPv4, Flows: 3, Packets: 12345, Bytes: 1234567},
+				{Name: plan.ServicePortName{Namespace: "default", Name: "voice", Protocol: plan.UDP}, Family: plan.IPv6},
+			},
+		}}
 		golden(t, "status_bad.txt", formatText(bad, columns, false))
 	})
 }
@@ -148,7 +156,10 @@ func TestStatusText(t *testing.T) {
 func TestDetailsNeedVerbose(t *testing.T) {
 	s := statusOf(testState())
 	s.Shortcut = []string{"1 of 2 connections by socket"}
-	s.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{Devices: []string{"veth1"}, Services: make([]proxiers.OffloadedService, 1)}}
+	s.FastPath = &StatusFastPath{Offloading: proxiers.Offloading{
+		Devices:  []string{"veth1"},
+		Services: make([]proxiers.OffloadedService, 1),
+	}}
 	for _, detail := range []string{"by socket", "veth1", "0 bytes", "0 full syncs"} {
 		if strings.Contains(formatText(s, 0, false), detail) || !strings.Contains(formatText(s, 0, true), detail) {
 			t.Errorf("%q is not a detail:\n%s", detail, formatText(s, 0, true))
@@ -170,8 +181,15 @@ func TestStatusOfPartiallyReadSource(t *testing.T) {
 }
 
 func TestStatusOfSourceThatRefuses(t *testing.T) {
-	out := formatText(statusOf(testState(), fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"}, Refused: true}}), 0, false)
-	for _, want := range []string{"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n", "kube: rejecting requests; no contact yet"} {
+	out := formatText(statusOf(testState(),
+		fixedSource{"kube", source.Status{
+			Fault:   fault.Fault{Message: "forbidden (403)", Fix: "kubectl apply"},
+			Refused: true,
+		}}), 0, false)
+	for _, want := range []string{
+		"source-kube: ", ": forbidden (403)\n            fix: kubectl apply\n",
+		"kube: rejecting requests; no contact yet",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the text does not say %q:\n%s", want, out)
 		}
@@ -193,7 +211,8 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{AppliedPlan: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}
-	if out := formatText(statusOf(state, reading), 0, false); !strings.Contains(out, "node       edge; NodePorts at 192.0.2.7, 127.0.0.1\n") {
+	if out := formatText(statusOf(state, reading), 0, false); !strings.Contains(out,
+		"node       edge; NodePorts at 192.0.2.7, 127.0.0.1\n") {
 		t.Errorf("before the objects are listed:\n%s", out)
 	}
 	reading.status.Synced = true
@@ -220,13 +239,17 @@ func TestExplanationText(t *testing.T) {
 		return []string{"10.3.0.1:8080 does not answer since 2026-11-26T03:12:00Z: connection refused"}
 	}
 	s.Gaps = func(*plan.ServicePort) []proxiers.Gap {
-		return []proxiers.Gap{{Feature: "session affinity", Reason: "the kernel remembers the last 100 clients of each endpoint"}}
+		return []proxiers.Gap{{
+			Feature: "session affinity",
+			Reason:  "the kernel remembers the last 100 clients of each endpoint",
+		}}
 	}
 	bad, err := s.Explain("192.0.2.99", "10.96.0.1:80", "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	bad.Source, bad.NextHop = "2001:db8:1234:5678:9abc:def0:1234:5678", "via fe80::1234:5678:9abc:def0 on wlp0s20f3, from 2001:db8::1"
+	bad.Source, bad.NextHop = "2001:db8:1234:5678:9abc:def0:1234:5678",
+		"via fe80::1234:5678:9abc:def0 on wlp0s20f3, from 2001:db8::1"
 	golden(t, "explain_bad.txt", formatText(bad, columns, false))
 }
 

@@ -24,7 +24,8 @@ func checkAPIServer(ctx context.Context, h *Host) []fault.Fault {
 	case errors.Is(err, fs.ErrPermission):
 		out = append(out, warning(RootFix, "cannot query the API server: %v", err))
 	case why.Message != "" && h.Plan == nil:
-		out = append(out, problem(why.Fix, "the API server is unusable, and Edgeway knows no Services: %s", why.Message))
+		out = append(out, problem(why.Fix, "the API server is unusable, and Edgeway knows no Services: %s",
+			why.Message))
 	case why.Message != "":
 		out = append(out, warning(why.Fix,
 			"the API server is unusable, so Edgeway receives no changes: %s", why.Message))

@@ -40,7 +40,8 @@ func benchHost(services, endpoints, networks int) *Host {
 		for e := range endpoints {
 			n := (s*endpoints + e) % networks
 			at := netip.AddrFrom4([4]byte{10, byte(128 + n/250), byte(n % 250), byte(1 + (s*endpoints+e)/networks%250)})
-			svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: netip.AddrPortFrom(at, 8080)})
+			svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool],
+				plan.Endpoint{Addr: netip.AddrPortFrom(at, 8080)})
 		}
 		list = append(list, svc)
 	}

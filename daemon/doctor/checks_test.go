@@ -63,7 +63,8 @@ func TestDaemonCheck(t *testing.T) {
 		{ID: "ip-forward", Severity: fault.Problem},
 		{ID: "source-kube", Severity: fault.Warning, Message: "away"},
 	}
-	wantFindings(t, h, "daemon", "unhealthy: late … | edgeway status", "problem: refused … | start it", "warning: left out", "warning: away")
+	wantFindings(t, h, "daemon", "unhealthy: late … | edgeway status", "problem: refused … | start it",
+		"warning: left out", "warning: away")
 }
 
 func TestBackendCheck(t *testing.T) {
@@ -80,7 +81,8 @@ func TestBackendCheck(t *testing.T) {
 	wantFindings(t, h, "systemd")
 	h.Backend.Traits.DropIn = "a.conf"
 	const folder = "/etc/systemd/system/edgeway.service.d"
-	wantFindings(t, h, "systemd", "problem: … | mkdir -p "+folder+" && ln -s /usr/share/edgeway/a.conf "+folder+"/ && systemctl daemon-reload && systemctl restart edgeway")
+	wantFindings(t, h, "systemd", "problem: … | mkdir -p "+folder+" && ln -s /usr/share/edgeway/a.conf "+folder+
+		"/ && systemctl daemon-reload && systemctl restart edgeway")
 	f.files[folder+"/a.conf"] = ""
 	wantFindings(t, h, "systemd")
 	h.Backend.Probe = func(context.Context) error { return errors.New("no program a") }
@@ -125,7 +127,10 @@ func TestAPIServerCheck(t *testing.T) {
 func TestServicesThatDropForSomeOrigins(t *testing.T) {
 	drop, works := plan.Route{Verdict: plan.Drop}, plan.Route{Pool: plan.ClusterPool}
 	clusterIP := plan.Frontend{Addr: addr("10.96.0.12"), Port: 80, Routes: [3]plan.Route{drop, drop, drop}}
-	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop}}
+	nodePort := plan.Frontend{
+		Kind: plan.NodePort, Port: 30080,
+		Routes: [3]plan.Route{plan.FromHost: works, plan.FromOutside: drop},
+	}
 	h, _ := testHost(servicePort("local", []plan.Frontend{clusterIP, nodePort}, "10.1.1.1:1"))
 	wantFindings(t, h, "services", `warning: … default/local/TCP (IPv4) from other hosts and this host … | node.local_policy = "cluster"`)
 	h.NodeObject = true // node.local_policy applies only to hosts without a Node object
@@ -144,7 +149,10 @@ func TestServicesCheck(t *testing.T) {
 	if got := runCheck(t, h, "services"); len(got) != 1 || strings.Contains(got[0], ";") {
 		t.Errorf("where all endpoints are checked: %q", got)
 	}
-	h.Faults = []fault.Fault{{ID: planner.NoEndpointID, Severity: fault.Notice, Message: "the Service has no EndpointSlice", Fix: "write one"}}
+	h.Faults = []fault.Fault{{
+		ID: planner.NoEndpointID, Severity: fault.Notice,
+		Message: "the Service has no EndpointSlice", Fix: "write one",
+	}}
 	wantFindings(t, h, "services")
 	wantFindings(t, h, "daemon", "notice: the Service has no EndpointSlice … | write one", "warning: no daemon")
 }

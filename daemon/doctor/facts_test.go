@@ -18,9 +18,13 @@ import (
 
 // A client of the daemon's socket receives the facts unchanged, including every detail of the plan.
 func TestFactsRoundTrip(t *testing.T) {
-	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, AllowFrom: []netip.Prefix{}, Routes: [3]plan.Route{{Verdict: plan.Drop}, {Pool: plan.LocalPool, SNAT: true}, {}}}
+	nodePort := plan.Frontend{
+		Kind: plan.NodePort, Port: 30080, AllowFrom: []netip.Prefix{},
+		Routes: [3]plan.Route{{Verdict: plan.Drop}, {Pool: plan.LocalPool, SNAT: true}, {}},
+	}
 	svc := servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), nodePort}, "10.244.1.11:8080")
-	svc.Affinity, svc.Pools[plan.LocalPool] = time.Hour, []plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:1"), Local: true}}
+	svc.Affinity, svc.Pools[plan.LocalPool] = time.Hour,
+		[]plan.Endpoint{{Addr: netip.MustParseAddrPort("[fd00::1]:1"), Local: true}}
 	h, _ := testHost(svc)
 	want := Facts{
 		PID: 7, NodeObject: true, Plan: h.Plan, InForce: true,
@@ -34,7 +38,8 @@ func TestFactsRoundTrip(t *testing.T) {
 	if err := json.Unmarshal(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Errorf("facts (-want +got):\n%s", diff)
 	}
@@ -53,7 +58,8 @@ func TestReport(t *testing.T) {
 	for _, f := range r.Faults {
 		ids = append(ids, f.ID)
 	}
-	if want := []string{"ip-forward", "rp-filter", "conntrack"}; !slices.Equal(ids, want) || r.Severity != fault.Problem {
+	if want := []string{"ip-forward", "rp-filter", "conntrack"}; !slices.Equal(ids, want) ||
+		r.Severity != fault.Problem {
 		t.Errorf("%q, the worst is a %s; want %q, the worst first", ids, r.Severity, want)
 	}
 }
@@ -64,7 +70,8 @@ func TestManualListsEveryCheck(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Checks() {
 		if asterisk, listed := manual[c.Name]; !listed || asterisk != c.Cheap {
-			t.Errorf("check %s is cheap: %v; edgeway(8) lists it: %v, with an asterisk: %v", c.Name, c.Cheap, listed, asterisk)
+			t.Errorf("check %s is cheap: %v; edgeway(8) lists it: %v, with an asterisk: %v", c.Name, c.Cheap, listed,
+				asterisk)
 		}
 		delete(manual, c.Name)
 		if c.Name == "" || seen[c.Name] || len(c.Name) > 16 {

@@ -91,7 +91,10 @@ func frontend(kind plan.FrontendKind, a string) plan.Frontend {
 }
 
 func servicePort(name string, frontends []plan.Frontend, endpoints ...string) *plan.ServicePort {
-	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP}, Family: plan.IPv4, Frontends: frontends}
+	svc := &plan.ServicePort{
+		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
+		Family: plan.IPv4, Frontends: frontends,
+	}
 	for _, e := range endpoints {
 		svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], endpoint(e))
 	}
@@ -111,7 +114,8 @@ func testHost(services ...*plan.ServicePort) (*Host, *fakeSystem) {
 	f.set("ipv4/conf/eth0/forwarding", "1")
 	f.set("ipv6/conf/all/forwarding", "1")
 	if services == nil {
-		services = append(services, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, "10.244.1.11:8080"))
+		services = append(services, servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
+			"10.244.1.11:8080"))
 	}
 	h := &Host{
 		Config: config.Default(), System: f, MaxLookups: 1000,

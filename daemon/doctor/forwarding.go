@@ -96,7 +96,8 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 	case needed != "":
 		all := fault.Scope{Clients: fault.Forwarded, To: plan.AllAddresses(family)}
 		return []fault.Fault{problem(fix(),
-			"%s is 0: this host does not forward connections from other hosts, such as those to %s", key, needed).WithScope(all)}
+			"%s is 0: this host does not forward connections from other hosts, such as those to %s", key,
+			needed).WithScope(all)}
 	case useful != "":
 		return []fault.Fault{warning(fix(),
 			"%s is 0: this host does not forward connections from other hosts, such as those to %s; its own "+

@@ -76,7 +76,10 @@ func (l *lab) checkFixes(check string, words ...string) {
 func TestPrintedFixesWork(t *testing.T) {
 	nodePort := plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}
 	l := newLab(t,
-		servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "203.0.113.7"), nodePort}, "10.244.1.11:8080", "10.244.1.12:8080"),
+		servicePort("web", []plan.Frontend{
+			frontend(plan.ClusterIP, "10.96.0.10"),
+			frontend(plan.ExternalIP, "203.0.113.7"), nodePort,
+		}, "10.244.1.11:8080", "10.244.1.12:8080"),
 		servicePort("web6", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10"), nodePort}, "[fd00:244::11]:8080"),
 	)
 	l.Plan.Node.NodePortAddrs = append(l.Plan.Node.NodePortAddrs, addr("fd00:2::10"))
@@ -89,7 +92,8 @@ func TestPrintedFixesWork(t *testing.T) {
 	}
 	l.sh("ip -6 route del default")
 	l.checkFixes("route-endpoints", "10.244.1.0/24, such as 10.244.1.11", "fd00:244::11")
-	l.checkFixes("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108", "the ExternalIP 203.0.113.7")
+	l.checkFixes("route-services", "the Service range 10.96.0.0/12", "the Service range fd00:96::/108",
+		"the ExternalIP 203.0.113.7")
 	for _, vip := range []string{"10.96.0.10", "fd00:96::10"} {
 		if w, err := l.NextHop(addr(vip)); err != nil || w.Source.IsLoopback() || w.Source.Is4() != addr(vip).Is4() {
 			t.Errorf("the way to %s afterwards: %s from %s, %v", vip, w, w.Source, err)
@@ -117,7 +121,8 @@ func TestProhibitRouteAndDownLink(t *testing.T) {
 	l.wantProblem("route-endpoints", "an unreachable route")
 	l.sh("ip route del unreachable 10.244.0.0/16 && ip route add 10.244.0.0/16 dev v0 && ip link set v1 down")
 	l.wantProblem("route-endpoints", "the link of v0 is down")
-	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") || slices.Contains(links, "lo") {
+	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") ||
+		slices.Contains(links, "lo") {
 		t.Errorf("links %q, %v", links, err)
 	}
 }

@@ -246,7 +246,10 @@ func TestMonitorForgetReversePathFilterDrops(t *testing.T) {
 		r.SignalPlan()
 		dropped := func(count int, after time.Duration, want string) {
 			t.Helper()
-			f.edit(func() { f.files[netFiles+"netstat"] = fmt.Sprintf("TcpExt: IPReversePathFilter\nTcpExt: %d\n", count) })
+			f.edit(func() {
+				f.files[netFiles+"netstat"] = fmt.Sprintf("TcpExt: IPReversePathFilter\nTcpExt: %d\n",
+					count)
+			})
 			time.Sleep(after)
 			synctest.Wait()
 			if got := names(r.Faults()); got != want {

@@ -45,7 +45,8 @@ func TestForwardingCheck(t *testing.T) {
 // A host that becomes an IPv6 router ignores router advertisements and loses its default route. To keep the default
 // route, the fix also sets accept_ra to 2.
 func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
-	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}}, "[fd00:1::1]:8080")
+	svc := servicePort("web", []plan.Frontend{{Kind: plan.NodePort, Port: 30080, Routes: forward(plan.ClusterPool)}},
+		"[fd00:1::1]:8080")
 	h, f := testHost(svc)
 	h.Plan.Node.NodePortAddrs = append(h.Plan.Node.NodePortAddrs, addr("2001:db8::10"))
 	f.set("ipv6/conf/all/forwarding", "0")
@@ -60,7 +61,8 @@ func TestIPv6ForwardingFixKeepsDefaultRoute(t *testing.T) {
 func TestRoutesToServices(t *testing.T) {
 	h, f := testHost(
 		servicePort("web", []plan.Frontend{
-			frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "198.51.100.7"), frontend(plan.ExternalIP, "198.51.100.8"),
+			frontend(plan.ClusterIP, "10.96.0.10"), frontend(plan.ExternalIP, "198.51.100.7"),
+			frontend(plan.ExternalIP, "198.51.100.8"),
 			frontend(plan.LoadBalancerIP, "192.0.2.10"), // the host owns this address
 			{Kind: plan.LoadBalancerIP, Addr: addr("203.0.113.1"), Port: 80, Routes: [3]plan.Route{{}, {Verdict: plan.Reject}, {}}},
 		}, "192.0.2.50:8080"),
@@ -75,10 +77,12 @@ func TestRoutesToServices(t *testing.T) {
 	h.Config.Routes.Services = config.RoutesAuto
 	wantFindings(t, h, "route-services",
 		"problem: … 10.96.0.0/12 … 10.96.0.10 … default/web/TCP … | ip route replace 10.96.0.0/12 dev eth0 src 192.0.2.10",
-		"problem: … ExternalIP 198.51.100.7 … | ip route replace 198.51.100.7 dev eth0 src 192.0.2.10", "problem: … ExternalIP 198.51.100.8", noIPv6)
+		"problem: … ExternalIP 198.51.100.7 … | ip route replace 198.51.100.7 dev eth0 src 192.0.2.10",
+		"problem: … ExternalIP 198.51.100.8", noIPv6)
 
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
-	wantFindings(t, h, "route-services", "problem: ", "problem: ", "problem: ", "problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
+	wantFindings(t, h, "route-services", "problem: ", "problem: ", "problem: ",
+		"problem: … | ip -6 route replace fd00:96::/108 dev eth0 src fd00:2::10")
 	f.hops["10.96.0.0/12"] = nodeinfo.NextHop{Interface: "eth7", NoCarrier: true, Source: addr("192.0.2.10")}
 	wantFindings(t, h, "route-services", "problem: … ExternalIP", "problem: … ExternalIP", "problem: … fd00:96::")
 }
@@ -115,7 +119,10 @@ func TestRoutesToEndpoints(t *testing.T) {
 // Some network plugins assign each node a pod range smaller than /24.
 func TestRoutesToSmallRanges(t *testing.T) {
 	clusterIP := []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}
-	for _, c := range []struct{ route, missing string }{{"10.244.1.0/26", "10.244.1.71"}, {"10.244.1.64/26", "10.244.1.11"}} {
+	for _, c := range []struct{ route, missing string }{
+		{"10.244.1.0/26", "10.244.1.71"},
+		{"10.244.1.64/26", "10.244.1.11"},
+	} {
 		h, f := testHost(servicePort("web", clusterIP, "10.244.1.11:8080", "10.244.1.70:8080", "10.244.1.71:8080"))
 		delete(f.hops, "0.0.0.0/0")
 		f.hops[c.route] = on("eth0", "192.0.2.10")
@@ -129,7 +136,8 @@ func TestRouteLookupsAreBounded(t *testing.T) {
 	var endpoints []string
 	for i := range 100 {
 		for j := range 50 {
-			endpoints = append(endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), byte(j)}), 80).String())
+			endpoints = append(endpoints, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), byte(j)}),
+				80).String())
 		}
 	}
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")}, endpoints...))
@@ -146,7 +154,8 @@ func TestRouteLookupsAreBounded(t *testing.T) {
 // Operators run a suggested fix unchanged, so the fix must quote interface names.
 func TestFixQuotesInterfaceNames(t *testing.T) {
 	const name, word = "it's;reboot", `'it'\''s;reboot'`
-	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")}, "[fd00:244::11]:8080"))
+	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "fd00:96::10")},
+		"[fd00:244::11]:8080"))
 	h.Plan.Node.HostAddrs = slices.Insert(h.Plan.Node.HostAddrs, 3, addr("fd00:2::10"))
 	f.hops["fd00:244::/64"] = nodeinfo.NextHop{Interface: name, Source: addr("fd00:2::10"), NoCarrier: true}
 	wantFindings(t, h, "route-endpoints", "problem: … | ip -brief link show dev "+word+"  #")

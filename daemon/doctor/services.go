@@ -68,7 +68,8 @@ func (h *Host) ChecksSetting() string {
 // endpoint is on this host.
 func droppedClients(svc *plan.ServicePort) string {
 	drops := func(origin plan.Origin) bool {
-		return slices.ContainsFunc(svc.Frontends, func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop })
+		return slices.ContainsFunc(svc.Frontends,
+			func(f plan.Frontend) bool { return f.Routes[origin].Verdict == plan.Drop })
 	}
 	switch host, others := drops(plan.FromHost), drops(plan.FromOutside); {
 	case host && others:

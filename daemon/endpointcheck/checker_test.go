@@ -92,7 +92,10 @@ type bench struct {
 }
 
 func newBench(t *testing.T, s Settings) *bench {
-	b := &bench{T: t, network: &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}}, log: &bytes.Buffer{}}
+	b := &bench{
+		T: t, network: &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}},
+		log: &bytes.Buffer{},
+	}
 	b.Checker = New(journal.NewDamper(slog.New(slog.NewTextHandler(b.log, nil))))
 	b.start(s)
 	t.Cleanup(func() { b.stop() })
@@ -161,7 +164,8 @@ func TestEndpointTransitionTimes(t *testing.T) {
 					<-b.Changed()
 					b.wantDead(at(1))
 					took, since := time.Since(died), b.DeadEndpoints().Faults[at(1)].Since
-					if took > maxDeadTime || took < defaults.Interval/2 || since.Before(died) || since.After(died.Add(defaults.Interval)) {
+					if took > maxDeadTime || took < defaults.Interval/2 || since.Before(died) ||
+						since.After(died.Add(defaults.Interval)) {
 						t.Fatalf("dead after %s, since %s", took, since.Sub(died))
 					}
 					b.set(nil, at(1))

@@ -36,7 +36,8 @@ func TestReadRefusesIrregularFiles(t *testing.T) {
 	}
 	defer listener.Close()
 	if err := errors.Join(
-		unix.Mkfifo(in("pipe"), 0o600), os.Mkdir(in("folder"), 0o700), os.Symlink("pipe", in("link")), os.Symlink("/dev/zero", in("zero")),
+		unix.Mkfifo(in("pipe"), 0o600), os.Mkdir(in("folder"), 0o700), os.Symlink("pipe", in("link")),
+		os.Symlink("/dev/zero", in("zero")),
 	); err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,10 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 		{
 			name: "two ServicePorts are refused", healthz: 200, livez: 200,
 			tune: func(s *pipeline.State) {
-				q := pipeline.QuarantinedVersion{Name: plan.ServicePortName{Namespace: "a", Name: "b", Protocol: plan.SCTP}, Family: plan.IPv6, Err: "no such module"}
+				q := pipeline.QuarantinedVersion{Name: plan.ServicePortName{
+					Namespace: "a", Name: "b",
+					Protocol: plan.SCTP,
+				}, Family: plan.IPv6, Err: "no such module"}
 				s.Quarantined = []pipeline.QuarantinedVersion{q, q}
 			},
 			condition: "quarantine", names: "a/b/SCTP (IPv6)",
@@ -145,9 +148,13 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 					tt.source.LastContact = time.Now().Add(-tt.contact)
 				}
 				c := New(fixedState{state}, fixedSource{"kube", tt.source})
-				for path, want := range map[string]int{"/healthz": tt.healthz, "/readyz": tt.healthz, "/livez": tt.livez} {
+				for path, want := range map[string]int{
+					"/healthz": tt.healthz, "/readyz": tt.healthz,
+					"/livez": tt.livez,
+				} {
 					got := httptest.NewRecorder()
-					c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+					c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got,
+						httptest.NewRequest(http.MethodGet, path, nil))
 					if got.Code != want {
 						t.Errorf("%s: %d, want %d: %s", path, got.Code, want, got.Body)
 					}
@@ -159,7 +166,8 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 					}
 					return
 				}
-				if len(r.Faults) == 0 || r.Faults[0].ID != tt.condition || !strings.Contains(r.Faults[0].Message, tt.names) {
+				if len(r.Faults) == 0 || r.Faults[0].ID != tt.condition ||
+					!strings.Contains(r.Faults[0].Message, tt.names) {
 					t.Fatalf("conditions %+v, want first %s with %q", r.Faults, tt.condition, tt.names)
 				}
 				if !strings.Contains(r.Summary(), tt.names) {
@@ -179,7 +187,10 @@ func TestPartiallyReadSource(t *testing.T) {
 		names  []string
 	}{
 		"since 5 minutes": {
-			source.Status{Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"}, LastContact: time.Now().Add(-5 * time.Minute)},
+			source.Status{
+				Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"},
+				LastContact: time.Now().Add(-5 * time.Minute),
+			},
 			200,
 			[]string{"5m0s", "/m/a.yaml#1: no"},
 		},
@@ -189,7 +200,8 @@ func TestPartiallyReadSource(t *testing.T) {
 		c := New(fixedState{synced()}, fixedSource{"file", tt.status})
 		for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": tt.readyz} {
 			got := httptest.NewRecorder()
-			c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got, httptest.NewRequest(http.MethodGet, path, nil))
+			c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got,
+				httptest.NewRequest(http.MethodGet, path, nil))
 			if got.Code != want {
 				t.Errorf("%s: %s: %d, want %d", name, path, got.Code, want)
 			}
@@ -225,7 +237,8 @@ func TestBodyExtendsKubeProxyFields(t *testing.T) {
 			if got.Body.String() != want {
 				t.Errorf("%s:\n got %s\nwant %s", path, got.Body, want)
 			}
-			if got.Header().Get("Content-Type") != "application/json" || got.Header().Get("X-Content-Type-Options") != "nosniff" {
+			if got.Header().Get("Content-Type") != "application/json" ||
+				got.Header().Get("X-Content-Type-Options") != "nosniff" {
 				t.Errorf("%s: headers %v", path, got.Header())
 			}
 			if !json.Valid(got.Body.Bytes()) {
@@ -244,10 +257,14 @@ func TestProblemsDegradeState(t *testing.T) {
 	state := synced()
 	c := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "refused"}}})
 	c.Include(func() []fault.Fault {
-		return []fault.Fault{{ID: "leftovers", Severity: fault.Warning}, {ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl"}}
+		return []fault.Fault{
+			{ID: "leftovers", Severity: fault.Warning},
+			{ID: "ip-forward", Severity: fault.Problem, Message: "it is 0", Fix: "sysctl"},
+		}
 	})
 	r := c.Report()
-	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" || r.Faults[0].ID != "ip-forward" || len(r.Faults) != 3 {
+	if r.State() != StateDegraded || !r.Healthy || r.Summary() != "degraded: it is 0" ||
+		r.Faults[0].ID != "ip-forward" || len(r.Faults) != 3 {
 		t.Errorf("state %s, summary %q, %+v", r.State(), r.Summary(), r)
 	}
 	for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz?verbose": 200} {
@@ -255,18 +272,23 @@ func TestProblemsDegradeState(t *testing.T) {
 		req.RemoteAddr = "127.0.0.1:1"
 		got := httptest.NewRecorder()
 		c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got, req)
-		if got.Code != want || !strings.Contains(got.Body.String(), `{"id":"ip-forward","severity":"problem","message":"it is 0","fix":"sysctl"}`) {
+		if got.Code != want || !strings.Contains(got.Body.String(),
+			`{"id":"ip-forward","severity":"problem","message":"it is 0","fix":"sysctl"}`) {
 			t.Errorf("%s: %d %s", path, got.Code, got.Body)
 		}
 	}
 	names := c.IDs()
-	for name, holds := range map[string]bool{"first-sync": false, "backend-sync": false, "conntrack": false, "ip-forward": true, "leftovers": true, "source-kube": true} {
+	for name, holds := range map[string]bool{
+		"first-sync": false, "backend-sync": false, "conntrack": false,
+		"ip-forward": true, "leftovers": true, "source-kube": true,
+	} {
 		if got, there := names[name]; !there || got != holds {
 			t.Errorf("condition %s: %t, there %t; want %t", name, got, there, holds)
 		}
 	}
 	state.OutOfSyncSince = time.Now().Add(-2 * GracePeriod)
-	if r := c.Report(); r.State() != StateUnhealthy || r.Faults[0].Severity != fault.Unhealthy || r.Faults[1].Severity != fault.Problem {
+	if r := c.Report(); r.State() != StateUnhealthy || r.Faults[0].Severity != fault.Unhealthy ||
+		r.Faults[1].Severity != fault.Problem {
 		t.Errorf("state %s, %+v", r.State(), r.Faults)
 	}
 	if r := New(fixedState{synced()}).Report(); r.State() != StateHealthy {

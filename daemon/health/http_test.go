@@ -16,7 +16,10 @@ import (
 func TestOtherHostsGetNoFaultText(t *testing.T) {
 	state := synced()
 	state.Backend.Err, state.Backend.Attempts = "secret of nft \x7f\u202e\u009b2J", 1
-	h := New(fixedState{state}, fixedSource{"kube", source.Status{Fault: fault.Fault{Message: "secret of kube"}, LastContact: time.Now()}}).
+	h := New(fixedState{state}, fixedSource{
+		"kube",
+		source.Status{Fault: fault.Fault{Message: "secret of kube"}, LastContact: time.Now()},
+	}).
 		Handler(HandlerOptions{OnAnswer: func(string, int) {}})
 	ask := func(path, from string) string {
 		req := httptest.NewRequest(http.MethodGet, path, nil)
@@ -33,7 +36,8 @@ func TestOtherHostsGetNoFaultText(t *testing.T) {
 			}
 		}
 		for _, from := range []string{"127.0.0.1:1", "[::1]:1"} {
-			if got := ask(path, from); !strings.Contains(got, `secret of nft \u007f\u202e\u009b2J`) || !strings.Contains(got, "secret of kube") {
+			if got := ask(path, from); !strings.Contains(got, `secret of nft \u007f\u202e\u009b2J`) ||
+				!strings.Contains(got, "secret of kube") {
 				t.Errorf("%s tells %s %s", path, from, got)
 			}
 		}
@@ -42,7 +46,8 @@ func TestOtherHostsGetNoFaultText(t *testing.T) {
 		t.Errorf("/ lists %q, want %q", got, want)
 	}
 	for _, path := range []string{"/", "/healthz/x", "/metrics", "/debug/pprof/", "/.."} {
-		if got := ask(path, "192.0.2.1:1"); strings.Contains(got, "edgeway") || strings.Contains(got, "condition") || len(got) > 100 {
+		if got := ask(path, "192.0.2.1:1"); strings.Contains(got, "edgeway") || strings.Contains(got, "condition") ||
+			len(got) > 100 {
 			t.Errorf("%s says %q", path, got)
 		}
 	}

@@ -34,12 +34,14 @@ func TestCatalogExplainsEachMessageID(t *testing.T) {
 			t.Errorf("%s has no explanation: %q", id, rest)
 		}
 	}
-	for _, m := range regexp.MustCompile(`= "([0-9a-f]{32})"`).FindAllStringSubmatch(read(t, "proxiers", "messageid", "messageid.go"), -1) {
+	for _, m := range regexp.MustCompile(`= "([0-9a-f]{32})"`).FindAllStringSubmatch(read(t, "proxiers", "messageid",
+		"messageid.go"), -1) {
 		logged = append(logged, m[1])
 	}
 	slices.Sort(explained)
 	slices.Sort(logged)
-	if len(logged) == 0 || len(slices.Compact(slices.Clone(logged))) != len(logged) || !slices.Equal(logged, explained) {
+	if len(logged) == 0 || len(slices.Compact(slices.Clone(logged))) != len(logged) ||
+		!slices.Equal(logged, explained) {
 		t.Errorf("identifiers\n%q\nexplained in the catalog\n%q", logged, explained)
 	}
 }
@@ -57,7 +59,8 @@ func TestEachMessageIDIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	names := regexp.MustCompile(`(\w+) += "[0-9a-f]{32}"`).FindAllStringSubmatch(read(t, "proxiers", "messageid", "messageid.go"), -1)
+	names := regexp.MustCompile(`(\w+) += "[0-9a-f]{32}"`).FindAllStringSubmatch(read(t, "proxiers", "messageid",
+		"messageid.go"), -1)
 	for _, name := range names {
 		if !strings.Contains(program.String(), "messageid."+name[1]+",") {
 			t.Errorf("no line has the identifier %s", name[1])

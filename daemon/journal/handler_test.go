@@ -114,7 +114,8 @@ func TestServiceFieldIsNamespaceAndName(t *testing.T) {
 func TestMessageIDIsJournalFieldOnly(t *testing.T) {
 	r, log, _ := newRecorder()
 	log.Error("x", "message_id", messageid.SyncFailed, "a", 1)
-	if got := r.last(t); got.fields["MESSAGE_ID"] != messageid.SyncFailed || got.message != "x: a=1" || len(got.fields) != 3 {
+	if got := r.last(t); got.fields["MESSAGE_ID"] != messageid.SyncFailed || got.message != "x: a=1" ||
+		len(got.fields) != 3 {
 		t.Errorf("%+v", got)
 	}
 	log.Error("x", "message_id", messageid.SyncFailed)
@@ -159,7 +160,8 @@ func TestHandlerEscapesControlCharacters(t *testing.T) {
 	r, log, _ := newRecorder()
 	log.Warn("x", "error", errors.New("\x1b[2J\u009b\x9b\u202e\nline"))
 	const want = `\u001b[2J\u009b\x9b\u202e`
-	if got := r.last(t); got.message != `x: error="`+strings.ReplaceAll(want, `\`, `\\`)+`\nline"` || got.fields["EDGEWAY_ERROR"] != want+"\nline" {
+	if got := r.last(t); got.message != `x: error="`+strings.ReplaceAll(want, `\`, `\\`)+`\nline"` ||
+		got.fields["EDGEWAY_ERROR"] != want+"\nline" {
 		t.Errorf("%q %q", got.message, got.fields)
 	}
 }

@@ -53,7 +53,8 @@ func TestLinesReachJournalSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(stderr); strings.Count(got, "\n") != 1 || !strings.Contains(got, `level=WARN msg="the journal is away"`) {
+	if got := string(stderr); strings.Count(got, "\n") != 1 ||
+		!strings.Contains(got, `level=WARN msg="the journal is away"`) {
 		t.Errorf("standard error has\n%s", got)
 	}
 }
@@ -96,8 +97,10 @@ func child() error {
 		if err != nil {
 			return err
 		}
-		if len(fields["MESSAGE_ID"]) != 32 || fields["STAGE"] != "nftables" || fields["PRIORITY"] != "3" || fields["EDGEWAY_ERROR"] != detail ||
-			!strings.HasPrefix(fields["MESSAGE"], "sync failed: stage=nftables error=") || strings.Contains(fields["MESSAGE"], "\n") {
+		if len(fields["MESSAGE_ID"]) != 32 || fields["STAGE"] != "nftables" || fields["PRIORITY"] != "3" ||
+			fields["EDGEWAY_ERROR"] != detail ||
+			!strings.HasPrefix(fields["MESSAGE"], "sync failed: stage=nftables error=") ||
+			strings.Contains(fields["MESSAGE"], "\n") {
 			return fmt.Errorf("the journal got %.1000v", fields)
 		}
 	}

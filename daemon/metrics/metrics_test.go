@@ -125,7 +125,8 @@ func TestConnectionsHaveBoundedLabels(t *testing.T) {
 	got := regexp.MustCompile(name+"{.*\n").FindAllString(scrapeText(t, New(opts)), -1)
 	busiest := name + `{frontend="ClusterIP",namespace="default",port="http",protocol="TCP",service="s1001"} 1002`
 	rest := name + `{frontend="",namespace="",port="",protocol="",service=""} 3`
-	if all := strings.Join(got, ""); len(got) != maxServicePorts+1 || !strings.Contains(all, busiest) || !strings.Contains(all, rest) {
+	if all := strings.Join(got, ""); len(got) != maxServicePorts+1 || !strings.Contains(all, busiest) ||
+		!strings.Contains(all, rest) {
 		t.Errorf("%d series, without %s or %s", len(got), busiest, rest)
 	}
 }
@@ -134,7 +135,8 @@ func TestConnectionsHaveBoundedLabels(t *testing.T) {
 func scrapeText(t *testing.T, m *Metrics) string {
 	t.Helper()
 	rec := httptest.NewRecorder()
-	m.Handler(HandlerOptions{Config: func() string { return "" }}).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	m.Handler(HandlerOptions{Config: func() string { return "" }}).ServeHTTP(rec,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if rec.Code != 200 {
 		t.Fatalf("/metrics: %d %s", rec.Code, rec.Body)
 	}
@@ -245,7 +247,10 @@ func TestServerHasKubeProxyPages(t *testing.T) {
 	from = "192.0.2.1:1"
 	for users, want := range map[bool]int{false: 404, true: 200} {
 		opts := HandlerOptions{Pprof: true, HasUsers: func() bool { return users }}
-		for _, path := range []string{"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol", "/debug/pprof/heap"} {
+		for _, path := range []string{
+			"/debug/pprof/", "/debug/pprof/cmdline", "/debug/pprof/symbol",
+			"/debug/pprof/heap",
+		} {
 			if got := get(opts, path); got.Code != want {
 				t.Errorf("%s for another host, users %t: %d, want %d", path, users, got.Code, want)
 			}
@@ -264,7 +269,8 @@ func TestScrapeBeforeFirstSync(t *testing.T) {
 		OnPanic: func(error) {}, Connections: func() map[proxiers.Frontends]uint64 { return nil },
 	})
 	got := scrapeText(t, m)
-	if !strings.Contains(got, "edgeway_programmed_services 0") || strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {
+	if !strings.Contains(got, "edgeway_programmed_services 0") ||
+		strings.Contains(got, "edgeway_last_known_age_seconds") || strings.Contains(got, "iptables") {
 		t.Errorf("exposition of a daemon that has done nothing:\n%s", got)
 	}
 }

@@ -11,8 +11,10 @@ import (
 func TestWayTo(t *testing.T) {
 	newLab(t, append(
 		veth, "addr add 10.1.0.1/24 dev v0", "addr add fd00:1::1/64 dev v0 nodad", "addr add 10.2.0.1/24 dev v1",
-		"route add 10.96.0.0/16 via 10.2.0.254 dev v1", "route add 10.97.0.0/16 dev lo src 10.1.0.1", "route add unreachable 10.98.0.0/16",
-		"route add 198.18.0.0/15 via 10.1.0.253", "route add 128.0.0.0/1 via 10.1.0.254", "-6 route add default via fd00:1::fe",
+		"route add 10.96.0.0/16 via 10.2.0.254 dev v1", "route add 10.97.0.0/16 dev lo src 10.1.0.1",
+		"route add unreachable 10.98.0.0/16",
+		"route add 198.18.0.0/15 via 10.1.0.253", "route add 128.0.0.0/1 via 10.1.0.254",
+		"-6 route add default via fd00:1::fe",
 	)...)
 	for to, want := range map[string]struct {
 		hop, source string
@@ -31,7 +33,8 @@ func TestWayTo(t *testing.T) {
 		"2001:db8::1":     {"via fd00:1::fe on v0", "fd00:1::1", true},
 	} {
 		got, err := LookupRoute(netip.MustParseAddr(to))
-		if err != nil || got.String() != want.hop || got.Source.String() != want.source || got.Default != want.byDefault {
+		if err != nil || got.String() != want.hop || got.Source.String() != want.source ||
+			got.Default != want.byDefault {
 			t.Errorf("%s: %s from %s, by default %v, %v; want %+v", to, got, got.Source, got.Default, err, want)
 		}
 	}

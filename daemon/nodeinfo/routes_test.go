@@ -13,7 +13,8 @@ var serviceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.
 
 // Host lists, for each range, the widest route through a gateway or a tunnel.
 func TestRoutesToRanges(t *testing.T) {
-	l := newLab(t, append(veth, "link add t0 type veth peer name t1", "link set t1 addrgenmode none up", "link set t0 addrgenmode none arp off up",
+	l := newLab(t, append(veth, "link add t0 type veth peer name t1", "link set t1 addrgenmode none up",
+		"link set t0 addrgenmode none arp off up",
 		"addr add 192.0.2.1/24 dev v0", "addr add 2001:db8::1/64 dev v0 nodad")...)
 	for _, step := range []struct {
 		ip   string
@@ -35,7 +36,8 @@ func TestRoutesToRanges(t *testing.T) {
 	// Host omits the following routes because of their type, destination, protocol or routing table.
 	for _, args := range []string{
 		"route add 10.96.0.0/16 dev v0", "route add blackhole 10.96.128.0/17",
-		"route add default via 192.0.2.254", "route add 0.0.0.0/1 via 192.0.2.254", "route add 10.0.0.0/8 via 192.0.2.8 proto 119",
+		"route add default via 192.0.2.254", "route add 0.0.0.0/1 via 192.0.2.254",
+		"route add 10.0.0.0/8 via 192.0.2.8 proto 119",
 		"route add 10.95.0.0/16 via 192.0.2.8", "route add 10.96.7.0/24 via 192.0.2.7 table 98",
 	} {
 		l.ip(args)

@@ -23,16 +23,25 @@ func TestPreferredSource(t *testing.T) {
 	}{
 		"no route": {nil, []address{on(2, "10.0.0.1/24", 0)}, ""},
 		"first address of the interface": {
-			[]route{{link: 2}}, []address{local, on(3, "10.0.3.1/24", 0), on(2, "10.0.0.1/24", 0), on(2, "10.0.1.1/24", 0)}, "10.0.0.1",
+			[]route{{link: 2}}, []address{
+				local, on(3, "10.0.3.1/24", 0), on(2, "10.0.0.1/24", 0),
+				on(2, "10.0.1.1/24", 0),
+			}, "10.0.0.1",
 		},
 		"gateway's network": {
-			[]route{{link: 2, gateway: ip("10.0.1.254")}}, []address{on(2, "10.0.0.1/24", 0), on(2, "10.0.1.1/24", 0)}, "10.0.1.1",
+			[]route{{link: 2, gateway: ip("10.0.1.254")}},
+			[]address{on(2, "10.0.0.1/24", 0), on(2, "10.0.1.1/24", 0)},
+			"10.0.1.1",
 		},
 		"secondary never": {
-			[]route{{link: 2}}, []address{on(2, "10.0.0.2/24", unix.IFA_F_SECONDARY), on(2, "10.0.0.1/24", 0)}, "10.0.0.1",
+			[]route{{link: 2}},
+			[]address{on(2, "10.0.0.2/24", unix.IFA_F_SECONDARY), on(2, "10.0.0.1/24", 0)},
+			"10.0.0.1",
 		},
 		"source of the route, on another interface": {
-			[]route{{link: 2, source: ip("10.9.9.9")}}, []address{on(2, "10.0.0.1/24", 0), on(1, "10.9.9.9/32", 0)}, "10.9.9.9",
+			[]route{{link: 2, source: ip("10.9.9.9")}},
+			[]address{on(2, "10.0.0.1/24", 0), on(1, "10.9.9.9/32", 0)},
+			"10.9.9.9",
 		},
 		"next route when the first interface is bare": {
 			[]route{{link: 2}, {link: 3}}, []address{on(4, "10.0.4.1/24", 0), on(3, "10.0.3.1/24", 0)}, "10.0.3.1",
@@ -44,13 +53,19 @@ func TestPreferredSource(t *testing.T) {
 			[]route{{link: 2}}, []address{on(2, "2001:db8::1/64", 0)}, "",
 		},
 		"IPv6: stable before temporary": {
-			[]route{{is6: true, link: 2}}, []address{on(2, "2001:db8::2/64", unix.IFA_F_TEMPORARY), on(2, "2001:db8::1/64", 0)}, "2001:db8::1",
+			[]route{{is6: true, link: 2}}, []address{
+				on(2, "2001:db8::2/64", unix.IFA_F_TEMPORARY),
+				on(2, "2001:db8::1/64", 0),
+			}, "2001:db8::1",
 		},
 		"IPv6: global before unique local": {
 			[]route{{is6: true, link: 2}}, []address{on(2, "fd00::1/64", 0), on(2, "2001:db8::1/64", 0)}, "2001:db8::1",
 		},
 		"IPv6: deprecated last": {
-			[]route{{is6: true, link: 2}}, []address{on(2, "2001:db8::1/64", unix.IFA_F_DEPRECATED), on(2, "fd00::1/64", 0)}, "fd00::1",
+			[]route{{is6: true, link: 2}}, []address{
+				on(2, "2001:db8::1/64", unix.IFA_F_DEPRECATED),
+				on(2, "fd00::1/64", 0),
+			}, "fd00::1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -153,7 +153,8 @@ func (l *lab) wantNoChange() {
 // veth lists the commands that create a pair of interfaces. The tests use the interface v0. The commands disable
 // link-local addresses, because these addresses would cause events.
 var veth = []string{
-	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
+	"link set lo up", "link add v0 type veth peer name v1", "link set v0 addrgenmode none",
+	"link set v1 addrgenmode none",
 	"link set v1 up", "link set v0 up",
 }
 
@@ -170,7 +171,8 @@ func TestAddressChanges(t *testing.T) {
 }
 
 func TestDefaultRouteDeterminesPrimary(t *testing.T) {
-	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 192.0.2.7/24 dev v0", "addr add 198.51.100.1/24 dev v0")...)
+	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0", "addr add 192.0.2.7/24 dev v0",
+		"addr add 198.51.100.1/24 dev v0")...)
 	l.wantAddrs("127.0.0.1@lo", "192.0.2.1@v0", "192.0.2.7@v0", "198.51.100.1@v0", "::1@lo")
 
 	l.ip("route add default via 192.0.2.254")
@@ -208,7 +210,8 @@ func TestPrimaryMatchesKernelSource(t *testing.T) {
 				}
 				_, after, _ := strings.Cut(string(out), " src ")
 				kernels := strings.Fields(after)[0]
-				primary := slices.IndexFunc(l.Host().Addrs, func(a Addr) bool { return a.Primary && a.Addr.String() == kernels })
+				primary := slices.IndexFunc(l.Host().Addrs,
+					func(a Addr) bool { return a.Primary && a.Addr.String() == kernels })
 				if primary < 0 {
 					t.Errorf("the kernel takes %s, but it is not primary: %v", kernels, l.Host().Addrs)
 				}
@@ -263,7 +266,8 @@ const foreignName = "kube-ipvs0"
 func TestForeignInterfaceIsIgnored(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",
-		"link set v3 addrgenmode none", "link set " + foreignName + " addrgenmode none", "link set v3 up", "link set " + foreignName + " up",
+		"link set v3 addrgenmode none", "link set " + foreignName + " addrgenmode none", "link set v3 up",
+		"link set " + foreignName + " up",
 	}
 	for name, setup := range map[string][2][]string{
 		"there before": {append(slices.Clone(veth), foreign...), nil},

@@ -18,7 +18,8 @@ import (
 
 func panicsOn(k *kernel, name string) {
 	k.fault = func(c proxiers.Change) error {
-		if i := slices.IndexFunc(c.Next.Services, func(svc *plan.ServicePort) bool { return svc.Name.Name == name }); i >= 0 {
+		if i := slices.IndexFunc(c.Next.Services,
+			func(svc *plan.ServicePort) bool { return svc.Name.Name == name }); i >= 0 {
 			panic("index of " + c.Next.Services[i].Name.Name)
 		}
 		return k.commit(c)
@@ -41,7 +42,8 @@ func TestServicePortThatPanicsIsLeftOut(t *testing.T) {
 				b := start(t, w, backend, withParts, Stage{"follower", follower})
 				settle(time.Second)
 				s := b.p.State()
-				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" || !strings.Contains(s.Quarantined[0].Err, ": index of s00042") {
+				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != "s00042" ||
+					!strings.Contains(s.Quarantined[0].Err, ": index of s00042") {
 					t.Fatalf("left out: %+v", s.Quarantined)
 				}
 				if problems := s.Problems(); len(problems) != 1 || problems[0].Object.Name != "s00042" {
@@ -98,7 +100,9 @@ func TestPanicInPartialSyncTriggersFullSync(t *testing.T) {
 }
 
 // run starts a pipeline as the daemon does, and returns a channel for the pipeline's error.
-func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault), stages ...Stage) (*Pipeline, <-chan error) {
+func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*plan.Plan, []fault.Fault),
+	stages ...Stage,
+) (*Pipeline, <-chan error) {
 	parts := contain.New(slog.New(slog.DiscardHandler))
 	p := New(Options{
 		Logger: slog.New(slog.DiscardHandler), Tracker: w, Node: nodeChanges{w.node}, Plan: planner,
@@ -109,7 +113,10 @@ func run(t *testing.T, w *world, planner func(*tracker.Snapshot, *plan.Plan) (*p
 	t.Cleanup(cancel)
 	failed := make(chan error, 1)
 	go func() {
-		failed <- parts.Run(ctx, "pipeline", func(ctx context.Context) error { return p.Run(ctx, stages[0], stages[1:]...) })
+		failed <- parts.Run(ctx, "pipeline", func(ctx context.Context) error {
+			return p.Run(ctx, stages[0],
+				stages[1:]...)
+		})
 	}()
 	synctest.Wait()
 	return p, failed
@@ -136,7 +143,8 @@ func TestThirdStagePanicEndsDaemon(t *testing.T) {
 				if stage == "follower" && !backend.holds(w.wanted()) {
 					t.Error("the backend does not go on")
 				}
-				if err := <-failed; !contain.IsPanic(err) || !strings.Contains(err.Error(), "stage "+stage) || time.Since(begin) < 2*contain.Pause {
+				if err := <-failed; !contain.IsPanic(err) || !strings.Contains(err.Error(), "stage "+stage) ||
+					time.Since(begin) < 2*contain.Pause {
 					t.Errorf("ends after %s with %v", time.Since(begin), err)
 				}
 			})

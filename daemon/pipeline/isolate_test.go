@@ -31,7 +31,8 @@ func TestRefusedServicePortIsFoundByBisection(t *testing.T) {
 				}
 				b.wantConverged(t)
 				s := b.p.State()
-				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) || len(s.Problems()) != 1 {
+				if len(s.Quarantined) != 1 || s.Quarantined[0].Name.Name != fmt.Sprintf("s%05d", bad) ||
+					len(s.Problems()) != 1 {
 					t.Errorf("quarantined: %+v", s.Quarantined)
 				}
 				if s.Backend.Err != "" || !s.OutOfSyncSince.IsZero() || !s.Synced() {
@@ -122,7 +123,8 @@ func TestSearchContinuesAfterWrongName(t *testing.T) {
 		k.refusedVersions[w.set(42, 2)] = true
 		k.fault = func(c proxiers.Change) error {
 			if err := k.commit(c); err != nil {
-				wrong := slices.DeleteFunc(slices.Clone(c.Next.Services), func(svc *plan.ServicePort) bool { return svc.Name.Name != "s00000" })
+				wrong := slices.DeleteFunc(slices.Clone(c.Next.Services),
+					func(svc *plan.ServicePort) bool { return svc.Name.Name != "s00000" })
 				return &proxiers.Refusal{Services: wrong, Err: err}
 			}
 			return nil

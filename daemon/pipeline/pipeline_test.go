@@ -30,7 +30,8 @@ func TestFirstSyncIsFullAndLaterSyncsArePartial(t *testing.T) {
 		b.wantConverged(t)
 		s := b.p.State()
 		if s.Backend.FullSyncs != 1 || s.Backend.PartialSyncs != 1 || !s.OutOfSyncSince.IsZero() {
-			t.Errorf("State: %d full, %d partial, out of sync since %v", s.Backend.FullSyncs, s.Backend.PartialSyncs, s.OutOfSyncSince)
+			t.Errorf("State: %d full, %d partial, out of sync since %v", s.Backend.FullSyncs, s.Backend.PartialSyncs,
+				s.OutOfSyncSince)
 		}
 	})
 }

@@ -49,7 +49,8 @@ func TestStageFaultIsLoggedOnce(t *testing.T) {
 		fault = errors.New("disk full")
 		k.mu.Unlock()
 		settle(time.Hour)
-		if n := strings.Count(log.String(), messageid.SyncFailed); n != 2 || !strings.Contains(log.String(), "disk full") {
+		if n := strings.Count(log.String(), messageid.SyncFailed); n != 2 ||
+			!strings.Contains(log.String(), "disk full") {
 			t.Errorf("logged %d times, want again when it is another fault", n)
 		}
 		k.mu.Lock()
@@ -73,7 +74,8 @@ func TestFollowerDriftSyncsOnlyThatFollower(t *testing.T) {
 		second.takeChanges()
 		b.p.RequestFull("flowtable", "a device came")
 		settle(time.Second)
-		if f := first.takeChanges(); len(f) != 1 || f[0].Prev != nil || len(k.takeChanges()) != 0 || len(second.takeChanges()) != 0 {
+		if f := first.takeChanges(); len(f) != 1 || f[0].Prev != nil || len(k.takeChanges()) != 0 ||
+			len(second.takeChanges()) != 0 {
 			t.Error("drift of a follower: want one full sync of it, and nothing of others")
 		}
 		if s := b.p.State(); s.Followers[0].DriftRepairs != 1 || s.Backend.DriftRepairs != 0 {

@@ -39,7 +39,10 @@ func TestAbsentReasons(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			svc := &tracker.Service{Spec: testService("web"), Slices: c.slices}
-			got, absent := NoEndpointFault(svc, plan.ServicePortName{Namespace: "ns", Name: "web", Port: c.port, Protocol: plan.TCP}, plan.IPv4)
+			got, absent := NoEndpointFault(svc, plan.ServicePortName{
+				Namespace: "ns", Name: "web", Port: c.port,
+				Protocol: plan.TCP,
+			}, plan.IPv4)
 			if absent != (c.seen != "") || !strings.Contains(got.Message, c.seen) || !strings.Contains(got.Fix, c.fix) {
 				t.Errorf("got %t, %+v", absent, got)
 			}

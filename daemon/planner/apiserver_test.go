@@ -24,7 +24,8 @@ func TestAPIServerAddressIsNoClusterIP(t *testing.T) {
 	})
 	w.put(own)
 	name := plan.ServicePortName{Namespace: "default", Name: "kubernetes", Protocol: plan.TCP}
-	if sp := w.plan.Find(name, plan.IPv4); sp == nil || len(sp.Frontends) != 1 || sp.Frontends[0].Kind != plan.ClusterIP {
+	if sp := w.plan.Find(name, plan.IPv4); sp == nil || len(sp.Frontends) != 1 ||
+		sp.Frontends[0].Kind != plan.ClusterIP {
 		t.Errorf("the API server's own Service: %+v", sp)
 	}
 	w.wantProblems("Service default/kubernetes: spec.externalIPs: 10.96.0.1 is the API server's address",
@@ -55,9 +56,10 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 203.0.113.7"+what)
 
-	w.put(testService("svc", everywhere, func(s *source.Service) { s.ExternalIPs = nil }), testService("thief", func(s *source.Service) {
-		s.ClusterIPs, s.ExternalIPs = ips("10.96.0.11"), ips("203.0.113.7")
-	}))
+	w.put(testService("svc", everywhere, func(s *source.Service) { s.ExternalIPs = nil }),
+		testService("thief", func(s *source.Service) {
+			s.ClusterIPs, s.ExternalIPs = ips("10.96.0.11"), ips("203.0.113.7")
+		}))
 	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 	if len(w.problems) != 4 || w.problems[3].Object.Name != "thief" {
 		t.Errorf("problems %v", w.problems)

@@ -27,7 +27,10 @@ func withPorts(n int) func(*source.Service) {
 	return func(s *source.Service) {
 		s.Ports = nil
 		for i := range n {
-			s.Ports = append(s.Ports, source.ServicePort{Name: fmt.Sprint("p", i), Protocol: plan.TCP, Port: uint16(i + 1)})
+			s.Ports = append(s.Ports, source.ServicePort{
+				Name: fmt.Sprint("p", i), Protocol: plan.TCP,
+				Port: uint16(i + 1),
+			})
 		}
 	}
 }
@@ -35,7 +38,10 @@ func withPorts(n int) func(*source.Service) {
 // wideSlice returns an EndpointSlice with n ports. The parameter first is the first endpoint's offset from the address
 // 10.2.0.0.
 func wideSlice(service string, n, first, endpoints int) *source.EndpointSlice {
-	s := &source.EndpointSlice{Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service, Family: plan.IPv4}
+	s := &source.EndpointSlice{
+		Namespace: "ns", Name: fmt.Sprint(service, "-", first), Service: service,
+		Family: plan.IPv4,
+	}
 	for i := range n {
 		s.Ports = append(s.Ports, source.SlicePort{Name: fmt.Sprint("p", i), Protocol: plan.TCP, Port: uint16(i + 1)})
 	}
@@ -77,7 +83,8 @@ func TestBudget(t *testing.T) {
 		"source ranges": {testService("big", at(1), withPorts(20), ranges(2))}, // 20 x (4 + 1 + 2 x 3) = 220
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere), testSlice("small", ep("10.1.0.1")))...)
+			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere),
+				testSlice("small", ep("10.1.0.1")))...)
 			const fault = "MemoryMax=: Edgeway does not serve Services that need too much memory: ns/big"
 			const why = "of memory, and the memory limit allows 20.0 MB for all Services: Edgeway does not serve the Service"
 			if len(w.problems) != 2 || w.problems[0].ID != BudgetID || w.problems[0].String() != fault ||
@@ -85,7 +92,8 @@ func TestBudget(t *testing.T) {
 				!strings.HasSuffix(w.problems[1].String(), why) {
 				t.Fatalf("problems %v", w.problems)
 			}
-			w.wantFrontends("small", "ClusterIP 10.96.0.2:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+			w.wantFrontends("small", "ClusterIP 10.96.0.2:80", "ExternalIP 198.51.100.10:80",
+				"LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 			if w.find("small", plan.IPv4) == nil || len(w.plan.Services) != 1 {
 				t.Errorf("%d ServicePorts", len(w.plan.Services))
 			}
@@ -109,7 +117,8 @@ func TestBudgetPrefersOldestOfEqualServices(t *testing.T) {
 	opts.Budget = Budget{20e3, 4e3, 1e3, 1e3}
 	service := func(name string, age int) *source.Service {
 		return testService(name, func(s *source.Service) {
-			s.ClusterIPs, s.Created = []netip.Addr{numbered("10.96.0.0", age)}, s.Created.Add(-time.Duration(age)*time.Hour)
+			s.ClusterIPs, s.Created = []netip.Addr{numbered("10.96.0.0", age)},
+				s.Created.Add(-time.Duration(age)*time.Hour)
 		})
 	}
 	slice := func(name string) *source.EndpointSlice {
@@ -134,7 +143,8 @@ func TestBudgetAfterServiceGrows(t *testing.T) {
 	service := func(name string, addr string) *source.Service {
 		return testService(name, func(s *source.Service) { s.ClusterIPs = ips(addr) })
 	}
-	w := newWorld(t, opts, service("a", "10.96.0.1"), service("b", "10.96.0.2"), wideSlice("a", 0, 0, 0), wideSlice("b", 0, 0, 0))
+	w := newWorld(t, opts, service("a", "10.96.0.1"), service("b", "10.96.0.2"), wideSlice("a", 0, 0, 0),
+		wideSlice("b", 0, 0, 0))
 	slices := func(name string, n int) *source.EndpointSlice {
 		s := wideSlice(name, 1, 0, n)
 		s.Ports[0].Name = ""
@@ -171,8 +181,10 @@ func TestBudgetAfterServiceGrows(t *testing.T) {
 func TestServiceFaultsAreBounded(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = nil
-	w := newWorld(t, opts, testService("svc", func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 1000) }))
-	if last := w.problems[len(w.problems)-1].String(); len(w.problems) != 21 || last != "Service ns/svc: 980 more faults" {
+	w := newWorld(t, opts, testService("svc",
+		func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 1000) }))
+	if last := w.problems[len(w.problems)-1].String(); len(w.problems) != 21 ||
+		last != "Service ns/svc: 980 more faults" {
 		t.Errorf("%d problems, the last is %q", len(w.problems), last)
 	}
 }
@@ -293,7 +305,8 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 			sink := tr.Sink("kube")
 			for i := range 10_000 {
 				name := fmt.Sprint("s", i)
-				sink.Upsert(testService(name, withPorts(1), func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.0.0", i)} }))
+				sink.Upsert(testService(name, withPorts(1),
+					func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.0.0", i)} }))
 				sink.Upsert(wideSlice(name, 1, 0, 110))
 			}
 			sink.Synced()

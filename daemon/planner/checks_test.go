@@ -62,7 +62,8 @@ func (w *checkedFixture) wantServing(want ...string) {
 }
 
 func TestDeadEndpointLeavesPoolAndReturns(t *testing.T) {
-	w := newCheckedFixture(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
+	w := newCheckedFixture(t, testOptions(), testService("svc"),
+		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
 	before := w.find("svc", plan.IPv4)
 	w.markDead("10.2.0.1:8080")
 	wantAddrs(t, "pool", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.2")
@@ -74,7 +75,8 @@ func TestDeadEndpointLeavesPoolAndReturns(t *testing.T) {
 }
 
 func TestLastEndpointStaysInPool(t *testing.T) {
-	w := newCheckedFixture(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
+	w := newCheckedFixture(t, testOptions(), testService("svc"),
+		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "stopping")))
 	w.markDead("10.2.0.1:8080", "10.2.0.2:8080")
 	wantAddrs(t, "all dead", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.1", "10.2.0.2")
 	w.wantServing("10.2.0.1:8080", "10.2.0.2:8080", "10.2.0.3:8080")
@@ -87,7 +89,8 @@ func TestLastEndpointStaysInPool(t *testing.T) {
 func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 	opts := testOptions()
 	opts.Node.Zone = "z1"
-	w := newCheckedFixture(t, opts, testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
+	w := newCheckedFixture(t, opts, testService("svc"),
+		testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2"), ep("10.2.0.3", "zone=z1")))
 	w.markDead("10.2.0.1:8080")
 	wantAddrs(t, "one of the zone is left", w.find("svc", plan.IPv4).Pools[plan.ClusterPool], "10.2.0.3")
 	w.markDead("10.2.0.1:8080", "10.2.0.3:8080")
@@ -98,8 +101,10 @@ func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 // otherwise drop connections. The health check then reports no local endpoint to load balancers, unless the endpoints
 // on all other hosts are dead too.
 func TestDeadLocalEndpoints(t *testing.T) {
-	local := testService("svc", everywhere, func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
-	w := newCheckedFixture(t, testOptions(), local, testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
+	local := testService("svc", everywhere,
+		func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })
+	w := newCheckedFixture(t, testOptions(), local,
+		testSlice("svc", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.2.0.1")))
 	for _, c := range []struct {
 		dead, cluster, local, serving []string
 		ready                         int
@@ -153,7 +158,8 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
 	w := newCheckedFixture(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
-		return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}, plan.IPv4).Pools[plan.ClusterPool]
+		return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol},
+			plan.IPv4).Pools[plan.ClusterPool]
 	}
 	w.markDead("10.2.0.1:9153")
 	wantAddrs(t, "metrics", pool("metrics", plan.TCP), "10.2.0.2")
@@ -203,7 +209,8 @@ func (w *checkedFixture) wantTargets(what string, all bool, add, drop []netip.Ad
 func TestCheckedTargets(t *testing.T) {
 	second := testService("second", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") })
 	w := newCheckedFixture(t, testOptions(), testService("svc"), second,
-		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "unready"), ep("10.2.0.4", "stopping")), testSlice("second", ep("10.2.0.2")))
+		testSlice("svc", ep("10.2.0.1"), ep("10.2.0.2"), ep("10.2.0.3", "unready"), ep("10.2.0.4", "stopping")),
+		testSlice("second", ep("10.2.0.2")))
 	w.wantTargets("at first", true, ports("10.2.0.1:8080", "10.2.0.2:8080"), nil)
 	w.replan()
 	w.wantTargets("no change", false, nil, nil)
@@ -238,7 +245,8 @@ func TestCheckedTargetsAreInPlan(t *testing.T) {
 }
 
 func TestOutReasons(t *testing.T) {
-	w := newCheckedFixture(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
+	w := newCheckedFixture(t, testOptions(), testService("svc", dns),
+		dnsSlice(ep("10.2.0.2"), ep("10.2.0.1"), ep("10.2.0.3", "unready")))
 	out := func(port string, protocol plan.Protocol) []string {
 		snap := w.snap
 		name := plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port, Protocol: protocol}
@@ -249,14 +257,16 @@ func TestOutReasons(t *testing.T) {
 	if got := out("dns-tcp", plan.TCP); !slices.Equal(got, []string{"10.2.0.1" + refused}) {
 		t.Errorf("TCP: %q", got)
 	}
-	if got := out("dns", plan.UDP); !slices.Equal(got, []string{"10.2.0.1:53 does not answer at any of its TCP ports"}) {
+	if got := out("dns", plan.UDP); !slices.Equal(got,
+		[]string{"10.2.0.1:53 does not answer at any of its TCP ports"}) {
 		t.Errorf("UDP: %q", got)
 	}
 	w.markDead("10.2.0.1:53", "10.2.0.1:9153", "10.2.0.2:53", "10.2.0.2:9153")
 	for _, protocol := range []plan.Protocol{plan.TCP, plan.UDP} {
 		port := map[plan.Protocol]string{plan.TCP: "dns-tcp", plan.UDP: "dns"}[protocol]
 		got := out(port, protocol)
-		if len(got) != 2 || !strings.HasPrefix(got[0], "10.2.0.1:53 does not answer ") || !strings.HasSuffix(got[1], "; it stays in use if no other endpoint answers") {
+		if len(got) != 2 || !strings.HasPrefix(got[0], "10.2.0.1:53 does not answer ") ||
+			!strings.HasSuffix(got[1], "; it stays in use if no other endpoint answers") {
 			t.Errorf("%s: all stay, and out are %q", protocol, got)
 		}
 	}

@@ -30,7 +30,8 @@ func TestExternalIPInServiceCIDR(t *testing.T) {
 		"Service ns/tenant: spec.externalIPs: 10.97.0.55"+why, "Service ns/tenant: spec.externalIPs: 10.98.0.55"+why)
 
 	w.remove(&source.ServiceCIDR{Name: "more"})
-	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.97.0.55:80", "ExternalIP 10.99.0.55:80", "LoadBalancerIP 10.96.0.56:80")
+	w.wantFrontends("tenant", "ClusterIP 10.96.0.10:80", "ExternalIP 10.97.0.55:80", "ExternalIP 10.99.0.55:80",
+		"LoadBalancerIP 10.96.0.56:80")
 }
 
 // Edgeway ignores a ServiceCIDR object that overlaps a network of this host, because the host could not reach its
@@ -67,7 +68,8 @@ func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 				t.Errorf("Service CIDRs %v, want %v", got, c.want)
 			}
 			ignored := slices.ContainsFunc(w.problems, func(p fault.Fault) bool {
-				return p.Object.Name == "hostile" && strings.Contains(p.Message, "a network of this host: the range is ignored")
+				return p.Object.Name == "hostile" &&
+					strings.Contains(p.Message, "a network of this host: the range is ignored")
 			})
 			if fits := slices.Equal(c.want, cidrs(c.object)); ignored == fits {
 				t.Errorf("ignored %v; problems %v", ignored, w.problems)
@@ -112,7 +114,8 @@ func TestConfiguredCIDROverlappingHostNetwork(t *testing.T) {
 			if c.id == "" && len(w.problems) == 0 {
 				return
 			}
-			if len(w.problems) != 1 || w.problems[0].ID != c.id || w.problems[0].Fix != c.fix || !strings.Contains(w.problems[0].Message, c.object) {
+			if len(w.problems) != 1 || w.problems[0].ID != c.id || w.problems[0].Fix != c.fix ||
+				!strings.Contains(w.problems[0].Message, c.object) {
 				t.Errorf("problems %+v", w.problems)
 			}
 			if alone := ServiceCIDRFaults(opts.Proxy.ServiceCIDRs, w.host); !slices.Equal(alone, w.problems) {

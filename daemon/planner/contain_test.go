@@ -45,7 +45,8 @@ func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 					t.Errorf("the Service that panics has %v", got)
 				}
 				named := func(q fault.Fault) bool { return q.Object.Name == "bad" }
-				if len(w.problems) == 0 || slices.ContainsFunc(w.problems, func(q fault.Fault) bool { return !named(q) }) {
+				if len(w.problems) == 0 || slices.ContainsFunc(w.problems,
+					func(q fault.Fault) bool { return !named(q) }) {
 					t.Errorf("problems %v", w.problems)
 				}
 			}

@@ -22,22 +22,26 @@ func TestTopologyHints(t *testing.T) {
 		"one without":   {[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2")}, []string{"10.2.0.1", "10.2.0.2"}},
 		"none for us":   {[]source.Endpoint{ep("10.2.0.1", "zone=z2"), ep("10.2.0.2", "zone=z3")}, []string{"10.2.0.1", "10.2.0.2"}},
 		"unready ignored": {
-			[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "unready"), ep("10.2.0.3", "zone=z2")}, []string{"10.2.0.1"},
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "unready"), ep("10.2.0.3", "zone=z2")},
+			[]string{"10.2.0.1"},
 		},
 		"only an unready one is for us": {
 			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "unready"), ep("10.2.0.2", "zone=z2")}, []string{"10.2.0.2"},
 		},
 		"node before zone": {
-			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "node=there"), ep("10.2.0.2", "zone=z2", "node=here")}, []string{"10.2.0.2"},
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "node=there"), ep("10.2.0.2", "zone=z2", "node=here")},
+			[]string{"10.2.0.2"},
 		},
 		"node hints that are not for us, then zone": {
-			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "node=there"), ep("10.2.0.2", "zone=z2", "node=else")}, []string{"10.2.0.1"},
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "node=there"), ep("10.2.0.2", "zone=z2", "node=else")},
+			[]string{"10.2.0.1"},
 		},
 		"node hint missing on one, then zone": {
 			[]source.Endpoint{ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2", "node=here")}, []string{"10.2.0.1"},
 		},
 		"stopping ones have no topology": {
-			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "stopping"), ep("10.2.0.2", "zone=z2", "stopping")}, []string{"10.2.0.1", "10.2.0.2"},
+			[]source.Endpoint{ep("10.2.0.1", "zone=z1", "stopping"), ep("10.2.0.2", "zone=z2", "stopping")},
+			[]string{"10.2.0.1", "10.2.0.2"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +66,8 @@ func TestLocalPoolIgnoresHints(t *testing.T) {
 
 // A change to the Node object's zone changes the plan, but other changes to the Node object do not.
 func TestZoneOfNodeObject(t *testing.T) {
-	w := newWorld(t, testOptions(), testService("svc"), testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")))
+	w := newWorld(t, testOptions(), testService("svc"),
+		testSlice("svc", ep("10.2.0.1", "zone=z1"), ep("10.2.0.2", "zone=z2")))
 	wantAddrs(t, "without a Node", w.find("svc", plan.IPv4).Pools[0], "10.2.0.1", "10.2.0.2")
 	w.put(&source.Node{Name: hostName, Zone: "z2"})
 	wantAddrs(t, "zone z2", w.find("svc", plan.IPv4).Pools[0], "10.2.0.2")
@@ -128,13 +133,18 @@ func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	})
 	one, two := testSlice("svc", ep("10.1.0.1")), testSlice("svc", ep("10.1.0.2"))
 	two.Name = "svc-2"
-	one.Ports = []source.SlicePort{{Name: "dns", Protocol: plan.UDP, Port: 5353}, {Name: "dns-tcp", Protocol: plan.TCP, Port: 5353}, {Name: "web", Protocol: plan.UDP, Port: 1}}
+	one.Ports = []source.SlicePort{
+		{Name: "dns", Protocol: plan.UDP, Port: 5353},
+		{Name: "dns-tcp", Protocol: plan.TCP, Port: 5353},
+		{Name: "web", Protocol: plan.UDP, Port: 1},
+	}
 	two.Ports = []source.SlicePort{{Name: "dns", Protocol: plan.UDP, Port: 1053}}
 	w := newWorld(t, testOptions(), svc, one, two)
 	for port, want := range map[source.ServicePort][]string{
 		svc.Ports[0]: {"10.1.0.1:5353", "10.1.0.2:1053"}, svc.Ports[1]: {"10.1.0.1:5353"}, svc.Ports[2]: {},
 	} {
-		sp := w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port.Name, Protocol: port.Protocol}, plan.IPv4)
+		sp := w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: "svc", Port: port.Name, Protocol: port.Protocol},
+			plan.IPv4)
 		got := []string{}
 		for _, e := range sp.Pools[plan.ClusterPool] {
 			got = append(got, e.Addr.String())

@@ -18,7 +18,8 @@ func TestServiceFrontends(t *testing.T) {
 		s.LoadBalancerIPs = append(s.LoadBalancerIPs, ip("2001:db8:1::20"))
 	})
 	w := newWorld(t, testOptions(), svc)
-	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80",
+		"NodePort port 30080/TCP")
 	if w.find("svc", plan.IPv6) != nil {
 		t.Error("a Service without an IPv6 ClusterIP is there in IPv6")
 	}
@@ -40,18 +41,23 @@ func TestServiceFrontends(t *testing.T) {
 // reports a problem.
 func TestLongLived(t *testing.T) {
 	opts := testOptions()
-	opts.FastPath = config.FastPath{Enabled: true, Services: []config.ServiceName{{Namespace: "ns", Name: "named"}, {Namespace: "ns", Name: "nobody"}}}
+	opts.FastPath = config.FastPath{
+		Enabled:  true,
+		Services: []config.ServiceName{{Namespace: "ns", Name: "named"}, {Namespace: "ns", Name: "nobody"}},
+	}
 	two := func(s *source.Service) {
 		s.Ports = append(s.Ports, source.ServicePort{Name: "sctp", Protocol: plan.SCTP, Port: 36412})
 	}
-	w := newWorld(t, opts, testService("named", two), testService("other", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
+	w := newWorld(t, opts, testService("named", two),
+		testService("other", func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
 	if sp := w.find("named", plan.IPv4); sp == nil || !sp.LongLived {
 		t.Errorf("the Service that the operator names: %+v", sp)
 	}
 	if sp := w.find("other", plan.IPv4); sp == nil || sp.LongLived {
 		t.Errorf("a Service that nobody names: %+v", sp)
 	}
-	w.wantProblems("fastpath.services: there is no Service ns/nobody", "Service ns/named: spec.ports[1].protocol: the Service is LongLived, but only TCP and UDP connections can use the fast path")
+	w.wantProblems("fastpath.services: there is no Service ns/nobody",
+		"Service ns/named: spec.ports[1].protocol: the Service is LongLived, but only TCP and UDP connections can use the fast path")
 
 	opts.FastPath.Enabled = false
 	w.Planner = New(opts)
@@ -112,7 +118,8 @@ func TestSourceRanges(t *testing.T) {
 		"with host and address":   {cidrs("192.0.2.0/24", "198.51.100.0/24"), nil, cidrs("192.0.2.0/24", "198.51.100.0/24")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, testOptions(), testService("svc", everywhere, func(s *source.Service) { s.SourceRanges, s.BlockedFamilies = c.ranges, c.none }))
+			w := newWorld(t, testOptions(), testService("svc", everywhere,
+				func(s *source.Service) { s.SourceRanges, s.BlockedFamilies = c.ranges, c.none }))
 			for _, f := range w.find("svc", plan.IPv4).Frontends {
 				want := c.want
 				if f.Kind != plan.LoadBalancerIP {
@@ -131,8 +138,10 @@ func TestHealthChecks(t *testing.T) {
 		s.ExternalLocal, s.HealthCheckNodePort = true, 32000
 		s.ClusterIPs = ips("10.96.0.10", "fd00:96::10")
 	})
-	four := testSlice("lb", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.1.0.3", "here", "stopping"), ep("10.2.0.1"))
-	again, six := testSlice("lb", ep("10.1.0.1", "here")), testSlice("lb", ep("fd00:1::1", "here"), ep("fd00:1::2", "here"))
+	four := testSlice("lb", ep("10.1.0.1", "here"), ep("10.1.0.2", "here"), ep("10.1.0.3", "here", "stopping"),
+		ep("10.2.0.1"))
+	again, six := testSlice("lb", ep("10.1.0.1", "here")),
+		testSlice("lb", ep("fd00:1::1", "here"), ep("fd00:1::2", "here"))
 	again.Name, six.Name = "lb-2", "lb-3"
 	w := newWorld(t, testOptions(), lb, four, again, six)
 	want := plan.HealthCheck{Namespace: "ns", Name: "lb", Port: 32000, LocalReady: 2}

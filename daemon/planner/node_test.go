@@ -35,7 +35,9 @@ func TestNodePortAddrs(t *testing.T) {
 		"primary by the options":              {primary, second, []string{hostIP}, []string{"192.0.2.50"}, []string{"192.0.2.50", hostIP6}},
 		"primary by the options, not on host": {primary, nil, nil, []string{"198.51.100.9"}, []string{hostIP6}},
 		"ranges": {
-			config.NodePortAddresses{Prefixes: cidrs("192.0.2.0/24", "127.0.0.0/8")}, second, nil, nil, []string{hostIP, "192.0.2.50", "127.0.0.1"},
+			config.NodePortAddresses{Prefixes: cidrs("192.0.2.0/24", "127.0.0.0/8")},
+			second, nil, nil,
+			[]string{hostIP, "192.0.2.50", "127.0.0.1"},
 		},
 		"localhost":                           {config.NodePortAddresses{Localhost: true}, nil, nil, nil, []string{"127.0.0.1", "::1"}},
 		"localhost, IPv6 alone on loopback":   {config.NodePortAddresses{Localhost: true}, func(h *nodeinfo.Host) { h.Addrs = h.Addrs[1:] }, nil, nil, []string{"::1"}},
@@ -45,7 +47,9 @@ func TestNodePortAddrs(t *testing.T) {
 		"a range that is wider than loopback": {config.NodePortAddresses{Prefixes: cidrs("126.0.0.0/7", "::/127")}, nil, nil, nil, nil},
 		"all of IPv4 is no IPv6":              {config.NodePortAddresses{Prefixes: cidrs("0.0.0.0/0")}, nil, nil, nil, []string{hostIP}},
 		"all": {
-			config.NodePortAddresses{Prefixes: cidrs("0.0.0.0/0", "::/0")}, nil, nil, nil, []string{hostIP, hostIP6, "fe80::1"},
+			config.NodePortAddresses{Prefixes: cidrs("0.0.0.0/0", "::/0")},
+			nil, nil, nil,
+			[]string{hostIP, hostIP6, "fe80::1"},
 		},
 		"the keyword all": {config.NodePortAddresses{All: true}, nil, nil, nil, []string{hostIP, hostIP6, "fe80::1"}},
 		"mixed":           {config.NodePortAddresses{Primary: true, Prefixes: cidrs("192.0.2.50/32")}, second, nil, nil, []string{hostIP, "192.0.2.50", hostIP6}},
@@ -60,7 +64,8 @@ func TestNodePortAddrs(t *testing.T) {
 			}
 			w.Planner = New(opts)
 			w.put(&source.Node{Name: hostName, Addresses: ips(c.node...)})
-			if got := slices.Concat(w.plan.Node.NodePortAddrs, w.plan.Node.LoopbackAddrs); !slices.Equal(got, ips(c.want...)) {
+			if got := slices.Concat(w.plan.Node.NodePortAddrs, w.plan.Node.LoopbackAddrs); !slices.Equal(got,
+				ips(c.want...)) {
 				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
@@ -164,7 +169,8 @@ func TestLocalByNodeName(t *testing.T) {
 	named.NodeName = "by-node"
 	opts := testOptions()
 	opts.Node.Name = ""
-	w := newWorld(t, opts, testService("svc", local), testSlice("svc", ep("10.1.0.2", "here"), named, ep("10.1.0.3", "nowhere")))
+	w := newWorld(t, opts, testService("svc", local),
+		testSlice("svc", ep("10.1.0.2", "here"), named, ep("10.1.0.3", "nowhere")))
 	wantAddrs(t, "no name", w.find("svc", plan.IPv4).Pools[plan.LocalPool])
 	w.put(&source.Node{Name: "by-node"})
 	wantAddrs(t, "the Node's name", w.find("svc", plan.IPv4).Pools[plan.LocalPool], "10.1.0.1")

@@ -63,8 +63,9 @@ func (p *Planner) nodePortRangeFaults(node *plan.Node) []fault.Fault {
 	const setting = "proxy.nodeport_range"
 	ports, r := slices.Sorted(maps.Keys(p.outOfRangePorts)), p.opts.Proxy.NodePortRange
 	wider := config.PortRange{First: min(r.First, ports[0]), Last: max(r.Last, ports[len(ports)-1])}
-	return []fault.Fault{settingFault(setting, fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
-		"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, text.FirstOf(ports)))}
+	return []fault.Fault{settingFault(setting,
+		fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
+			"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, text.FirstOf(ports)))}
 }
 
 type portlessFamily struct {
@@ -105,7 +106,8 @@ func (p *Planner) nodePortAddrFaults(node *plan.Node) (out []fault.Fault) {
 		if p.portlessCounts[none.family] == 0 {
 			continue
 		}
-		problem := settingFault(setting, fault.New(NodePortAddressesID, fault.Warning, proposeAddresses(p.host.Addrs, node.PodSources),
+		problem := settingFault(setting, fault.New(NodePortAddressesID, fault.Warning,
+			proposeAddresses(p.host.Addrs, node.PodSources),
 			"no address of this host accepts NodePorts over %s, because \"primary\" selects no "+
 				"address: %s; set node.addresses to the address that clients use, or %s to ranges or \"all\"",
 			none.family, none.why, setting))

@@ -22,7 +22,8 @@ func TestNodePortRange(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.NodePortRange = config.PortRange{First: 30000, Last: 32767}
 	w := newWorld(t, opts, testService("low", onPort(22), healthPort(80)),
-		testService("high", onPort(30000), healthPort(32767), func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
+		testService("high", onPort(30000), healthPort(32767),
+			func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
 	w.wantFrontends("low", "ClusterIP 10.96.0.10:80")
 	w.wantFrontends("high", "ClusterIP 10.96.0.11:80", "NodePort port 30000/TCP")
 	const setting = "proxy.nodeport_range: Edgeway does not serve NodePorts and health check ports outside 30000-32767: "

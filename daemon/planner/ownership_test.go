@@ -155,7 +155,10 @@ func TestAddressKindPrecedesAge(t *testing.T) {
 	} {
 		opts := testOptions()
 		opts.SavedOwners = func() []source.Holding {
-			return []source.Holding{{Addr: ip(addr), Protocol: plan.TCP, Port: 80, Namespace: held.Namespace, Name: held.Name}}
+			return []source.Holding{{
+				Addr: ip(addr), Protocol: plan.TCP, Port: 80, Namespace: held.Namespace,
+				Name: held.Name,
+			}}
 		}
 		w := newWorld(t, opts, all...)
 		t.Log(what)
@@ -212,7 +215,10 @@ func TestOwnershipAfterRestart(t *testing.T) {
 	w := newWorld(t, testOptions(), rival("5", 5))
 	w.put(rival("1", 1), rival("9", 0))
 	held := w.ContestedPorts()
-	if want := []source.Holding{{Addr: ip("198.51.100.10"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "5"}}; !slices.Equal(held, want) {
+	if want := []source.Holding{{
+		Addr: ip("198.51.100.10"), Protocol: plan.TCP, Port: 80, Namespace: "ns",
+		Name: "5",
+	}}; !slices.Equal(held, want) {
 		t.Fatalf("contested: %v", held)
 	}
 	opts := testOptions()

@@ -51,7 +51,8 @@ func (c randomObjects) service() *source.Service {
 		LongLived:       c.chance(20),
 		Manifest:        c.chance(30),
 	}
-	s.ClusterIPs = append(some(c, 90, ip(fmt.Sprint("10.96.0.", c.IntN(5)))), some(c, 50, ip(fmt.Sprint("fd00:96::", c.IntN(5))))...)
+	s.ClusterIPs = append(some(c, 90, ip(fmt.Sprint("10.96.0.", c.IntN(5)))),
+		some(c, 50, ip(fmt.Sprint("fd00:96::", c.IntN(5))))...)
 	if s.ExternalLocal && c.chance(50) {
 		s.HealthCheckNodePort = pick[uint16](c, 30001, 32000, 32001, 80, 81)
 	}
@@ -70,7 +71,10 @@ func (c randomObjects) slice() *source.EndpointSlice {
 		Family: pick(c, plan.IPv4, plan.IPv4, plan.IPv6), Manifest: c.chance(30),
 	}
 	for _, name := range some(c, 80, "http", "metrics") {
-		s.Ports = append(s.Ports, source.SlicePort{Name: name, Protocol: pick(c, plan.TCP, plan.UDP), Port: pick[uint16](c, 8080, 9090)})
+		s.Ports = append(s.Ports, source.SlicePort{
+			Name: name, Protocol: pick(c, plan.TCP, plan.UDP),
+			Port: pick[uint16](c, 8080, 9090),
+		})
 	}
 	for range c.IntN(4) {
 		addr := ip(fmt.Sprint("10.1.0.", c.IntN(6)))
@@ -90,14 +94,16 @@ func (c randomObjects) slice() *source.EndpointSlice {
 
 func (c randomObjects) host() *nodeinfo.Host {
 	h := &nodeinfo.Host{}
-	for _, a := range ips("10.96.0.3", "127.0.0.1", "192.0.2.200", hostIP, "198.51.100.2", "::1", hostIP6, "fe80::1", "fe80::2") {
+	for _, a := range ips("10.96.0.3", "127.0.0.1", "192.0.2.200", hostIP, "198.51.100.2", "::1", hostIP6, "fe80::1",
+		"fe80::2") {
 		if c.chance(70) {
 			h.Addrs = append(h.Addrs, nodeinfo.Addr{
 				Addr: a, Interface: "eth0", Primary: a == ip(hostIP) || a == ip(hostIP6), Dummy: c.chance(20),
 			})
 		}
 	}
-	h.Gateways, h.Broadcasts = some(c, 20, ips("198.51.100.3", "fe80::9")...), some(c, 20, ips("10.1.0.5", "198.51.100.1")...)
+	h.Gateways, h.Broadcasts = some(c, 20, ips("198.51.100.3", "fe80::9")...),
+		some(c, 20, ips("10.1.0.5", "198.51.100.1")...)
 	return h
 }
 
@@ -108,7 +114,8 @@ func (c randomObjects) options() Options {
 	o.Node.LocalPolicy = pick(c, config.LocalDrop, config.LocalCluster)
 	o.Proxy.MasqueradeAll = c.chance(30)
 	o.Node.Zone = pick(c, "", "", "zone1")
-	o.Proxy.LocalDetection = pick(c, config.DetectNone, config.DetectClusterCIDR, config.DetectNodeCIDR, config.DetectBridge)
+	o.Proxy.LocalDetection = pick(c, config.DetectNone, config.DetectClusterCIDR, config.DetectNodeCIDR,
+		config.DetectBridge)
 	o.Proxy.BridgeInterface = "cni0"
 	o.Proxy.NodePortAddresses.Prefixes = some(c, 30, cidrs("0.0.0.0/0", "198.51.100.0/24", "::/0")...)
 	o.Proxy.ServiceCIDRs = some(c, 50, cidrs("10.96.0.0/16", "10.96.3.4/12")...)
@@ -117,7 +124,8 @@ func (c randomObjects) options() Options {
 	o.OwnPorts = pick(c, nil, nil, map[uint16]string{81: "health.address"})
 	o.Proxy.NodePortRange = pick(c, config.PortRange{}, config.PortRange{First: 30001, Last: 32000})
 	o.Proxy.DenyEndpoints.Host = c.chance(50)
-	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxServiceEndpoints / 9, maxServiceEndpoints / 9, 1}, Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
+	o.Budget = pick(c, Budget{}, Budget{}, Budget{0, maxServiceEndpoints / 9, maxServiceEndpoints / 9, 1},
+		Budget{30, 1, 1, 1}, Budget{60, 4, 1, 1})
 	o.Checks = Checks{Manifests: c.chance(50), API: c.chance(50)}
 	return o
 }
@@ -126,7 +134,8 @@ func (c randomObjects) dead() *endpointcheck.DeadEndpoints {
 	var all []netip.AddrPort
 	for i := range 6 {
 		for _, port := range []uint16{8080, 9090} {
-			all = append(all, netip.AddrPortFrom(ip(fmt.Sprint("10.1.0.", i)), port), netip.AddrPortFrom(ip(fmt.Sprint("fd00:1::", i)), port))
+			all = append(all, netip.AddrPortFrom(ip(fmt.Sprint("10.1.0.", i)), port),
+				netip.AddrPortFrom(ip(fmt.Sprint("fd00:1::", i)), port))
 		}
 	}
 	return deadSet(some(c, pick(c, 0, 10, 50, 90), all...)...)
@@ -146,7 +155,10 @@ func (c randomObjects) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Hos
 		case n == 17:
 			host = c.host()
 		case n == 18:
-			cidr := &source.ServiceCIDR{Name: pick(c, "a", "b"), CIDRs: some(c, 70, cidrs("10.96.0.0/24", "10.0.0.0/8", "fd00:96::/64")...)}
+			cidr := &source.ServiceCIDR{
+				Name:  pick(c, "a", "b"),
+				CIDRs: some(c, 70, cidrs("10.96.0.0/24", "10.0.0.0/8", "fd00:96::/64")...),
+			}
 			if c.chance(30) {
 				sink.Delete(cidr.Key())
 			} else {
@@ -213,7 +225,11 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			if c.chance(70) {
 				verifyEndpointChanges(t, seed, checked, planner.CheckChanges(), anew.CheckChanges().Add)
 			}
-			verifyVerdicts(t, seed, opts, next, func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) })
+			verifyVerdicts(t, seed, opts, next, func(p *Planner) (*plan.Plan,
+				[]fault.Fault,
+			) {
+				return p.Plan(snap, host, prev)
+			})
 			prev = next
 		}
 	}
@@ -221,7 +237,9 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 
 // verifyEndpointChanges fails the test unless the changes, applied to the previous endpoints, produce the full list of
 // checked endpoints.
-func verifyEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets, want []netip.AddrPort) {
+func verifyEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort]bool, change endpointcheck.Targets,
+	want []netip.AddrPort,
+) {
 	t.Helper()
 	if change.All {
 		clear(checked)
@@ -240,7 +258,9 @@ func verifyEndpointChanges(t *testing.T, seed uint64, checked map[netip.AddrPort
 }
 
 // verifyVerdicts fails the test if dead endpoints change the verdict for a connection.
-func verifyVerdicts(t *testing.T, seed uint64, opts Options, p *plan.Plan, again func(*Planner) (*plan.Plan, []fault.Fault)) {
+func verifyVerdicts(t *testing.T, seed uint64, opts Options, p *plan.Plan,
+	again func(*Planner) (*plan.Plan, []fault.Fault),
+) {
 	t.Helper()
 	opts.Checks = Checks{}
 	unchecked, _ := again(New(opts))
@@ -330,7 +350,8 @@ func verifyWellFormed(t *testing.T, seed uint64, p *plan.Plan) {
 		t.Fatalf("seed %d: not in order", seed)
 	}
 	for _, list := range [][]netip.Addr{p.Node.HostAddrs, p.Node.NodePortAddrs} {
-		if !slices.IsSortedFunc(list, netip.Addr.Compare) || slices.ContainsFunc(p.Node.NodePortAddrs, netip.Addr.IsLoopback) {
+		if !slices.IsSortedFunc(list, netip.Addr.Compare) ||
+			slices.ContainsFunc(p.Node.NodePortAddrs, netip.Addr.IsLoopback) {
 			t.Fatalf("seed %d: addresses of the node: %+v", seed, p.Node)
 		}
 	}

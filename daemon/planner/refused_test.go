@@ -52,10 +52,14 @@ func TestNameServersAreRefused(t *testing.T) {
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("0.0.0.0/0")
 	dns := func(s *source.Service) { s.ClusterIPs = ips("10.96.0.10") }
 	thief := func(s *source.Service) {
-		s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = ips("10.96.0.20"), ips("192.0.2.2", "10.96.0.10"), ips("192.0.2.3")
+		s.ClusterIPs, s.ExternalIPs, s.LoadBalancerIPs = ips("10.96.0.20"), ips("192.0.2.2", "10.96.0.10"),
+			ips("192.0.2.3")
 	}
 	w := newWorld(t, opts, testService("thief", thief))
-	before := []string{"ClusterIP 10.96.0.20:80", "ExternalIP 10.96.0.10:80", "ExternalIP 192.0.2.2:80", "LoadBalancerIP 192.0.2.3:80"}
+	before := []string{
+		"ClusterIP 10.96.0.20:80", "ExternalIP 10.96.0.10:80", "ExternalIP 192.0.2.2:80",
+		"LoadBalancerIP 192.0.2.3:80",
+	}
 	w.wantFrontends("thief", before...)
 	w.host = testHost()
 	w.host.NameServers = ips("10.96.0.10", "192.0.2.2", "192.0.2.3")
@@ -83,7 +87,8 @@ func TestLoadBalancerAddressMovesToHost(t *testing.T) {
 	opts.Proxy.AllowLoadBalancers.Host = true
 	w := newWorld(t, opts, testService("svc", everywhere))
 	for range 2 {
-		w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+		w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80",
+			"LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
 		w.wantProblems()
 		w.host = testHost()
 		w.host.Addrs = append(w.host.Addrs, nodeinfo.Addr{Addr: ip("198.51.100.20"), Interface: "eth0"})
@@ -100,7 +105,8 @@ func TestHostAddressesAsExternalIPs(t *testing.T) {
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, nodeinfo.Addr{Addr: ip("192.0.2.98"), Interface: "eth0"})
 	w.put(&source.Node{Name: hostName, Addresses: ips("192.0.2.99")})
-	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.2.1:80", "ExternalIP 192.0.2.99:80", "ExternalIP 198.51.100.10:80")
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 192.0.2.1:80", "ExternalIP 192.0.2.99:80",
+		"ExternalIP 198.51.100.10:80")
 	w.wantProblems("Service ns/svc: spec.externalIPs: 192.0.2.98 is the API server's address",
 		`Service ns/svc: spec.externalIPs: 203.0.113.1 is not in a range of proxy.allow_external_ips; fix: proxy.allow_external_ips = ["198.51.100.0/24", "203.0.113.1/32", "host"]`)
 }
@@ -124,7 +130,8 @@ func TestAPIServerAddressIsLearnedLater(t *testing.T) {
 		}
 	}
 	w.remove(apiServer())
-	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80", "NodePort port 30080/TCP")
+	w.wantFrontends("svc", "ClusterIP 10.96.0.10:80", "ExternalIP 198.51.100.10:80", "LoadBalancerIP 198.51.100.20:80",
+		"NodePort port 30080/TCP")
 }
 
 // A dummy device can have a ClusterIP that another program added. The ClusterIP counts as the host's own address if
@@ -157,7 +164,8 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 	}
 	// As an external IP, an address on a dummy device counts as the host's own and requires "host" in
 	// proxy.allow_external_ips.
-	w := newWorld(t, testOptions(), testService("svc", func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
+	w := newWorld(t, testOptions(), testService("svc",
+		func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
 	w.host = testHost()
 	w.host.Addrs = append(w.host.Addrs, onDummy)
 	w.replan()
@@ -224,7 +232,10 @@ func TestDeniedEndpoints(t *testing.T) {
 			if c.node {
 				w.put(&source.Node{Name: hostName, Addresses: ips(hostIP)})
 			}
-			w.put(slice, testService("svc", func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 31000 }))
+			w.put(slice, testService("svc", func(s *source.Service) {
+				s.ExternalLocal, s.HealthCheckNodePort = true,
+					31000
+			}))
 			got := addrsOf(w.find("svc", plan.IPv4).Pools[plan.ClusterPool])
 			if !slices.Equal(got, c.want) {
 				t.Errorf("got %v, want %v", got, c.want)

@@ -128,7 +128,8 @@ func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost
 		items = append(items, `"host"`)
 	}
 	out := source.FaultOf(object, field, "%s %s %s", a, why, f.key)
-	out.ID, out.Severity, out.Fix = RefusedAddressID, fault.Notice, fmt.Sprintf("%s = [%s]", f.key, strings.Join(items, ", "))
+	out.ID, out.Severity, out.Fix = RefusedAddressID, fault.Notice,
+		fmt.Sprintf("%s = [%s]", f.key, strings.Join(items, ", "))
 	return out
 }
 

@@ -77,7 +77,10 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 			s.ExternalIPs = append(s.ExternalIPs, netip.AddrFrom4([4]byte{198, 51, 100, byte(n + 1)}))
 		}
 		for n := range ports {
-			s.Ports = append(s.Ports, source.ServicePort{Name: fmt.Sprint("p", n), Protocol: plan.TCP, Port: uint16(n + 1)})
+			s.Ports = append(s.Ports, source.ServicePort{
+				Name: fmt.Sprint("p", n), Protocol: plan.TCP,
+				Port: uint16(n + 1),
+			})
 		}
 		return s
 	}
@@ -112,7 +115,8 @@ func TestManyRivalsUseLittleMemory(t *testing.T) {
 		total = after.TotalAlloc - before.TotalAlloc
 		runtime.GC()
 		runtime.ReadMemStats(&after)
-		if last := problems[len(problems)-1]; len(next.Services) != ports+ports*(count-2) || last.Message != fmt.Sprint(ports*addrs-20, " more faults") {
+		if last := problems[len(problems)-1]; len(next.Services) != ports+ports*(count-2) ||
+			last.Message != fmt.Sprint(ports*addrs-20, " more faults") {
 			t.Fatalf("%d ServicePorts, last problem %v", len(next.Services), last)
 		}
 		runtime.KeepAlive(planner)

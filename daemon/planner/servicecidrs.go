@@ -46,9 +46,10 @@ func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.knownRanges = append(s.knownRanges, c)
 		if own := s.overlappingNetwork(c); own.IsValid() {
-			s.problems = append(s.problems, settingFault(serviceCIDRsKey, fault.New(ServiceRangeNetworkID, fault.Problem, settingWithout(ranges, c),
-				"%s overlaps %s, a network of this host: Edgeway does not drop connections to unused "+
-					"addresses of the range", c, own)))
+			s.problems = append(s.problems, settingFault(serviceCIDRsKey,
+				fault.New(ServiceRangeNetworkID, fault.Problem, settingWithout(ranges, c),
+					"%s overlaps %s, a network of this host: Edgeway does not drop connections to unused "+
+						"addresses of the range", c, own)))
 			continue
 		}
 		why := cmp.Or(s.serverFault(c), s.gatewayFault(c))

@@ -105,7 +105,8 @@ func TestTrafficPolicies(t *testing.T) {
 			}
 			for _, f := range frontends {
 				if got := outcome(w.plan.Decide(packetTo(row.origin, f))); got != row.want[i] {
-					t.Errorf("local %+v, setting %d, %s to %s: got %s, want %s", row.local, i, row.origin, f, got, row.want[i])
+					t.Errorf("local %+v, setting %d, %s to %s: got %s, want %s", row.local, i, row.origin, f, got,
+						row.want[i])
 				}
 			}
 		}

@@ -43,7 +43,8 @@ func explainUnserved(svc *tracker.Service, all []*plan.ServicePort, port plan.Se
 		}
 		f, absent := NoEndpointFault(svc, port, sp.Family)
 		if !absent {
-			f = missingEndpointFault("Edgeway refuses its endpoints", fmt.Sprintf("edgeway services %s/%s", port.Namespace, port.Name))
+			f = missingEndpointFault("Edgeway refuses its endpoints",
+				fmt.Sprintf("edgeway services %s/%s", port.Namespace, port.Name))
 		}
 		if len(texts) == 0 {
 			first = f

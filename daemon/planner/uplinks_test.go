@@ -40,7 +40,10 @@ func TestUplinks(t *testing.T) {
 		"nothing but lo":               {[]nodeinfo.Addr{onLo, lo}, nil, nil, nil, nil},
 		"nothing but link-local":       {[]nodeinfo.Addr{lo, linkLocal}, nil, nil, nil, nil},
 		"both families": {
-			[]nodeinfo.Addr{eth0, eth06}, nil, nil, []plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}, {Addr: eth06.Addr, Interface: "eth0"}}, []plan.Family{plan.IPv4, plan.IPv6},
+			[]nodeinfo.Addr{eth0, eth06},
+			nil, nil,
+			[]plan.Uplink{{Addr: eth0.Addr, Interface: "eth0"}, {Addr: eth06.Addr, Interface: "eth0"}},
+			[]plan.Family{plan.IPv4, plan.IPv6},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,7 +31,8 @@ func TestMain(m *testing.M) {
 func startChild(t *testing.T, role string, names string, files ...*os.File) (*exec.Cmd, *bufio.Scanner) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", `LISTEN_PID=$$ exec "$0"`, os.Args[0])
-	cmd.Env = append(os.Environ(), childRole+"="+role, "LISTEN_FDNAMES="+names, fmt.Sprintf("LISTEN_FDS=%d", len(files)))
+	cmd.Env = append(os.Environ(), childRole+"="+role, "LISTEN_FDNAMES="+names,
+		fmt.Sprintf("LISTEN_FDS=%d", len(files)))
 	cmd.ExtraFiles = files
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -74,7 +75,8 @@ func TestPassedDescriptorsAreAdoptedAndNotInherited(t *testing.T) {
 			t.Errorf("the listener of the child is %s, not one of %s", link, inodes)
 		}
 	}
-	if links := expect(t, out, "grandchild: "); strings.Contains(links, "socket:") || !strings.Contains(links, "pipe:") {
+	if links := expect(t, out, "grandchild: "); strings.Contains(links, "socket:") ||
+		!strings.Contains(links, "pipe:") {
 		t.Errorf("a program that the daemon starts has these descriptors: %s", links)
 	}
 	if env := expect(t, out, "environment: "); env != "" {

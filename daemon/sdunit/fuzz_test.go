@@ -20,7 +20,10 @@ import (
 // FuzzStatus verifies that systemd receives any error text as a single STATUS= assignment without control characters.
 func FuzzStatus(f *testing.F) {
 	m := NewManager(slog.New(slog.DiscardHandler))
-	for _, text := range []string{"x\nREADY=1", "\x1b]0;owned\x07\x1b[2J", "\r\x00\v\f\u0085\u2028\u202e", "", "\xff\xc0", " \n "} {
+	for _, text := range []string{
+		"x\nREADY=1", "\x1b]0;owned\x07\x1b[2J", "\r\x00\v\f\u0085\u2028\u202e", "",
+		"\xff\xc0", " \n ",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, message string) {
@@ -40,7 +43,10 @@ func FuzzStatus(f *testing.F) {
 // FuzzNotifySocket sets NOTIFY_SOCKET to arbitrary values. The service manager must receive a message if and only if
 // the value is the socket's path.
 func FuzzNotifySocket(f *testing.F) {
-	for _, path := range []string{"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1", strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f"} {
+	for _, path := range []string{
+		"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1",
+		strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f",
+	} {
 		f.Add(path)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
@@ -129,7 +135,8 @@ func FuzzPassed(f *testing.F) {
 			s.remove(s.open[addr])
 		}
 		for _, d := range manager.Receive() {
-			if len(d.Lines) != 2 || d.Lines[0] != "FDSTOREREMOVE=1" || !strings.HasPrefix(d.Lines[1], "FDNAME="+storePrefix) {
+			if len(d.Lines) != 2 || d.Lines[0] != "FDSTOREREMOVE=1" ||
+				!strings.HasPrefix(d.Lines[1], "FDNAME="+storePrefix) {
 				t.Errorf("the service manager is told %q", d.Lines)
 			}
 		}

@@ -37,7 +37,8 @@ func TestSlowServiceManagerDoesNotBlock(t *testing.T) {
 		t.Errorf("200 messages took %v", d)
 	}
 	var sent []datagram
-	for deadline := time.Now().Add(10 * time.Second); count(sent, "READY=1") == 0 && time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); count(sent, "READY=1") == 0 &&
+		time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		sent = m.Receive()
 	}
 	if count(sent, "READY=1") == 0 {

@@ -271,7 +271,8 @@ func TestReloadNotifications(t *testing.T) {
 
 		n.NotifyReloading()
 		sent := m.Receive()
-		if len(sent) != 1 || !slices.Equal(names(sent[0]), []string{"RELOADING", "MONOTONIC_USEC"}) || sent[0].Value("MONOTONIC_USEC") == "" {
+		if len(sent) != 1 || !slices.Equal(names(sent[0]), []string{"RELOADING", "MONOTONIC_USEC"}) ||
+			sent[0].Value("MONOTONIC_USEC") == "" {
 			t.Fatalf("a reload began with %+v", sent)
 		}
 		if count(advance(m, time.Minute), "READY=1") != 0 {

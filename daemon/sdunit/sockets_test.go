@@ -61,7 +61,8 @@ func TestListenersSurviveRestartInFDStore(t *testing.T) {
 			t.Errorf("%s: what is stored was stored again: %+v", addr, sent)
 		}
 		second.Release(addr)
-		if sent := manager.Receive(); len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") || sent[0].Value("FDNAME") != name {
+		if sent := manager.Receive(); len(sent) != 1 || !sent[0].Has("FDSTOREREMOVE=1") ||
+			sent[0].Value("FDNAME") != name {
 			t.Errorf("%s: the end of the socket was told as %+v", addr, sent)
 		}
 	}
@@ -154,7 +155,8 @@ func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	if text, err := readToEnd(t, waiting); text != "hello" || !errors.Is(err, io.EOF) {
 		t.Errorf("a client that waited got %q, %v", text, err)
 	}
-	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, addr.String()) || !strings.Contains(text, "edgeway-nodeport@30080.socket") {
+	if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, addr.String()) ||
+		!strings.Contains(text, "edgeway-nodeport@30080.socket") {
 		t.Errorf("not one warning with address and unit:\n%s", text)
 	}
 	if sent := manager.Receive(); len(sent) != 0 {

@@ -56,7 +56,8 @@ func FuzzText(f *testing.F) {
 			t.Fatal(err)
 		}
 		var before, after string
-		if json.Unmarshal(raw, &before) != nil || json.Unmarshal([]byte(Clean(string(raw))), &after) != nil || before != after {
+		if json.Unmarshal(raw, &before) != nil || json.Unmarshal([]byte(Clean(string(raw))), &after) != nil ||
+			before != after {
 			t.Errorf("%q is %q in JSON", before, after)
 		}
 	})

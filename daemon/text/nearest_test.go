@@ -21,7 +21,15 @@ func TestDistance(t *testing.T) {
 	for _, c := range []struct {
 		a, b string
 		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"abc", "abc", 0}, {"prots", "ports", 1}, {"wbe", "web", 1}, {"kitten", "sitting", 3}} {
+	}{
+		{"", "", 0},
+		{"", "abc", 3},
+		{"abc", "", 3},
+		{"abc", "abc", 0},
+		{"prots", "ports", 1},
+		{"wbe", "web", 1},
+		{"kitten", "sitting", 3},
+	} {
 		if got := Distance(c.a, c.b); got != c.want {
 			t.Errorf("%q to %q: %d, want %d", c.a, c.b, got, c.want)
 		}

@@ -70,7 +70,10 @@ func TestRandomEventsAgreeWithRebuild(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		tr, file, kube, known := threeLayers()
 		sinks := map[string]source.Sink{"file": file, "kube": kube, "lastknown": known}
-		model := &naiveTracker{layers: map[string]map[source.Key]source.Object{"file": {}, "kube": {}, "lastknown": {}}, hidden: map[source.Key]bool{}}
+		model := &naiveTracker{
+			layers: map[string]map[source.Key]source.Object{"file": {}, "kube": {}, "lastknown": {}},
+			hidden: map[source.Key]bool{},
+		}
 		randomObject := func() source.Object {
 			if rng.IntN(2) == 0 {
 				return svc(fmt.Sprint("svc", rng.IntN(4)))

@@ -359,7 +359,8 @@ func TestStats(t *testing.T) {
 	kube.Synced()
 	file.Synced()
 	stats := tr.Stats()
-	if l := stats.Layers[1]; l.Name != "kube" || !l.Synced || l.Objects[source.KindService] != 1 || l.Objects[source.KindEndpointSlice] != 1 {
+	if l := stats.Layers[1]; l.Name != "kube" || !l.Synced || l.Objects[source.KindService] != 1 ||
+		l.Objects[source.KindEndpointSlice] != 1 {
 		t.Errorf("layer: %+v", l)
 	}
 	if stats.Services != (Changes{1, 1}) || stats.Endpoints != (Changes{1, 1}) {

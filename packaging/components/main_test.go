@@ -19,7 +19,8 @@ func TestBillOfMaterialsListsLinkedModules(t *testing.T) {
 		},
 	}
 	got := billOfMaterials(info, "1.0.0+2.gabc", time.Unix(0, 0).UTC())
-	if m := got.Metadata; m.Timestamp != "1970-01-01T00:00:00Z" || m.Component.PURL != "pkg:golang/edgeway@1.0.0%2B2.gabc" {
+	if m := got.Metadata; m.Timestamp != "1970-01-01T00:00:00Z" ||
+		m.Component.PURL != "pkg:golang/edgeway@1.0.0%2B2.gabc" {
 		t.Errorf("metadata: %+v", m)
 	}
 	var purls []string

@@ -9,7 +9,8 @@ import (
 )
 
 func BenchmarkEndpointLostAmong50000Flows(b *testing.B) {
-	benchmarkApply(b, proxiers.NewChange(planOf(service(udp4, "dns", []string{vip}, first)), planOf(service(udp4, "dns", []string{vip}))))
+	benchmarkApply(b, proxiers.NewChange(planOf(service(udp4, "dns", []string{vip}, first)),
+		planOf(service(udp4, "dns", []string{vip}))))
 }
 
 func BenchmarkFullSyncAmong50000Flows(b *testing.B) {

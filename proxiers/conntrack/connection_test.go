@@ -15,7 +15,8 @@ import (
 
 func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 	enterNamespace(t)
-	const vip, endpoint, rule = "10.96.0.10:80", "10.0.0.1:8080", "ip daddr 10.96.0.10 tcp dport 80 dnat ip to 10.0.0.1:8080"
+	const vip, endpoint, rule = "10.96.0.10:80", "10.0.0.1:8080",
+		"ip daddr 10.96.0.10 tcp dport 80 dnat ip to 10.0.0.1:8080"
 	listener, err := net.Listen("tcp4", endpoint)
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +30,8 @@ func TestConnectionTriedBeforeRulesIsEstablished(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	newStep(t).full(planOf(service(netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}, "web", []string{vip}, endpoint)), 1)
+	newStep(t).full(planOf(service(netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}, "web", []string{vip},
+		endpoint)), 1)
 	// The kernel retransmits the SYN after one second.
 	if err := connected(early, 10*time.Second); err != nil {
 		t.Errorf("connection that began before there were rules: %v", err)

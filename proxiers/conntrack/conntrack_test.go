@@ -52,7 +52,10 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 
 // service returns a ServicePort. Each frontend has the form "ADDR:PORT" or ":NODEPORT".
 func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
-	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}, Family: s.Family}
+	svc := &plan.ServicePort{
+		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol},
+		Family: s.Family,
+	}
 	for _, f := range frontends {
 		if f[0] == ':' {
 			var port uint16
@@ -238,7 +241,10 @@ func TestNewNodeAddressTakesOverItsFlows(t *testing.T) {
 	c.wantAnswer("192.0.2.2:30053")
 	translate(t, "ip daddr 192.0.2.2 udp dport 30053 dnat ip to 10.0.0.1:5353")
 	next := planOf(svc)
-	next.Node = &plan.Node{NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}}
+	next.Node = &plan.Node{NodePortAddrs: []netip.Addr{
+		netip.MustParseAddr("192.0.2.1"),
+		netip.MustParseAddr("192.0.2.2"),
+	}}
 	s.applyAndCount(next, 1)
 	c.wantAnswer(first)
 }
@@ -249,7 +255,8 @@ func TestFrontendMovesToAnotherService(t *testing.T) {
 	echo(t, second)
 	s := newStep(t)
 	translate(t, toFirst)
-	s.applyAndCount(planOf(service(udp4, "a", []string{vip}, first), service(udp4, "z", []string{"10.96.0.11:53"}, first, second)), 0)
+	s.applyAndCount(planOf(service(udp4, "a", []string{vip}, first),
+		service(udp4, "z", []string{"10.96.0.11:53"}, first, second)), 0)
 	c := dial(t, vip)
 	c.wantAnswer(first)
 	before := idOf(t, udp4, vip)
@@ -350,7 +357,8 @@ func TestKernelFiltersFlows(t *testing.T) {
 func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
-	one, other := planOf(service(udp4, "dns", []string{vip}, first)), planOf(service(udp4, "dns", []string{vip}, second))
+	one, other := planOf(service(udp4, "dns", []string{vip}, first)),
+		planOf(service(udp4, "dns", []string{vip}, second))
 	s.applyAndCount(one, 0)
 	kept := s.follower.socket
 	if s.applyAndCount(other, 0); kept == nil || s.follower.socket != kept {
@@ -369,7 +377,10 @@ func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	tcp := netlink.Scope{Family: plan.IPv4, Protocol: plan.TCP}
-	base := []*plan.ServicePort{service(udp4, "dns", []string{vip}, first), service(tcp, "web", []string{"10.96.0.9:80"}, first)}
+	base := []*plan.ServicePort{
+		service(udp4, "dns", []string{vip}, first),
+		service(tcp, "web", []string{"10.96.0.9:80"}, first),
+	}
 	for name, next := range map[string][]*plan.ServicePort{
 		"nothing":           base,
 		"endpoint gained":   {service(udp4, "dns", []string{vip}, first, second), base[1]},
@@ -385,7 +396,8 @@ func TestIrrelevantChangesDoNotReadFlows(t *testing.T) {
 		})
 	}
 	s := newStep(t)
-	if err := s.follower.Apply(over, proxiers.NewChange(planOf(base...), planOf(service(udp4, "dns", []string{vip}), base[1]))); err == nil {
+	if err := s.follower.Apply(over, proxiers.NewChange(planOf(base...),
+		planOf(service(udp4, "dns", []string{vip}), base[1]))); err == nil {
 		t.Error("a lost UDP endpoint did not make the follower look at the table")
 	}
 }

@@ -227,7 +227,10 @@ func newStep(t *testing.T) *step { return &step{t: t, follower: newFollower(t)} 
 
 func newFollower(t testing.TB) *follower {
 	t.Helper()
-	p, err := Component().New(t.Context(), proxiers.Env{Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6}})
+	p, err := Component().New(t.Context(), proxiers.Env{
+		Logger:   slog.New(slog.DiscardHandler),
+		Families: []plan.Family{plan.IPv4, plan.IPv6},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

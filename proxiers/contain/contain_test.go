@@ -30,7 +30,8 @@ func TestCall(t *testing.T) {
 	if !IsPanic(err) || strings.Contains(err.Error(), "\n") || !strings.Contains(Stack(err), "TestCall") {
 		t.Errorf("error %v with stack %q", err, Stack(err))
 	}
-	if err := Call(func() error { panic("one\ntwo " + strings.Repeat("x", 1000)) }); strings.Contains(err.Error(), "\n") || len(err.Error()) > 400 {
+	if err := Call(func() error { panic("one\ntwo " + strings.Repeat("x", 1000)) }); strings.Contains(err.Error(),
+		"\n") || len(err.Error()) > 400 {
 		t.Errorf("the error is no short line: %q", err)
 	}
 }
@@ -67,7 +68,8 @@ func TestRarePanics(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if faults := p.Faults(); len(faults) != 2 || faults[0].Object.Name != "a" || !strings.HasSuffix(faults[0].Message, "now and then") {
+			if faults := p.Faults(); len(faults) != 2 || faults[0].Object.Name != "a" ||
+				!strings.HasSuffix(faults[0].Message, "now and then") {
 				t.Fatalf("faults %v", faults)
 			}
 			time.Sleep(window/2 + time.Second)

@@ -196,7 +196,8 @@ func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map
 func (s *shortcuts) destroyOrphans() {
 	n, err := s.orphans.destroyOrphans(&s.tables, typedMap[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {
-		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err, "retry_after", s.orphans.after)
+		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err, "retry_after",
+			s.orphans.after)
 	}
 	if n > 0 {
 		s.logger.Debug("destroyed UDP sockets connected to removed endpoints", "sockets", n)

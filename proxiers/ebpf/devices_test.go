@@ -91,7 +91,10 @@ func (w *world) removeFromDevice(name string) {
 	case *deviceLink:
 		err = a.Detach()
 	case *deviceFilter:
-		err = netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"})
+		err = netlink.QdiscDel(&netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{
+			LinkIndex: l.Attrs().Index,
+			Handle:    netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+		}, QdiscType: "clsact"})
 	default:
 		w.Fatalf("%s has no program", name)
 	}

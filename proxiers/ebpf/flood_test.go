@@ -65,7 +65,8 @@ func flood(t *testing.T, lasts time.Duration) {
 	took := time.Since(start)
 	most, entries := int(tcRate*(took.Seconds()+2))+int(3*asked.Load()), w.tracked()-before
 	close(stop)
-	t.Logf("%d SYNs in %s: %d entries, of %d within the rate; %d connections of another client; firewall: %s", sent, took.Round(time.Millisecond), entries, most,
+	t.Logf("%d SYNs in %s: %d entries, of %d within the rate; %d connections of another client; firewall: %s", sent,
+		took.Round(time.Millisecond), entries, most,
 		asked.Load(), strings.Join(strings.Fields(w.nft("list counter inet firewall dropped")), " "))
 	if err := <-served; err != nil {
 		t.Errorf("another client: %v", err)
@@ -126,7 +127,8 @@ func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 		to := vip(plan.IPv4, 1)
 		for start := time.Now(); time.Since(start) < lasts; time.Sleep(5 * time.Millisecond) {
 			for due := int(time.Since(start).Seconds() * floodRate); n < due; n++ {
-				if err := unix.Sendto(fd, syn(n, to.Addr().As4(), to.Port()), 0, &unix.SockaddrInet4{Addr: to.Addr().As4()}); err != nil {
+				if err := unix.Sendto(fd, syn(n, to.Addr().As4(), to.Port()), 0,
+					&unix.SockaddrInet4{Addr: to.Addr().As4()}); err != nil {
 					return fmt.Errorf("SYN %d: %w", n, err)
 				}
 			}

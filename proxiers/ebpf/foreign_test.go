@@ -25,7 +25,8 @@ func TestForeignPrograms(t *testing.T) {
 	}
 	w.cleanUp()
 	before := first()
-	if c, err := net.DialTimeout("tcp", netip.AddrPortFrom(w.endpoints[0].Addr(vip(plan.IPv4, 1).Addr()), endpointPort).String(), patience); err == nil {
+	if c, err := net.DialTimeout("tcp", netip.AddrPortFrom(w.endpoints[0].Addr(vip(plan.IPv4, 1).Addr()),
+		endpointPort).String(), patience); err == nil {
 		_ = c.Close()
 	}
 	if first() == before {
@@ -35,26 +36,31 @@ func TestForeignPrograms(t *testing.T) {
 
 // countingProgram returns a BPF program that returns result, and a function that returns how many times the program
 // ran.
-func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32) (runs func() uint64, _ *ebpf.Program) {
+func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32) (runs func() uint64,
+	_ *ebpf.Program,
+) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = m.Close() })
-	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: kind, AttachType: at, License: "GPL", Instructions: asm.Instructions{
-		asm.Mov.Imm(asm.R1, 0),
-		asm.StoreMem(asm.RFP, -4, asm.R1, asm.Word),
-		asm.Mov.Reg(asm.R2, asm.RFP),
-		asm.Add.Imm(asm.R2, -4),
-		asm.LoadMapPtr(asm.R1, m.FD()),
-		asm.FnMapLookupElem.Call(),
-		asm.JEq.Imm(asm.R0, 0, "out"),
-		asm.Mov.Imm(asm.R1, 1),
-		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
-		asm.Mov.Imm(asm.R0, result).WithSymbol("out"),
-		asm.Return(),
-	}})
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: kind, AttachType: at, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R1, 0),
+			asm.StoreMem(asm.RFP, -4, asm.R1, asm.Word),
+			asm.Mov.Reg(asm.R2, asm.RFP),
+			asm.Add.Imm(asm.R2, -4),
+			asm.LoadMapPtr(asm.R1, m.FD()),
+			asm.FnMapLookupElem.Call(),
+			asm.JEq.Imm(asm.R0, 0, "out"),
+			asm.Mov.Imm(asm.R1, 1),
+			asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+			asm.Mov.Imm(asm.R0, result).WithSymbol("out"),
+			asm.Return(),
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

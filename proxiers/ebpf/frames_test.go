@@ -30,7 +30,10 @@ func TestPacketsEqualDecide(t *testing.T) {
 	list := w.frameServices()
 	node := *plantest.Node()
 	node.HostAddrs, node.NodePortAddrs = w.lab.Node.Addrs, []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}
-	node.PodSources = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24"), netip.MustParsePrefix("fd00:10:244:9::/64")}
+	node.PodSources = []netip.Prefix{
+		netip.MustParsePrefix("10.244.9.0/24"),
+		netip.MustParsePrefix("fd00:10:244:9::/64"),
+	}
 	w.proxier.shortcuts.tcRate = 1e9 // no rate limit
 	w.sync(proxiers.NewChange(nil, plantest.Plan(&node, list...)))
 	w.needsPackets()
@@ -54,8 +57,12 @@ func TestPacketsEqualDecide(t *testing.T) {
 		frame := w.frame(r)
 		p, want := readFrame(frame)
 		if want {
-			d := w.plan.Decide(plan.Packet{Src: p.from.Addr(), Dst: p.to, Protocol: p.protocol, InInterface: w.other.Name})
-			want = d.Verdict == plan.Forward && d.Origin != plan.FromHost && d.Frontend.AllowFrom == nil && d.Service.Affinity == 0
+			d := w.plan.Decide(plan.Packet{
+				Src: p.from.Addr(), Dst: p.to, Protocol: p.protocol,
+				InInterface: w.other.Name,
+			})
+			want = d.Verdict == plan.Forward && d.Origin != plan.FromHost && d.Frontend.AllowFrom == nil &&
+				d.Service.Affinity == 0
 		}
 		if tuple := fmt.Sprint(p); want && tracked[tuple] {
 			want = false
@@ -64,7 +71,10 @@ func TestPacketsEqualDecide(t *testing.T) {
 			taken++
 		}
 		before := w.tcConnections()
-		if result, err := w.proxier.shortcuts.attacher.program.Run(&ebpf.RunOptions{Data: frame, Context: device}); err != nil || result != 1<<32-1 {
+		if result, err := w.proxier.shortcuts.attacher.program.Run(&ebpf.RunOptions{
+			Data:    frame,
+			Context: device,
+		}); err != nil || result != 1<<32-1 {
 			t.Fatalf("frame %x: %d, %v", frame, int32(result), err)
 		}
 		if got := w.tcConnections() > before; got != want {
@@ -86,11 +96,13 @@ func (w *world) frameServices() (list []*plan.ServicePort) {
 			case 2:
 				svc.Affinity = time.Hour
 			case 3:
-				svc.Frontends[0].AllowFrom = []netip.Prefix{netip.PrefixFrom(w.other.Addr(svc.Frontends[0].Addr), 1).Masked()}
+				svc.Frontends[0].AllowFrom = []netip.Prefix{netip.PrefixFrom(w.other.Addr(svc.Frontends[0].Addr),
+					1).Masked()}
 			case 4:
 				svc.Frontends[0].Routes[plan.FromOutside] = plan.Route{Verdict: plan.Drop}
 			default:
-				svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: plantest.ClusterIPRoutes})
+				svc.Frontends = append(svc.Frontends,
+					plan.Frontend{Kind: plan.NodePort, Port: 30080, Routes: plantest.ClusterIPRoutes})
 			}
 			list = append(list, svc)
 		}
@@ -100,7 +112,10 @@ func (w *world) frameServices() (list []*plan.ServicePort) {
 
 func (w *world) frame(r *rand.Rand) []byte {
 	f := both[r.IntN(2)]
-	to := []netip.Addr{vip(f, 1+r.IntN(5)).Addr(), vip(f, 1).Addr(), w.lab.Node.Addr(vip(f, 1).Addr()), w.endpoints[0].Addr(vip(f, 1).Addr())}[r.IntN(4)]
+	to := []netip.Addr{
+		vip(f, 1+r.IntN(5)).Addr(), vip(f, 1).Addr(), w.lab.Node.Addr(vip(f, 1).Addr()),
+		w.endpoints[0].Addr(vip(f, 1).Addr()),
+	}[r.IntN(4)]
 	from := to.As16()
 	pod := w.other.Addr(vip(f, 1).Addr()).As16()
 	switch r.IntN(4) {
@@ -164,7 +179,8 @@ func readFrame(frame []byte) (p framePacket, begins bool) {
 	var from, to netip.Addr
 	var next byte
 	if v4 {
-		if len(header) < 20 || header[0]&15 < 5 || binary.BigEndian.Uint16(header[6:])&0x1fff != 0 || len(header) < int(header[0]&15)*4 {
+		if len(header) < 20 || header[0]&15 < 5 || binary.BigEndian.Uint16(header[6:])&0x1fff != 0 ||
+			len(header) < int(header[0]&15)*4 {
 			return p, false
 		}
 		from, to, next = netip.AddrFrom4([4]byte(header[12:])), netip.AddrFrom4([4]byte(header[16:])), header[9]
@@ -197,6 +213,7 @@ func readFrame(frame []byte) (p framePacket, begins bool) {
 		return p, false
 	}
 	p.protocol = plan.TCP
-	p.from, p.to = netip.AddrPortFrom(from, binary.BigEndian.Uint16(header)), netip.AddrPortFrom(to, binary.BigEndian.Uint16(header[2:]))
+	p.from, p.to = netip.AddrPortFrom(from, binary.BigEndian.Uint16(header)),
+		netip.AddrPortFrom(to, binary.BigEndian.Uint16(header[2:]))
 	return p, true
 }

@@ -41,7 +41,8 @@ func TestPacketsWithFullTracking(t *testing.T) {
 		}
 		got <- err
 	}()
-	for deadline := time.Now().Add(patience); w.counted(leftTracking)+w.counted(leftRate) == refused; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); w.counted(leftTracking)+
+		w.counted(leftRate) == refused; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("connection tracking refuses nothing")
 		}
@@ -67,7 +68,8 @@ func TestPacketsWithFullTracking(t *testing.T) {
 func (w *world) setTrackingMax(n string) (before string) {
 	w.Helper()
 	const file = "/proc/sys/net/netfilter/nf_conntrack_max"
-	out, err := exec.Command("nsenter", "--net=/proc/1/ns/net", "sh", "-c", "cat "+file+"; echo "+n+" >"+file).CombinedOutput()
+	out, err := exec.Command("nsenter", "--net=/proc/1/ns/net", "sh", "-c",
+		"cat "+file+"; echo "+n+" >"+file).CombinedOutput()
 	if err != nil {
 		w.Fatalf("%s: %v: %s", file, err, out)
 	}

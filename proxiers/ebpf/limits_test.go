@@ -118,8 +118,10 @@ func TestMasqueradeByTypeOfService(t *testing.T) {
 	for i, f := range both {
 		for class, want := range map[int]string{0: "one", lowDelay: "two"} {
 			w.wantTCConnections(1, want, func() {
-				if server, seen := w.askWithClass(class, vip(f, 1)); server != want || seen != sources[want][i].String() {
-					t.Errorf("%s, class %#x: %s answered, and saw %s; the route leads to %s from %s", f, class, server, seen, want, sources[want][i])
+				if server, seen := w.askWithClass(class, vip(f, 1)); server != want ||
+					seen != sources[want][i].String() {
+					t.Errorf("%s, class %#x: %s answered, and saw %s; the route leads to %s from %s", f, class, server,
+						seen, want, sources[want][i])
 				}
 			})
 		}
@@ -146,12 +148,17 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 		}
 		for i, f := range both {
 			w.wantTCConnections(packets, server, func() {
-				if got, seen := w.askFrom(w.other, "tcp", vip(f, 1)); got != server || seen != sources[server][i].String() {
-					t.Errorf("%s: %s answered, and saw %s; the route leads to %s from %s", f, got, seen, server, sources[server][i])
+				if got, seen := w.askFrom(w.other, "tcp", vip(f, 1)); got != server ||
+					seen != sources[server][i].String() {
+					t.Errorf("%s: %s answered, and saw %s; the route leads to %s from %s", f, got, seen, server,
+						sources[server][i])
 				}
 			})
 		}
-		d := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1), InInterface: w.other.Name})
+		d := w.plan.Decide(plan.Packet{
+			Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1),
+			InInterface: w.other.Name,
+		})
 		if way := w.proxier.explainPath(d, false); strings.Contains(way, "by tc") != (packets > 0) {
 			t.Errorf("%q", way)
 		}

@@ -157,7 +157,8 @@ func TestRestartUnderLoad(t *testing.T) {
 		next := w.plan
 		w.stop()
 		if i%2 == 1 {
-			if err := os.Rename(programsDir(w.dir), filepath.Join(w.dir, layout, programsPrefix+"earlier")); err != nil {
+			if err := os.Rename(programsDir(w.dir),
+				filepath.Join(w.dir, layout, programsPrefix+"earlier")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -170,7 +171,8 @@ func TestRestartUnderLoad(t *testing.T) {
 	l.end()
 	now, _ := w.connectionCounts()
 	sent, packets = now-sent, w.tcConnections()-packets
-	t.Logf("%d connections beside %d Services, %d by socket, %d by packet, %d failed", l.done.Load(), services, sent, packets, l.failed.Load())
+	t.Logf("%d connections beside %d Services, %d by socket, %d by packet, %d failed", l.done.Load(), services, sent,
+		packets, l.failed.Load())
 	if l.failed.Load() > 0 || sent == 0 || packets == 0 {
 		t.Error("not as it should be")
 	}

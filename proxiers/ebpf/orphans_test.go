@@ -84,7 +84,8 @@ func TestSocketsThatConnectElsewhere(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))
 	for _, f := range both {
-		fd, err := unix.Socket(map[plan.Family]int{plan.IPv4: unix.AF_INET, plan.IPv6: unix.AF_INET6}[f], unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		fd, err := unix.Socket(map[plan.Family]int{plan.IPv4: unix.AF_INET, plan.IPv6: unix.AF_INET6}[f],
+			unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +115,10 @@ func TestFullConnectionsMap(t *testing.T) {
 	var fill elements[uint64, socketsConnection]
 	e := selfTestEndpoint(plan.IPv4) // an endpoint of the self-test, so that no entry is an orphan
 	for i := range m.MaxEntries() {
-		fill.add(1<<63+uint64(i), socketsConnection{Addr: addressOf(e.Addr()), Service: selfTestSet(plan.IPv4), Port: networkOrder(e.Port())})
+		fill.add(1<<63+uint64(i), socketsConnection{
+			Addr: addressOf(e.Addr()), Service: selfTestSet(plan.IPv4),
+			Port: networkOrder(e.Port()),
+		})
 	}
 	if err := m.put(fill); err != nil {
 		t.Fatal(err)

@@ -48,7 +48,10 @@ func (w *world) needsPackets() {
 
 // dialFrom connects from h. A port of 0 means any source port.
 func dialFrom(h *netlab.Host, network string, port int, to netip.AddrPort) (c net.Conn, err error) {
-	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })}
+	d := net.Dialer{Timeout: patience, Control: control(func(fd int) error {
+		return unix.SetsockoptInt(fd,
+			unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	})}
 	d.LocalAddr = &net.TCPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
 	if network == "udp" {
 		d.LocalAddr = &net.UDPAddr{IP: h.Addr(to.Addr()).AsSlice(), Port: port}
@@ -119,7 +122,10 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 					_, seen := w.askFrom(h, network, vip(f, 1))
 					// Like nftables, the tc program uses the host's address, because the device's own address is
 					// link-local.
-					if want := map[plan.Family]netip.Addr{plan.IPv4: netlab.NodeAddr4, plan.IPv6: netlab.NodeAddr6}[f]; seen != want.String() {
+					if want := map[plan.Family]netip.Addr{
+						plan.IPv4: netlab.NodeAddr4,
+						plan.IPv6: netlab.NodeAddr6,
+					}[f]; seen != want.String() {
 						t.Errorf("%s over %s %s: the endpoint saw %s, not %s", h.Name, f, network, seen, want)
 					}
 				})
@@ -236,7 +242,8 @@ func TestPacketsNeedNoDispatchRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()
-	if out, err := w.lab.Node.Command(t.Context(), "nft", "flush chain ip edgeway-ebpf services; flush chain ip6 edgeway-ebpf services").CombinedOutput(); err != nil {
+	if out, err := w.lab.Node.Command(t.Context(), "nft",
+		"flush chain ip edgeway-ebpf services; flush chain ip6 edgeway-ebpf services").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for _, f := range both {
@@ -275,7 +282,8 @@ func (w *world) attachForeignFilter(device string) (runs func() uint64) {
 	}
 	index := l.Attrs().Index
 	attrs := netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}
-	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := netlink.QdiscAdd(&netlink.GenericQdisc{QdiscAttrs: attrs, QdiscType: "clsact"}); err != nil &&
+		!errors.Is(err, unix.EEXIST) {
 		w.Fatal(err)
 	}
 	filter := ourFilter(index, p.FD())

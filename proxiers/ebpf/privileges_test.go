@@ -72,7 +72,8 @@ func runAsNobody(t *testing.T, dir, half, capabilities string) {
 		args[len(args)-1] += "," + capabilities
 		args = append(args, "--inh-caps=-all,"+capabilities, "--ambient-caps=-all,"+capabilities)
 	}
-	cmd := exec.CommandContext(t.Context(), "setpriv", append(args, program, "-test.run=^TestPrivileges$", "-test.v")...)
+	cmd := exec.CommandContext(t.Context(), "setpriv",
+		append(args, program, "-test.run=^TestPrivileges$", "-test.v")...)
 	cmd.Env = append(os.Environ(), halfVariable+"="+half, dirVariable+"="+dir)
 	cmd.Dir = "/"
 	out, err := cmd.CombinedOutput()
@@ -85,10 +86,12 @@ func runHalf(t *testing.T, half string) {
 	dir := os.Getenv(dirVariable)
 	switch half {
 	case "none":
-		if err := requireLoadable(dir); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+		if err := requireLoadable(dir); !errors.Is(err, proxiers.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the probe says %v", err)
 		}
-		if _, err := load(dir, sizes()["normal"], true); !errors.Is(err, unix.EPERM) || !strings.Contains(err.Error(), "edgeway-bpf.service") {
+		if _, err := load(dir, sizes()["normal"], true); !errors.Is(err, unix.EPERM) ||
+			!strings.Contains(err.Error(), "edgeway-bpf.service") {
 			t.Errorf("the load says %v", err)
 		}
 	case "sockets":
@@ -128,7 +131,8 @@ func runHalf(t *testing.T, half string) {
 			}
 			return
 		}
-		if without == nil || !strings.Contains(without.Error(), "CAP_SYS_ADMIN") || !strings.Contains(without.Error(), tcFix) {
+		if without == nil || !strings.Contains(without.Error(), "CAP_SYS_ADMIN") ||
+			!strings.Contains(without.Error(), tcFix) {
 			t.Errorf("the load of the tc program says %v", without)
 		}
 	case "load":

@@ -222,7 +222,8 @@ func (c counter) String() string {
 	return [numCounters]string{
 		"TCP connect", "UDP connect", "UDP send", "TCP packet",
 		"source ranges", "session affinity", "no endpoint or a policy", "maps are full",
-		"socket bound to an address or device", "socket of several Services", "no memory for the socket", "endpoints just replaced",
+		"socket bound to an address or device", "socket of several Services", "no memory for the socket",
+		"endpoints just replaced",
 		"no route to masquerade by", "connection tracking refused", "too many new connections at once",
 	}[c]
 }

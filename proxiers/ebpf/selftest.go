@@ -84,7 +84,8 @@ func selfTest(f plan.Family) (err error) {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(remote); a != want {
-		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested one", f, a)
+		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested one", f,
+			a)
 	}
 	return nil
 }

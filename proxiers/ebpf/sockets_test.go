@@ -24,7 +24,8 @@ func TestSocketsNeedNoRules(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	for _, f := range both {
-		if out, err := exec.Command("nft", "delete", "table", map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[f], tableName).CombinedOutput(); err != nil {
+		if out, err := exec.Command("nft", "delete", "table",
+			map[plan.Family]string{plan.IPv4: "ip", plan.IPv6: "ip6"}[f], tableName).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
@@ -89,7 +90,8 @@ func TestUnusualSockets(t *testing.T) {
 			if _, err := unix.Read(fd, buf); err != nil || string(buf[:4]) != "one " {
 				t.Errorf("answer %q: %v", buf, err)
 			}
-			if peer, err := unix.Getpeername(fd); err != nil || c.protocol != unix.IPPROTO_MPTCP && addrPortOf(peer) != c.to {
+			if peer, err := unix.Getpeername(fd); err != nil || c.protocol != unix.IPPROTO_MPTCP &&
+				addrPortOf(peer) != c.to {
 				t.Errorf("it is told that it has %v, not %s: %v", peer, c.to, err)
 			}
 		})
@@ -194,7 +196,10 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 		for _, f := range both {
 			for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 				to := vip(f, 1)
-				if o := w.other.Connect(netlab.Flow{Protocol: p, From: w.other.Addr(to.Addr()), To: to, Wait: patience}); o.Result != netlab.Served {
+				if o := w.other.Connect(netlab.Flow{
+					Protocol: p, From: w.other.Addr(to.Addr()), To: to,
+					Wait: patience,
+				}); o.Result != netlab.Served {
 					t.Errorf("%s to %s: %s", p, to, o)
 				}
 			}
@@ -202,14 +207,16 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	})
 	// A container also has its own mount, cgroup and PID namespaces.
 	w.wantShortcut(0, "a container", func() {
-		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
+		cmd := w.other.Command(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c",
+			"exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
 	// A container in the host's network namespace also uses the shortcut.
 	w.wantShortcut(1, "a container in the host's network", func() {
-		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c", "exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
+		cmd := exec.CommandContext(t.Context(), "unshare", "--mount", "--cgroup", "--pid", "--fork", "bash", "-c",
+			"exec 3<>/dev/tcp/10.96.0.1/80; echo who? >&3; read -t 20 line <&3; echo $line")
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) < 4 {
 			t.Errorf("%v: %s", err, out)
 		}

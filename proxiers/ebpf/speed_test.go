@@ -70,9 +70,14 @@ func TestConnectionSpeed(t *testing.T) {
 			service := to[measurementKey{f, m.name}]
 			direct := netip.AddrPortFrom(w.endpoints[0].Addr(service.Addr()), m.port)
 			for _, from := range []*netlab.Host{w.lab.Node, w.other} {
-				medians := w.measure(from, n, m, []speedPath{{"direct", direct, on}, {"BPF", service, on}, {"nftables", service, off}})
+				medians := w.measure(from, n, m, []speedPath{
+					{"direct", direct, on},
+					{"BPF", service, on},
+					{"nftables", service, off},
+				})
 				bpf, nft := ratio(medians[1], medians[0]), ratio(medians[1], medians[2])
-				t.Logf("%s from %s, %s: direct %v, BPF %v, nftables %v: BPF is %.3f of direct, %.3f of nftables", f, from.Name, m.name, medians[0], medians[1], medians[2], bpf, nft)
+				t.Logf("%s from %s, %s: direct %v, BPF %v, nftables %v: BPF is %.3f of direct, %.3f of nftables", f,
+					from.Name, m.name, medians[0], medians[1], medians[2], bpf, nft)
 				switch {
 				case !forPeople:
 				case from == w.lab.Node && (bpf > 1.03 || nft > 0.90):
@@ -190,5 +195,6 @@ func soon(ask func() (int, error)) (n int, err error) {
 }
 
 func reset(fd int) error {
-	return errors.Join(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}), unix.Close(fd))
+	return errors.Join(unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}),
+		unix.Close(fd))
 }

@@ -27,7 +27,8 @@ func (w *world) read() *mapContents {
 }
 
 func equal(a, b *mapContents) bool {
-	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) && maps.Equal(a.addresses, b.addresses)
+	return maps.Equal(a.frontends, b.frontends) && maps.Equal(a.slots, b.slots) && maps.Equal(a.members, b.members) &&
+		maps.Equal(a.addresses, b.addresses)
 }
 
 // After a failed sync, Maintain deletes no stale sets while the maps' contents are unknown, and Due does not cause a
@@ -199,7 +200,8 @@ func keys[K comparable, V any](m map[K]V) (list []K) {
 func TestMapOverflowIsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.proxier.shortcuts.size = size{frontends: 12, slots: 12, members: 24}
-	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...), w.service(3, w.endpoints...), w.service(4, w.endpoints...))
+	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...), w.service(3, w.endpoints...),
+		w.service(4, w.endpoints...))
 	noRoom := 0
 	for n := 1; n <= 4; n++ {
 		for _, f := range both {
@@ -256,7 +258,8 @@ func TestManyServices(t *testing.T) {
 	next := plantest.WithEndpoints(first, 5000, plantest.Endpoint("10.1.2.3:8080"))
 	st := step(proxiers.NewChange(first, next))
 	t.Logf("one change: %v before nftables, %v after", begun, finished)
-	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.nextFrontends) != n || len(st.newSlots.keys) != 1 || len(st.staleSlots) != 5 {
+	if n := len(origins()) * len(next.Services[5000].Frontends); len(st.nextFrontends) != n ||
+		len(st.newSlots.keys) != 1 || len(st.staleSlots) != 5 {
 		t.Errorf("%d frontends, %d endpoints, %d old ones",
 			len(st.nextFrontends), len(st.newSlots.keys), len(st.staleSlots))
 	}
@@ -292,7 +295,8 @@ func TestWithoutStorage(t *testing.T) {
 	}
 	w := newWorld(t)
 	node := plantest.Node()
-	if err := w.proxier.Apply(t.Context(), proxiers.NewChange(nil, plantest.Plan(node, w.service(1, w.endpoints...)...))); err != nil {
+	if err := w.proxier.Apply(t.Context(), proxiers.NewChange(nil,
+		plantest.Plan(node, w.service(1, w.endpoints...)...))); err != nil {
 		t.Fatal(err)
 	}
 	if w.proxier.shortcuts.problem == nil {

@@ -54,7 +54,10 @@ func TestSwitchTC(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
 	w.needsPackets()
-	outside := w.plan.Decide(plan.Packet{Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1), InInterface: w.other.Name})
+	outside := w.plan.Decide(plan.Packet{
+		Protocol: plan.TCP, Src: w.other.Addrs[0], Dst: vip(plan.IPv4, 1),
+		InInterface: w.other.Name,
+	})
 	for _, tc := range []bool{true, false, true} {
 		w.restartWithTC(tc)
 		taken, way := map[bool]uint64{true: 1}[tc], map[bool]string{true: "by tc", false: "ebpf.tc is false"}[tc]
@@ -72,7 +75,10 @@ func TestSwitchTC(t *testing.T) {
 		if lacks := missingFeatures(w.dir, tc, []plan.Family{plan.IPv4}); len(lacks) > 0 {
 			t.Errorf("tc = %v: the host lacks %v", tc, lacks)
 		}
-		for _, path := range []string{filepath.Join(programsDir(w.dir), packetsProgPackets), filepath.Join(w.dir, layout, packetsMapPodRanges)} {
+		for _, path := range []string{
+			filepath.Join(programsDir(w.dir), packetsProgPackets),
+			filepath.Join(w.dir, layout, packetsMapPodRanges),
+		} {
 			if _, err := os.Stat(path); (err == nil) != tc || err != nil && !errors.Is(err, fs.ErrNotExist) {
 				t.Errorf("tc = %v: %s: %v", tc, path, err)
 			}

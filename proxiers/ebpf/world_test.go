@@ -47,9 +47,13 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, lab: netlab.New(t, netlab.Options{InPlace: true}), dir: filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-test-%d", os.Getpid()))}
+	w := &world{
+		T: t, lab: netlab.New(t, netlab.Options{InPlace: true}),
+		dir: filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-test-%d", os.Getpid())),
+	}
 	for i, name := range []string{"one", "two"} {
-		h := w.lab.Host(name, netip.AddrFrom4([4]byte{10, 244, byte(i + 1), 7}), plantest.Addr(fmt.Sprintf("fd00:10:244:%d::7", i+1)))
+		h := w.lab.Host(name, netip.AddrFrom4([4]byte{10, 244, byte(i + 1), 7}),
+			plantest.Addr(fmt.Sprintf("fd00:10:244:%d::7", i+1)))
 		for _, a := range h.Addrs {
 			if err := h.Serve(name, netip.AddrPortFrom(a, endpointPort), plan.TCP, plan.UDP); err != nil {
 				t.Fatal(err)
@@ -127,13 +131,22 @@ func vip(f plan.Family, n int) netip.AddrPort {
 func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServicePort) {
 	for _, f := range both {
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
-			svc := plantest.Service(fmt.Sprint("s", n), []plan.Frontend{{Kind: plan.ClusterIP, Addr: vip(f, n).Addr(), Port: servicePort, Routes: plantest.ClusterIPRoutes}})
+			svc := plantest.Service(fmt.Sprint("s", n),
+				[]plan.Frontend{{
+					Kind: plan.ClusterIP, Addr: vip(f, n).Addr(), Port: servicePort,
+					Routes: plantest.ClusterIPRoutes,
+				}})
 			svc.Name.Protocol, svc.Family = p, f
 			for _, h := range endpoints {
-				svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(h.Addr(vip(f, n).Addr()), endpointPort)})
+				svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(h.Addr(vip(f, n).Addr()),
+					endpointPort)})
 			}
 			if len(endpoints) == 0 {
-				svc.Frontends[0].Routes = [3]plan.Route{{Verdict: plan.Reject}, {Verdict: plan.Reject}, {Verdict: plan.Reject}}
+				svc.Frontends[0].Routes = [3]plan.Route{
+					{Verdict: plan.Reject},
+					{Verdict: plan.Reject},
+					{Verdict: plan.Reject},
+				}
 			}
 			svc.Serving = svc.Pools[0]
 			list = append(list, svc)
@@ -146,7 +159,8 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()
-	node.NodePortAddrs, node.HostAddrs, node.PodSources = []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6}, w.lab.Node.Addrs, nil
+	node.NodePortAddrs, node.HostAddrs, node.PodSources = []netip.Addr{netlab.NodeAddr4, netlab.NodeAddr6},
+		w.lab.Node.Addrs, nil
 	var all []*plan.ServicePort
 	for _, l := range list {
 		all = append(all, l...)

@@ -71,7 +71,8 @@ func (w *world) build(k deviceKind) netip.Addr {
 	}
 	mac := link.HardwareAddr.String()
 	away := strings.Replace(mac, ":01:", ":02:", 1) // the hardware address that netlab assigns to the endpoint's device
-	words := strings.NewReplacer(" M ", " "+mac+" ", " N ", " "+netlab.NodeAddr4.String()+" ", " E ", " "+own.String()+" ", " E;", " "+own.String()+";", " N;", " "+netlab.NodeAddr4.String()+";")
+	words := strings.NewReplacer(" M ", " "+mac+" ", " N ", " "+netlab.NodeAddr4.String()+" ", " E ",
+		" "+own.String()+" ", " E;", " "+own.String()+";", " N;", " "+netlab.NodeAddr4.String()+";")
 	if k.node != "" {
 		w.ip(nil, words.Replace(k.node))
 		w.Cleanup(func() { w.ip(nil, "link del br0") })
@@ -83,7 +84,8 @@ func (w *world) build(k deviceKind) netip.Addr {
 	case k.tunnel:
 		inner := plantest.Addr("10.245.1.7")
 		w.ip(nil, "addr add 10.245.0.1/16 dev br0")
-		w.ip(w.endpoints[0], fmt.Sprintf("addr add %s/16 dev up0; route add %s via 10.245.0.1", inner, w.client.Addr(inner)))
+		w.ip(w.endpoints[0], fmt.Sprintf("addr add %s/16 dev up0; route add %s via 10.245.0.1", inner,
+			w.client.Addr(inner)))
 		for _, p := range []plan.Protocol{plan.TCP, plan.UDP} {
 			if _, err := w.endpoints[0].Start("tunnel", netip.AddrPortFrom(inner, endpointPort), p); err != nil {
 				w.Fatal(err)

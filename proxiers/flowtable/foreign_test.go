@@ -146,7 +146,10 @@ func TestBackendsAreNotForeign(t *testing.T) {
 				if s.Name == "nat" {
 					continue // packets of established connections do not traverse this table
 				}
-				if !l.causesRewrite(func() { l.run(fmt.Sprintf("nft insert rule %s %s FORWARD meta mark 1 drop", s.Family, s.Name)) }) {
+				if !l.causesRewrite(func() {
+					l.run(fmt.Sprintf("nft insert rule %s %s FORWARD meta mark 1 drop",
+						s.Family, s.Name))
+				}) {
 					t.Errorf("another program's rule in the table %s %s does not count", s.Family, s.Name)
 				}
 			}
@@ -235,7 +238,10 @@ func (l listener) wantKnownTables(shared []proxiers.SharedTable) {
 	}
 	for line := range strings.Lines(string(out)) {
 		words := strings.Fields(line) // the fields are: table FAMILY NAME
-		known := slices.ContainsFunc(shared, func(s proxiers.SharedTable) bool { return s.Family == words[1] && s.Name == words[2] })
+		known := slices.ContainsFunc(shared, func(s proxiers.SharedTable) bool {
+			return s.Family == words[1] &&
+				s.Name == words[2]
+		})
 		if !known && !proxiers.IsOwnTable(words[1], words[2]) {
 			l.Errorf("no list has the backend's %s", strings.TrimSpace(line))
 		}

@@ -86,15 +86,18 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	}
 	f := w.stages[1].(*follower)
 	state, err := f.Offloading(t.Context())
-	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") || !slices.Contains(state.Devices, "one") {
+	if err != nil || len(state.Services) != 4 || !slices.Contains(state.Devices, "client") ||
+		!slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
 	// The kernel ends offloading after 30 s without a packet, so the test expects only the last connection to be in the
 	// flowtable.
-	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP || last.Family != plan.IPv6 {
+	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP ||
+		last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
 	}
-	if m := gathered(t, f); m["edgeway_fastpath_available"] != 1 || m["edgeway_fastpath_connections"] == 0 || m["edgeway_fastpath_service_ports"] != 4 || m["edgeway_fastpath_devices"] != float64(len(state.Devices)) {
+	if m := gathered(t, f); m["edgeway_fastpath_available"] != 1 || m["edgeway_fastpath_connections"] == 0 ||
+		m["edgeway_fastpath_service_ports"] != 4 || m["edgeway_fastpath_devices"] != float64(len(state.Devices)) {
 		t.Errorf("metrics: %v", m)
 	}
 }
@@ -238,7 +241,10 @@ func TestLifeCycle(t *testing.T) {
 	step("a daemon restarts", w.restart, w.wantOffloaded)
 	step("nft flush ruleset", func() {
 		w.nft("flush ruleset")
-		w.until("the table is back", func() bool { return exec.Command("nft", "list", "table", "inet", tableName).Run() == nil })
+		w.until("the table is back", func() bool {
+			return exec.Command("nft", "list", "table", "inet",
+				tableName).Run() == nil
+		})
 		w.nft("add table inet watch; add counter inet watch seen; add chain inet watch forward { type filter hook forward priority -200; }; add rule inet watch forward counter name seen")
 	}, w.wantOffloaded)
 }

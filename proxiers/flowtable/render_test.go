@@ -21,7 +21,8 @@ var both = []plan.Family{plan.IPv4, plan.IPv6}
 // longLivedPorts returns ServicePorts that use the fast path, including one with SCTP.
 func longLivedPorts() (list []*plan.ServicePort) {
 	list = plantest.SampleServices()
-	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)}, plantest.Endpoint("10.244.1.9:36412"))
+	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)},
+		plantest.Endpoint("10.244.1.9:36412"))
 	sctp.Name.Protocol = plan.SCTP
 	list = append(list, sctp)
 	for _, svc := range list {
@@ -39,7 +40,8 @@ func TestWholeTable(t *testing.T) {
 // On a kernel without IPv6, the commands do not mention IPv6.
 func TestOneFamily(t *testing.T) {
 	c := contentsOf(plantest.Plan(plantest.Node(), longLivedPorts()...), both[:1])
-	if text := tableCommands(c, nil); strings.Contains(text, "ip6") || strings.Contains(text, "::") || !strings.Contains(text, "10.96.0.2") {
+	if text := tableCommands(c, nil); strings.Contains(text, "ip6") || strings.Contains(text, "::") ||
+		!strings.Contains(text, "10.96.0.2") {
 		t.Errorf("for IPv4 alone:\n%s", text)
 	}
 }

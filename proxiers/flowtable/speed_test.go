@@ -48,13 +48,15 @@ func TestSpeed(t *testing.T) {
 		return n, (w.busyTime() - before) / (n * runTime.Seconds() / 8e9)
 	}
 	w.compare("TCP: bit/s, and processor seconds for a GB", 1.3, slow, fast, bulk)
-	w.compare("TCP, ours beside the KEP's rules: bit/s, and processor seconds for a GB", 0.97, kep, func() { noKEP(); fast() }, bulk)
+	w.compare("TCP, ours beside the KEP's rules: bit/s, and processor seconds for a GB", 0.97, kep,
+		func() { noKEP(); fast() }, bulk)
 	noKEP()
-	w.compare("UDP of 64 bytes: datagrams/s, and packets that the rules saw", 1.3, slow, fast, func() (float64, float64) {
-		before := w.seen()
-		n := w.runIperf("-u", "-l", "64", "-b", "0")
-		return n / 64 / 8, float64(w.seen() - before)
-	})
+	w.compare("UDP of 64 bytes: datagrams/s, and packets that the rules saw", 1.3, slow, fast,
+		func() (float64, float64) {
+			before := w.seen()
+			n := w.runIperf("-u", "-l", "64", "-b", "0")
+			return n / 64 / 8, float64(w.seen() - before)
+		})
 }
 
 func (w *world) toServer(s *plan.ServicePort) {
@@ -110,7 +112,8 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 	ratio := median(ratios)
 	w.Logf("%s: without %.4g and %.4g, with %.4g and %.4g: ratio %.3f (%.3f to %.3f), better in %d of %d pairs, p = %.2g", what,
-		median(rates[0]), median(costs[0]), median(rates[1]), median(costs[1]), ratio, slices.Min(ratios), slices.Max(ratios), better, numPairs, signTest(better, numPairs))
+		median(rates[0]), median(costs[0]), median(rates[1]), median(costs[1]), ratio, slices.Min(ratios),
+		slices.Max(ratios), better, numPairs, signTest(better, numPairs))
 	if ratio < least {
 		w.Errorf("%s: ratio %.3f, want %.2f at least", what, ratio, least)
 	}
@@ -138,7 +141,10 @@ func median(list []float64) float64 {
 // runIperf returns the receive rate in bits per second, or 0 if the iperf3 server did not respond.
 func (w *world) runIperf(more ...string) float64 {
 	w.Helper()
-	args := append([]string{"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t", fmt.Sprint(runTime.Seconds())}, more...)
+	args := append([]string{
+		"-c", service4.String(), "-p", strconv.Itoa(servicePort), "-J", "-t",
+		fmt.Sprint(runTime.Seconds()),
+	}, more...)
 	out, err := w.client.Command(w.Context(), "iperf3", args...).Output()
 	if err != nil {
 		return 0

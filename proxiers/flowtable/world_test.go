@@ -242,7 +242,10 @@ const patience = 20 * time.Second
 // open opens a connection and waits for one response.
 func (w *world) open(p plan.Protocol, to netip.Addr, port uint16) *netlab.Session {
 	w.Helper()
-	s, o := w.client.Open(netlab.Flow{Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port), Wait: patience})
+	s, o := w.client.Open(netlab.Flow{
+		Protocol: p, From: w.client.Addr(to), To: netip.AddrPortFrom(to, port),
+		Wait: patience,
+	})
 	if s == nil {
 		w.Fatalf("%s connection to %s:%d: %s", p, to, port, o)
 	}
@@ -293,7 +296,8 @@ func (w *world) wantOffloaded(what string, s *netlab.Session) {
 			return
 		}
 	}
-	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what, numRequests, n, w.nft("list table inet "+tableName), w.conntrack())
+	w.Errorf("%s: of %d questions and answers the rules saw %d packets: it is not on the fast path\n%s\n%s", what,
+		numRequests, n, w.nft("list table inet "+tableName), w.conntrack())
 }
 
 // wantRules fails the test unless all packets of a connection traverse the rules.

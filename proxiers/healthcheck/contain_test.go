@@ -43,7 +43,8 @@ func TestServerRestartsAfterPanic(t *testing.T) {
 	listener, err := net.Listen("tcp", hostPort(one, port))
 	l.must(err)
 	addr := netip.MustParseAddrPort(listener.Addr().String())
-	l.follower.servers[addr] = l.follower.serve(&panicky{Listener: listener}, &plan.HealthCheck{Namespace: "default", Name: "lb", Port: port, LocalReady: 1})
+	l.follower.servers[addr] = l.follower.serve(&panicky{Listener: listener},
+		&plan.HealthCheck{Namespace: "default", Name: "lb", Port: port, LocalReady: 1})
 	for _, p := range []uint16{port, other.Port} {
 		if code, _, body := get(one, p); code != 200 {
 			t.Errorf("port %d answers %d: %s", p, code, body)

@@ -107,7 +107,8 @@ func TestAnswerMatchesKubeProxy(t *testing.T) {
 		if method == "OPTIONS" {
 			target = "*"
 		}
-		if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", method, target); err != nil {
+		if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", method,
+			target); err != nil {
 			t.Fatal(err)
 		}
 		raw, err := io.ReadAll(conn)
@@ -119,7 +120,10 @@ func TestAnswerMatchesKubeProxy(t *testing.T) {
 		if body != want {
 			t.Errorf("%s: body\n%q, want\n%q", method, body, want)
 		}
-		for _, line := range []string{"HTTP/1.1 200 OK\r\n", "\r\nContent-Type: application/json\r\n", "\r\nX-Content-Type-Options: nosniff\r\n", "\r\nX-Load-Balancing-Endpoint-Weight: 1\r\n"} {
+		for _, line := range []string{
+			"HTTP/1.1 200 OK\r\n", "\r\nContent-Type: application/json\r\n",
+			"\r\nX-Content-Type-Options: nosniff\r\n", "\r\nX-Load-Balancing-Endpoint-Weight: 1\r\n",
+		} {
 			if !strings.Contains(head+"\r\n", line) {
 				t.Errorf("%s: no %q in\n%s", method, line, head)
 			}
@@ -139,7 +143,8 @@ func TestUnhealthyWithoutEndpointOrProxy(t *testing.T) {
 		l.must(l.apply([]string{one}, &plan.HealthCheck{Namespace: "a", Name: "b", Port: port, LocalReady: c.local}))
 		code, header, body := get(one, port)
 		if code != c.code || header.Get("X-Load-Balancing-Endpoint-Weight") != fmt.Sprint(c.local) ||
-			!strings.HasSuffix(body, fmt.Sprintf("\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %t\n}", c.local, c.healthy)) {
+			!strings.HasSuffix(body, fmt.Sprintf("\t\"localEndpoints\": %d,\n\t\"serviceProxyHealthy\": %t\n}", c.local,
+				c.healthy)) {
 			t.Errorf("%d local endpoints, healthy %t: %d %v %s", c.local, c.healthy, code, header, body)
 		}
 	}
@@ -149,7 +154,14 @@ func TestListenersFollowAddresses(t *testing.T) {
 	l := newLab(t)
 	port := freePort(t)
 	check := &plan.HealthCheck{Namespace: "a", Name: "b", Port: port, LocalReady: 1}
-	for _, addrs := range [][]string{{one}, {one, "127.0.0.3"}, {"127.0.0.3"}, {"127.0.0.3", "::1", "fe80::1"}, {}, {one}} {
+	for _, addrs := range [][]string{
+		{one},
+		{one, "127.0.0.3"},
+		{"127.0.0.3"},
+		{"127.0.0.3", "::1", "fe80::1"},
+		{},
+		{one},
+	} {
 		l.must(l.apply(addrs, check))
 		for _, a := range []string{one, "127.0.0.3", "::1", "127.0.0.1"} {
 			want := 0
@@ -207,7 +219,10 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checks := []*plan.HealthCheck{{Namespace: "a", Name: "b", Port: port, LocalReady: 1}, {Namespace: "a", Name: "c", Port: free, LocalReady: 1}}
+	checks := []*plan.HealthCheck{
+		{Namespace: "a", Name: "b", Port: port, LocalReady: 1},
+		{Namespace: "a", Name: "c", Port: free, LocalReady: 1},
+	}
 	l.must(l.apply([]string{one}, checks...))
 	if code, _, body := get(one, free); code != 200 {
 		t.Errorf("a port in use took another one down: %d %s", code, body)
@@ -291,7 +306,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)
 	first, second := freePort(t), freePort(t)
 	l.must(l.apply([]string{one},
-		&plan.HealthCheck{Namespace: "a", Name: "b", Port: first, LocalReady: 1}, &plan.HealthCheck{Namespace: "a", Name: "c", Port: second, LocalReady: 1}))
+		&plan.HealthCheck{Namespace: "a", Name: "b", Port: first, LocalReady: 1},
+		&plan.HealthCheck{Namespace: "a", Name: "c", Port: second, LocalReady: 1}))
 	var conns []net.Conn
 	for i := range maxConns + 10 {
 		conn, err := net.Dial("tcp", hostPort(one, []uint16{first, second}[i%2]))

@@ -91,7 +91,8 @@ func TestPartialSyncWritesOnlyChanges(t *testing.T) {
 		if n := f.last[xtables.NAT]; n != f.kernel[xtables.NAT].rules || n < 3000*3 {
 			t.Errorf("a full sync wrote %d of %d rules", n, f.kernel[xtables.NAT].rules)
 		}
-		next := plantest.WithEndpoints(many, 1500, plantest.Endpoint("10.244.1.1:80"), plantest.Endpoint("10.244.1.2:80"))
+		next := plantest.WithEndpoints(many, 1500, plantest.Endpoint("10.244.1.1:80"),
+			plantest.Endpoint("10.244.1.2:80"))
 		apply(t, p, many, next)
 		for table, n := range f.last {
 			if n > 3 {

@@ -55,7 +55,8 @@ func TestCleanupLeavesNoRule(t *testing.T) {
 		cleanupBackend(t, v)
 		for _, f := range families {
 			for line := range strings.Lines(iptablestest.Ruleset(t, v, f)) {
-				if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":") && !strings.HasSuffix(line, " ACCEPT\n") {
+				if strings.HasPrefix(line, "-A") || strings.HasPrefix(line, ":") &&
+					!strings.HasSuffix(line, " ACCEPT\n") {
 					t.Errorf("%s: left %q", f, line)
 				}
 			}
@@ -70,8 +71,10 @@ func TestCleanupLeavesNoRule(t *testing.T) {
 
 func TestCleanupKeepsOtherRules(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]", "-A PREROUTING -j DOCKER",
-			`-A OUTPUT -m comment --comment "made by hand for edgeway" -j ACCEPT`, "-A DOCKER -j RETURN", "-A KUBE-FIREWALL -j RETURN")
+		iptablestest.Restore(t, v, plan.IPv4, xtables.NAT, ":DOCKER - [0:0]", ":KUBE-FIREWALL - [0:0]",
+			"-A PREROUTING -j DOCKER",
+			`-A OUTPUT -m comment --comment "made by hand for edgeway" -j ACCEPT`, "-A DOCKER -j RETURN",
+			"-A KUBE-FIREWALL -j RETURN")
 		iptablestest.Restore(t, v, plan.IPv4, xtables.Filter, ":FORWARD DROP [0:0]")
 		before := iptablestest.Ruleset(t, v, plan.IPv4)
 		other := xtables.NFT
@@ -95,7 +98,8 @@ func TestCleanupKeepsOtherRules(t *testing.T) {
 func TestCleanupKeepsKubeProxyRules(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for table, lines := range ownRules {
-			iptablestest.Restore(t, v, plan.IPv4, table, strings.ReplaceAll(strings.Join(lines, "\n"), "edgeway:", "kubernetes"))
+			iptablestest.Restore(t, v, plan.IPv4, table,
+				strings.ReplaceAll(strings.Join(lines, "\n"), "edgeway:", "kubernetes"))
 		}
 		before := iptablestest.Ruleset(t, v, plan.IPv4)
 		cleanupBackend(t, v)
@@ -143,12 +147,14 @@ func TestCleanupDuringOtherChanges(t *testing.T) {
 func TestCleanupOfEmptiedChains(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
 		for _, table := range tables() {
-			iptablestest.Restore(t, v, plan.IPv4, table, ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-X - [0:0]", ":DOCKER - [0:0]", "-A INPUT -j DOCKER")
+			iptablestest.Restore(t, v, plan.IPv4, table, ":KUBE-SERVICES - [0:0]", ":KUBE-SVC-X - [0:0]",
+				":DOCKER - [0:0]", "-A INPUT -j DOCKER")
 		}
 		if err := cleanup(t.Context(), v, testEnv(t)); err != nil {
 			t.Fatal(err)
 		}
-		if text := iptablestest.Ruleset(t, v, plan.IPv4); strings.Contains(text, "KUBE-") || !strings.Contains(text, "-A INPUT -j DOCKER") {
+		if text := iptablestest.Ruleset(t, v, plan.IPv4); strings.Contains(text, "KUBE-") ||
+			!strings.Contains(text, "-A INPUT -j DOCKER") {
 			t.Errorf("left:\n%s", text)
 		}
 	})

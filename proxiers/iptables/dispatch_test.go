@@ -74,7 +74,8 @@ func TestTreeDependsOnlyOnContent(t *testing.T) {
 				}
 				want.flush(t, fresh)
 				if !maps.EqualFunc(kernel, want, slices.Equal) {
-					t.Fatalf("round %d: with %d places the walked tree has chains\n%v\nand a fresh one\n%v", round, len(content), kernel, want)
+					t.Fatalf("round %d: with %d places the walked tree has chains\n%v\nand a fresh one\n%v", round,
+						len(content), kernel, want)
 				}
 				for p := range content {
 					requireReachable(t, kernel, p)
@@ -137,7 +138,8 @@ func TestSmallTreeIsOneChain(t *testing.T) {
 	}
 	kernel.flush(t, tr)
 	rules := kernel[chainServices]
-	if len(kernel) != 1 || len(rules) != leafSize+2 || rules[0] != "first" || rules[leafSize] != "whole address" || rules[leafSize+1] != "last" {
+	if len(kernel) != 1 || len(rules) != leafSize+2 || rules[0] != "first" || rules[leafSize] != "whole address" ||
+		rules[leafSize+1] != "last" {
 		t.Errorf("chains: %v", kernel)
 	}
 	if write, remove := tr.flush(); len(write)+len(remove) > 0 {

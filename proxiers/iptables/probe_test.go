@@ -99,7 +99,8 @@ func TestProbeReportsMissingExtensions(t *testing.T) {
 		}
 		t.Setenv("XTABLES_LIBDIR", dir)
 		err = probe(t.Context(), v)
-		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "match statistic, target MASQUERADE:") {
+		if !errors.Is(err, proxiers.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "match statistic, target MASQUERADE:") {
 			t.Errorf("got %v", err)
 		}
 		t.Log(err)

@@ -59,7 +59,9 @@ func TestTotals(t *testing.T) {
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 			walked, _ := initial(f, c.Prev)
 			walked.writeDifference(xtables.NewInput(), proxiers.NewChange(c.Prev, c.Next))
-			if fresh, _ := initial(f, c.Next); reflect.DeepEqual(walked.renderer, fresh.renderer) && (walked.totals[xtables.NAT] != fresh.totals[xtables.NAT] || walked.totals[xtables.Filter] != fresh.totals[xtables.Filter]) {
+			if fresh, _ := initial(f, c.Next); reflect.DeepEqual(walked.renderer, fresh.renderer) &&
+				(walked.totals[xtables.NAT] != fresh.totals[xtables.NAT] ||
+					walked.totals[xtables.Filter] != fresh.totals[xtables.Filter]) {
 				t.Errorf("%s, %s: %v after the change, %v from the start", c.Name, f, walked.totals, fresh.totals)
 			}
 		}

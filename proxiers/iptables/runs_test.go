@@ -30,7 +30,8 @@ func recordRuns(t *testing.T) (since func() []string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			programs[family+suffix] = fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec %s \"$@\"\n", family+suffix, log, path)
+			programs[family+suffix] = fmt.Sprintf("#!/bin/sh\necho %s \"$@\" >>%s\nexec %s \"$@\"\n", family+suffix,
+				log, path)
 		}
 	}
 	iptablestest.RestrictPrograms(t, programs)
@@ -127,7 +128,8 @@ func gather(t *testing.T, c prometheus.Collector) (lines []string) {
 			for _, l := range m.GetLabel() {
 				labels = append(labels, l.GetName()+"="+l.GetValue())
 			}
-			lines = append(lines, fmt.Sprintf("%s{%s} %s %s", family.GetName(), strings.Join(labels, ","), family.GetType(), family.GetHelp()))
+			lines = append(lines, fmt.Sprintf("%s{%s} %s %s", family.GetName(), strings.Join(labels, ","),
+				family.GetType(), family.GetHelp()))
 		}
 	}
 	return lines

@@ -95,7 +95,10 @@ func (h *inspectedHost) sync() {
 			w.endpoints = append(w.endpoints, e)
 			h.endpts[at.at][e.Addr] = weight(e)
 		}
-		want[at], h.servers[at] = w, found{&ipvs.Service{Address: at.at.Addr().AsSlice(), Port: at.at.Port(), SchedName: "rr"}, true}
+		want[at], h.servers[at] = w, found{&ipvs.Service{
+			Address: at.at.Addr().AsSlice(), Port: at.at.Port(),
+			SchedName: "rr",
+		}, true}
 	}
 	h.fakeServers.mu.Unlock()
 	h.watcher.remember(want)
@@ -202,7 +205,8 @@ func TestMovedServersAreInspected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newInspectedHost(t)
 		h.watcher.begin()
-		old, next := map[key]wanted{server(7): {}}, map[key]wanted{server(8): {scheduler: "rr", endpoints: []plan.Endpoint{{Addr: endpoint(8, 0)}}}}
+		old, next := map[key]wanted{server(7): {}},
+			map[key]wanted{server(8): {scheduler: "rr", endpoints: []plan.Endpoint{{Addr: endpoint(8, 0)}}}}
 		h.watcher.replaceServers(old, next)
 		h.change(func() {
 			delete(h.servers, server(7))
@@ -221,7 +225,8 @@ func TestInspectionIsBounded(t *testing.T) {
 		h := newInspectedHost(t)
 		const seconds = 600
 		h.reported(seconds * time.Second)
-		if h.lists < seconds/6 || h.lists > seconds/5+1 || h.endpointRequests < seconds*maxServersPerPoll/2 || h.endpointRequests > seconds*maxServersPerPoll {
+		if h.lists < seconds/6 || h.lists > seconds/5+1 || h.endpointRequests < seconds*maxServersPerPoll/2 ||
+			h.endpointRequests > seconds*maxServersPerPoll {
 			t.Errorf("%d lists and %d questions for endpoints in %d s", h.lists, h.endpointRequests, seconds)
 		}
 		h.change(func() { h.lists, h.listDuration = 0, time.Second })

@@ -28,7 +28,8 @@ func TestTable(t *testing.T) {
 		plantest.CompareGolden(t, *update, c.Name, tx)
 	}
 	first := plantest.Plan(plantest.Node(), plantest.SampleServices()...)
-	plantest.CompareGolden(t, *update, "first", nfttable.Render(schema(allocate(first), false), env, proxiers.NewChange(nil, first)))
+	plantest.CompareGolden(t, *update, "first",
+		nfttable.Render(schema(allocate(first), false), env, proxiers.NewChange(nil, first)))
 }
 
 // TestProbe verifies that nft and the kernel accept the table, even if the host lacks IPVS.
@@ -80,7 +81,10 @@ func TestWhyNot(t *testing.T) {
 }
 
 func TestPlaces(t *testing.T) {
-	pools := [2][]plan.Endpoint{{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}}, {{Addr: netip.MustParseAddrPort("10.0.0.2:80")}}}
+	pools := [2][]plan.Endpoint{
+		{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}},
+		{{Addr: netip.MustParseAddrPort("10.0.0.2:80")}},
+	}
 	service := func(name string, frontends ...plan.Frontend) *plan.ServicePort {
 		return &plan.ServicePort{
 			Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: plan.TCP},
@@ -123,7 +127,10 @@ func TestPlacesAreStable(t *testing.T) {
 			Pools: [2][]plan.Endpoint{{{Addr: netip.MustParseAddrPort("10.0.0.1:80")}}},
 		}
 	}
-	before := []*plan.ServicePort{service("a", "10.96.0.1:30000"), service("b", "10.96.0.2:80"), service("c", "10.96.0.2:10080")}
+	before := []*plan.ServicePort{
+		service("a", "10.96.0.1:30000"), service("b", "10.96.0.2:80"),
+		service("c", "10.96.0.2:10080"),
+	}
 	for at, want := range map[string]bool{
 		"10.96.0.1:80":    true,
 		"10.96.0.9:30000": true,
@@ -167,7 +174,10 @@ func TestScheduler(t *testing.T) {
 // An endpoint without a weight gets weight 1, because IPVS sends no connections to an endpoint with weight 0.
 func TestWeight(t *testing.T) {
 	for asked, want := range map[uint16]int{0: 1, 1: 1, 65535: 65535} {
-		if got := destination(plan.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: asked}).Weight; got != want {
+		if got := destination(plan.Endpoint{
+			Addr:   netip.MustParseAddrPort("10.0.0.1:80"),
+			Weight: asked,
+		}).Weight; got != want {
 			t.Errorf("%d: %d, want %d", asked, got, want)
 		}
 	}

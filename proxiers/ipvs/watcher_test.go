@@ -55,7 +55,10 @@ func (s *fakeSocket) Receive() ([]syscall.NetlinkMessage, error) {
 // removal returns a notification about the removal of a local route from a routing table.
 func removal(of netip.Addr, from byte) syscall.NetlinkMessage {
 	data := []byte{unix.AF_INET, 32, 0, 0, from, routeProtocol, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0}
-	return syscall.NetlinkMessage{Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE}, Data: append(data, of.AsSlice()...)}
+	return syscall.NetlinkMessage{
+		Header: syscall.NlMsghdr{Type: unix.RTM_DELROUTE},
+		Data:   append(data, of.AsSlice()...),
+	}
 }
 
 // The watcher reports drift once after each of these events: the removal of Edgeway's route, dropped notifications, and

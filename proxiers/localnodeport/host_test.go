@@ -108,7 +108,10 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, log: &lockedBuffer{}, sockets: &sockets{open: map[netip.AddrPort]*os.File{}, unasked: map[netip.AddrPort]bool{}}}
+	w := &world{
+		t: t, log: &lockedBuffer{},
+		sockets: &sockets{open: map[netip.AddrPort]*os.File{}, unasked: map[netip.AddrPort]bool{}},
+	}
 	w.Proxier = w.newProxier()
 	t.Cleanup(func() {
 		_ = w.Close()
@@ -128,7 +131,10 @@ func (w *world) newProxier() *Proxier {
 
 func (w *world) apply(services ...*plan.ServicePort) {
 	w.t.Helper()
-	w.applyTo(&plan.Plan{Node: &plan.Node{LoopbackAddrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}}}, services...)
+	w.applyTo(&plan.Plan{Node: &plan.Node{LoopbackAddrs: []netip.Addr{
+		netip.MustParseAddr("127.0.0.1"),
+		netip.IPv6Loopback(),
+	}}}, services...)
 }
 
 func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {

@@ -171,7 +171,8 @@ func TestAddressInUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.apply(service("a", 30000, "127.0.1.1:8080"), service("b", 30001, "127.0.1.1:8080"), service("six", 30000, "[::1]:8080"))
+	w.apply(service("a", 30000, "127.0.1.1:8080"), service("b", 30001, "127.0.1.1:8080"),
+		service("six", 30000, "[::1]:8080"))
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
 	w.maintain(1200 * time.Millisecond) // time for one more attempt
@@ -302,7 +303,10 @@ func TestApplyEndsWithContext(t *testing.T) {
 	w := newWorld(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	next := &plan.Plan{Node: &plan.Node{LoopbackAddrs: []netip.Addr{netip.IPv6Loopback()}}, Services: []*plan.ServicePort{service("a", 30000, "[::1]:8080")}}
+	next := &plan.Plan{
+		Node:     &plan.Node{LoopbackAddrs: []netip.Addr{netip.IPv6Loopback()}},
+		Services: []*plan.ServicePort{service("a", 30000, "[::1]:8080")},
+	}
 	if err := w.Apply(ctx, proxiers.NewChange(nil, next)); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want %v", err, context.Canceled)
 	}

@@ -8,15 +8,18 @@ import (
 
 // Metrics that kube-proxy (1.37, KEP-6032) also exports have the same names and labels in Edgeway.
 var (
-	listeners      = desc("kubeproxy_nftables_localhost_nodeport_listeners", "NodePorts that the daemon listens on at loopback addresses.", "ip_family")
-	listenFailures = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total", "Failed attempts to listen on a NodePort at a loopback address.", "ip_family")
-	acceptPauses   = desc("edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on "+
+	listeners = desc("kubeproxy_nftables_localhost_nodeport_listeners",
+		"NodePorts that the daemon listens on at loopback addresses.", "ip_family")
+	listenFailures = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
+		"Failed attempts to listen on a NodePort at a loopback address.", "ip_family")
+	acceptPauses = desc("edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on "+
 		"loopback had to wait. reason: descriptors (none left) or limit (of connections).", "reason")
 	relayedBytes    = desc("edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", "direction")
 	openConnections = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
 	connections     = desc("edgeway_loopback_connections_total", "Accepted connections to NodePorts on loopback.")
-	dialFailures    = desc("edgeway_loopback_dial_failures_total", "Endpoints that could not be reached for a connection to a NodePort on loopback.")
-	dialRetries     = desc("edgeway_loopback_dial_retries_total",
+	dialFailures    = desc("edgeway_loopback_dial_failures_total",
+		"Endpoints that could not be reached for a connection to a NodePort on loopback.")
+	dialRetries = desc("edgeway_loopback_dial_retries_total",
 		"Endpoints that the relay tried after the first one failed, for connections to NodePorts on loopback.")
 	resets = desc("edgeway_loopback_resets_total",
 		"Connections to NodePorts on loopback that ended with an error, such as a reset.")

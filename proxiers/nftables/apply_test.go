@@ -63,7 +63,8 @@ func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 		full := newPlan(testNode(), manyServices(3000, 5)...)
 		apply(t, p, nil, full)
 		if want := []bool{!takeover, !takeover, true}; !slices.Equal(refuses, want) {
-			t.Errorf("takeover %v: addresses of Service CIDRs are dropped after each chunk: %v, want %v", takeover, refuses, want)
+			t.Errorf("takeover %v: addresses of Service CIDRs are dropped after each chunk: %v, want %v", takeover,
+				refuses, want)
 		}
 		chunked := kernelState(t, p)
 		forceRecreate(t, p, full)
@@ -125,7 +126,8 @@ func randomPlan(rng *rand.Rand, prev *plan.Plan) *plan.Plan {
 		next.Node.LoopbackAddrs = []netip.Addr{addr("127.0.0.1"), addr("::1")}[:rng.IntN(3)]
 		for i := range rng.IntN(4) {
 			next.Node.NodePortAddrs = append(next.Node.NodePortAddrs, addr(fmt.Sprintf("192.0.2.%d", 10+i)))
-			next.Node.PodSources = append(next.Node.PodSources, prefix(fmt.Sprintf("10.%d.0.0/16", 200+i)), prefix(fmt.Sprintf("10.%d.3.0/24", 200+i)))
+			next.Node.PodSources = append(next.Node.PodSources, prefix(fmt.Sprintf("10.%d.0.0/16", 200+i)),
+				prefix(fmt.Sprintf("10.%d.3.0/24", 200+i)))
 		}
 		next.Node.PodSources = plan.NormalizePrefixes(next.Node.PodSources)
 	}
@@ -153,7 +155,10 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 		}
 		return addr(fmt.Sprintf(v6, n))
 	}
-	svc := &plan.ServicePort{Name: plan.ServicePortName{Namespace: "default", Name: fmt.Sprintf("s%d", i), Protocol: proto}, Family: f}
+	svc := &plan.ServicePort{Name: plan.ServicePortName{
+		Namespace: "default", Name: fmt.Sprintf("s%d", i),
+		Protocol: proto,
+	}, Family: f}
 	if rng.IntN(4) == 0 {
 		svc.Affinity = time.Duration(1+rng.IntN(2)) * time.Hour
 	}
@@ -161,29 +166,43 @@ func randomService(rng *rand.Rand, i int, f plan.Family, proto plan.Protocol) *p
 		for n := range 6 {
 			if rng.IntN(2) == 0 {
 				a := ip("10.244.0.%d", "fd00:10:244::%d", n+1)
-				svc.Pools[pool] = append(svc.Pools[pool], plan.Endpoint{Addr: netip.AddrPortFrom(a, uint16(8080+rng.IntN(2))), Local: n < 3})
+				svc.Pools[pool] = append(svc.Pools[pool],
+					plan.Endpoint{Addr: netip.AddrPortFrom(a, uint16(8080+rng.IntN(2))), Local: n < 3})
 			}
 		}
 	}
 	routes := func() (r [3]plan.Route) {
 		for o := range r {
-			r[o] = plan.Route{Verdict: plan.Verdict(max(0, rng.IntN(5)-2)), Pool: plan.Pool(rng.IntN(2)), SNAT: rng.IntN(2) == 0}
+			r[o] = plan.Route{
+				Verdict: plan.Verdict(max(0, rng.IntN(5)-2)), Pool: plan.Pool(rng.IntN(2)),
+				SNAT: rng.IntN(2) == 0,
+			}
 			if len(svc.Pools[r[o].Pool]) == 0 {
 				r[o] = plan.Route{Verdict: plan.Reject}
 			}
 		}
 		return r
 	}
-	svc.Frontends = []plan.Frontend{{Kind: plan.ClusterIP, Addr: ip("10.96.0.%d", "fd00:10:96::%d", i/2+1), Port: uint16(80 + i%2), Routes: routes()}}
+	svc.Frontends = []plan.Frontend{{
+		Kind: plan.ClusterIP, Addr: ip("10.96.0.%d", "fd00:10:96::%d", i/2+1),
+		Port: uint16(80 + i%2), Routes: routes(),
+	}}
 	if rng.IntN(2) == 0 {
-		lb := plan.Frontend{Kind: plan.LoadBalancerIP, Addr: ip("203.0.113.%d", "2001:db8:113::%d", i+1), Port: 80, Routes: routes()}
+		lb := plan.Frontend{
+			Kind: plan.LoadBalancerIP, Addr: ip("203.0.113.%d", "2001:db8:113::%d", i+1), Port: 80,
+			Routes: routes(),
+		}
 		if rng.IntN(2) == 0 {
-			lb.AllowFrom = plan.NormalizePrefixes([]netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)})
+			lb.AllowFrom = plan.NormalizePrefixes([]netip.Prefix{netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::",
+				rng.IntN(3)), 16+rng.IntN(8)), netip.PrefixFrom(ip("198.51.%d.0", "2001:db8:%d::", rng.IntN(3)), 24)})
 		}
 		svc.Frontends = append(svc.Frontends, lb)
 	}
 	if rng.IntN(2) == 0 {
-		svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: uint16(30000 + i), Routes: routes()})
+		svc.Frontends = append(svc.Frontends, plan.Frontend{
+			Kind: plan.NodePort, Port: uint16(30000 + i),
+			Routes: routes(),
+		})
 	}
 	svc.Seal()
 	return svc
@@ -348,7 +367,8 @@ func TestProbeAndCleanup(t *testing.T) {
 
 func TestMissingProgram(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	if err := Component().Probe(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install") {
+	if err := Component().Probe(t.Context()); !errors.Is(err, proxiers.ErrUnsupported) ||
+		!strings.Contains(err.Error(), "install") {
 		t.Errorf("error %v, want ErrUnsupported and what to install", err)
 	}
 }

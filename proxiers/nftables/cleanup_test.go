@@ -29,7 +29,8 @@ func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 		}
 	}
 	p, _ := testProxier(t)
-	dns := plantest.Service("dns", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 53)}, plantest.Endpoint("192.0.2.1:5353"))
+	dns := plantest.Service("dns", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 53)},
+		plantest.Endpoint("192.0.2.1:5353"))
 	dns.Name.Protocol = plan.UDP
 	next := plantest.Plan(plantest.Node(), dns)
 	nft(t, `table ip other {

@@ -25,7 +25,8 @@ func clients(t *testing.T, svc *plan.ServicePort, port uint16) map[string]string
 	found := map[string]string{}
 	eachElement(t, c, svc.Family, ClientMapName(svc, plan.ClusterPool, port), func(raw []byte) {
 		client, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-		endpoint, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VALUE))
+		endpoint, _ := netip.AddrFromSlice(netlink.Attr(netlink.Attr(raw, unix.NFTA_SET_ELEM_DATA),
+			unix.NFTA_DATA_VALUE))
 		found[client.String()] = endpoint.String()
 	})
 	return found
@@ -47,7 +48,8 @@ func TestClientsOfRemovedEndpointsAreForgotten(t *testing.T) {
 	drift.wait(t)
 	apply(t, p, nil, both) // a full sync also keeps the clients in the maps
 	want := map[string]string{"198.51.100.1": "10.244.1.8", "198.51.100.2": "10.244.1.9"}
-	if got := clients(t, both.Services[0], 53); len(got) != 2 || got["198.51.100.1"] != want["198.51.100.1"] || got["198.51.100.2"] != want["198.51.100.2"] {
+	if got := clients(t, both.Services[0], 53); len(got) != 2 || got["198.51.100.1"] != want["198.51.100.1"] ||
+		got["198.51.100.2"] != want["198.51.100.2"] {
 		t.Errorf("after a full sync: clients %v, want %v", got, want)
 	}
 	one := withEndpoints(both, 0, endpoint("10.244.1.9:53"))
@@ -85,7 +87,8 @@ func TestPacketsRecordClients(t *testing.T) {
 		}()
 	}
 	for range 10 {
-		conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")}, &net.UDPAddr{IP: net.ParseIP("10.96.0.4"), Port: 53})
+		conn, err := net.DialUDP("udp", &net.UDPAddr{IP: net.ParseIP("192.0.2.1")},
+			&net.UDPAddr{IP: net.ParseIP("10.96.0.4"), Port: 53})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,10 @@ import (
 )
 
 func namedPlan(namespace, name, port string) *plan.Plan {
-	svc := service(name, []plan.Frontend{clusterIP("10.96.0.9", 80), {Kind: plan.NodePort, Port: 30009, Routes: toPods}}, endpoint("10.244.1.7:8080"))
+	svc := service(name, []plan.Frontend{
+		clusterIP("10.96.0.9", 80),
+		{Kind: plan.NodePort, Port: 30009, Routes: toPods},
+	}, endpoint("10.244.1.7:8080"))
 	svc.Name.Namespace, svc.Name.Port = namespace, port
 	return newPlan(testNode(), svc)
 }

@@ -170,7 +170,10 @@ func tellElements(t *testing.T, p *proxier) string {
 	for _, f := range p.families {
 		for _, set := range schema(false).Sets {
 			var lines []string
-			eachElement(t, c, f, set.Name, func(raw []byte) { lines = append(lines, fmt.Sprintf("%s %x", set.Name, raw)) })
+			eachElement(t, c, f, set.Name, func(raw []byte) {
+				lines = append(lines,
+					fmt.Sprintf("%s %x", set.Name, raw))
+			})
 			slices.Sort(lines)
 			// While a set grows, the kernel (6.18) reports an element both at its old and at its new position.
 			b.WriteString(strings.Join(slices.Compact(lines), "\n") + "\n")
@@ -181,7 +184,8 @@ func tellElements(t *testing.T, p *proxier) string {
 
 func eachElement(t *testing.T, c *netlink.Conn, f plan.Family, set string, visit func(raw []byte)) {
 	t.Helper()
-	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName), unix.NFTA_SET_ELEM_LIST_SET, set)
+	filter := netlink.AppendAttr(netlink.AppendAttr(nil, unix.NFTA_SET_ELEM_LIST_TABLE, tableName),
+		unix.NFTA_SET_ELEM_LIST_SET, set)
 	err := c.Dump(unix.NFT_MSG_GETSETELEM, netlink.Family(f), filter, func(m netlink.Message) error {
 		for _, raw := range netlink.EachAttr(netlink.Attr(m.Attrs, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 			visit(raw)

@@ -99,7 +99,8 @@ func TestChangeNeedsNoProgram(t *testing.T) {
 		}
 	})
 	after := figures(t, p, "edgeway_nftables_transactions_total")
-	if n, programs := after["path=netlink"]-before["path=netlink"], after["path=nft"]-before["path=nft"]; n < 1000 || programs != 0 {
+	if n, programs := after["path=netlink"]-before["path=netlink"], after["path=nft"]-before["path=nft"]; n < 1000 ||
+		programs != 0 {
 		t.Errorf("1,000 changes took %v transactions by netlink and %v by nft", n, programs)
 	}
 	partial := kernelState(t, p)

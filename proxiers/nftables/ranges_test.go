@@ -20,7 +20,10 @@ func TestRangesOfSplitBatchDoNotOverlap(t *testing.T) {
 		MasqueradeBit: 14, Drift: func(string) {}, Progress: func(int, int) {},
 	})
 	version := func(third byte, ranges ...netip.Prefix) *plan.Plan {
-		lb := plan.Frontend{Kind: plan.LoadBalancerIP, Addr: plantest.Addr("203.0.113.1"), Port: 80, Routes: plantest.ClusterIPRoutes, AllowFrom: ranges}
+		lb := plan.Frontend{
+			Kind: plan.LoadBalancerIP, Addr: plantest.Addr("203.0.113.1"), Port: 80,
+			Routes: plantest.ClusterIPRoutes, AllowFrom: ranges,
+		}
 		svc := plantest.Service("web", []plan.Frontend{lb})
 		for i := range byte(100) {
 			at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, third, i}), 8080)

@@ -164,10 +164,13 @@ func (o Options) chains() []nfttable.Chain {
 			"meta mark and $own != 0 accept",
 			"jump services",
 		}},
-		{Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority, Rules: append(o.masquerade(),
-			"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
-			"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",
-		)},
+		{
+			Name: "nat-postrouting", Type: nat, Hook: knftables.PostroutingHook, Priority: knftables.SNATPriority,
+			Rules: append(o.masquerade(),
+				"meta mark and $mark != 0 meta mark set meta mark and $rest masquerade fully-random",
+				"ct status dnat $ip saddr . $ip daddr . meta l4proto . th dport @hairpin masquerade fully-random",
+			),
+		},
 	}
 }
 

@@ -17,9 +17,13 @@ func prefixes(list ...string) (out []netip.Prefix) {
 
 // In the test plan, the Origin is the index of a frontend's Route.
 var (
-	forwardCluster = [numOrigins]Route{{Forward, ClusterPool, false}, {Forward, ClusterPool, true}, {Forward, LocalPool, false}}
-	refuse         = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
-	mixed          = [numOrigins]Route{{Verdict: Forward}, {Verdict: Reject}, {Verdict: Drop}}
+	forwardCluster = [numOrigins]Route{
+		{Forward, ClusterPool, false},
+		{Forward, ClusterPool, true},
+		{Forward, LocalPool, false},
+	}
+	refuse = [numOrigins]Route{{Verdict: Reject}, {Verdict: Reject}, {Verdict: Reject}}
+	mixed  = [numOrigins]Route{{Verdict: Forward}, {Verdict: Reject}, {Verdict: Drop}}
 )
 
 func testPlan() *Plan {
@@ -107,7 +111,8 @@ func TestDecide(t *testing.T) {
 				got = d.Service.Name.Name
 			}
 			if d.Verdict != c.verdict || got != c.service || !strings.Contains(d.Reason, c.why) {
-				t.Errorf("got %s of %q (%s), want %s of %q (… %s …)", d.Verdict, got, d.Reason, c.verdict, c.service, c.why)
+				t.Errorf("got %s of %q (%s), want %s of %q (… %s …)", d.Verdict, got, d.Reason, c.verdict, c.service,
+					c.why)
 			}
 			if (d.Frontend == nil) != (d.Service == nil) || d.Verdict != Forward && (d.Endpoints != nil || d.SNAT) {
 				t.Errorf("inconsistent: %+v", d)
@@ -121,11 +126,13 @@ func TestDecide(t *testing.T) {
 func TestDecideNodePort(t *testing.T) {
 	p := testPlan()
 	p.Services = p.Services[3:]
-	if d := p.Decide(Packet{TCP, addr("203.0.113.9"), addrPort("192.0.2.1:30080"), "eth0"}); d.Verdict != Forward || d.Frontend.Kind != NodePort {
+	if d := p.Decide(Packet{TCP, addr("203.0.113.9"), addrPort("192.0.2.1:30080"), "eth0"}); d.Verdict != Forward ||
+		d.Frontend.Kind != NodePort {
 		t.Errorf("%+v", d)
 	}
 	p.Node.NodePortAddrs = nil
-	if d := p.Decide(Packet{TCP, addr("203.0.113.9"), addrPort("192.0.2.1:30080"), "eth0"}); d.Verdict != Pass || !strings.Contains(d.Reason, "has no IPv4 address") {
+	if d := p.Decide(Packet{TCP, addr("203.0.113.9"), addrPort("192.0.2.1:30080"), "eth0"}); d.Verdict != Pass ||
+		!strings.Contains(d.Reason, "has no IPv4 address") {
 		t.Errorf("NodePorts are accepted nowhere: %+v", d)
 	}
 	p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, addr("127.0.0.1"))
@@ -153,7 +160,8 @@ func TestDecideFollowsOrigin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := p.Decide(Packet{TCP, addr(c.src), addrPort("10.96.0.1:80"), c.iface})
-			if d.Origin != c.origin || d.Pool != c.pool || d.SNAT != c.snat || len(d.Endpoints) != len(p.Services[3].Pools[c.pool]) {
+			if d.Origin != c.origin || d.Pool != c.pool || d.SNAT != c.snat ||
+				len(d.Endpoints) != len(p.Services[3].Pools[c.pool]) {
 				t.Errorf("got %+v", d)
 			}
 		})

@@ -9,7 +9,10 @@ import (
 
 // sealedPort returns a sealed ServicePort with contents that depend on version.
 func sealedPort(name string, family Family, version int) *ServicePort {
-	s := &ServicePort{Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family, LongLived: version%2 == 1}
+	s := &ServicePort{
+		Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family,
+		LongLived: version%2 == 1,
+	}
 	s.Frontends = []Frontend{{Port: uint16(version / 2)}}
 	s.Seal()
 	return s
@@ -78,7 +81,8 @@ func TestDiffAgreesWithMaps(t *testing.T) {
 		changed, removed := Diff(prev, next)
 		wantChanged, wantRemoved := naiveDiff(prev, next)
 		if !slices.Equal(changed, wantChanged) || !slices.Equal(removed, wantRemoved) {
-			t.Fatalf("round %d: got %d changed and %d removed, want %d and %d", i, len(changed), len(removed), len(wantChanged), len(wantRemoved))
+			t.Fatalf("round %d: got %d changed and %d removed, want %d and %d", i, len(changed), len(removed),
+				len(wantChanged), len(wantRemoved))
 		}
 		prev = next
 	}
@@ -153,7 +157,8 @@ func TestOfAndWithoutEndpoint(t *testing.T) {
 	}
 	p := &Plan{Services: []*ServicePort{
 		port("a", "http", IPv4, Forward, Drop), // the only endpoint is on another host
-		port("b", "dns", IPv4, Reject, Reject), port("b", "http", IPv4, Reject, Reject), port("b", "http", IPv6, Forward, Forward),
+		port("b", "dns", IPv4, Reject, Reject), port("b", "http", IPv4, Reject, Reject),
+		port("b", "http", IPv6, Forward, Forward),
 		port("c", "http", IPv4, Reject, Reject), port("c", "http", IPv6, Reject, Reject),
 	}}
 	for name, want := range map[string][]*ServicePort{

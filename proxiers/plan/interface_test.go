@@ -4,7 +4,10 @@ import "testing"
 
 // A name with a special meaning in nft or iptables must never reach a rule.
 func TestCheckInterface(t *testing.T) {
-	for _, name := range []string{`eth0" drop`, "x -j DROP", "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb", ".", ".."} {
+	for _, name := range []string{
+		`eth0" drop`, "x -j DROP", "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb",
+		".", "..",
+	} {
 		if ValidateInterface(name) == nil {
 			t.Errorf("%q is accepted", name)
 		}

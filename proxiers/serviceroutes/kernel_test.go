@@ -64,7 +64,8 @@ func TestParseRoundTrip(t *testing.T) {
 			t.Errorf("%+v is read as %+v, %v", r, got, ok)
 		}
 		for _, change := range []func(*netlink.Route){
-			kind(unix.RTN_BLACKHOLE), after(1), func(r *netlink.Route) { r.Table = 100 }, func(r *netlink.Route) { r.Gw = r.Src },
+			kind(unix.RTN_BLACKHOLE), after(1), func(r *netlink.Route) { r.Table = 100 },
+			func(r *netlink.Route) { r.Gw = r.Src },
 			func(r *netlink.Route) { r.Tos = 8 },
 		} {
 			other := raw

@@ -34,8 +34,10 @@ const patience = 30 * time.Second
 // detection.
 var twoLinks = []string{
 	"link set lo up",
-	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none", "link set v1 up", "link set v0 up",
-	"link add w0 type veth peer name w1", "link set w0 addrgenmode none", "link set w1 addrgenmode none", "link set w1 up", "link set w0 up",
+	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
+	"link set v1 up", "link set v0 up",
+	"link add w0 type veth peer name w1", "link set w0 addrgenmode none", "link set w1 addrgenmode none",
+	"link set w1 up", "link set w0 up",
 	"addr add 192.0.2.10/24 dev v0", "addr add 2001:db8:2::10/64 dev v0 nodad",
 	"addr add 198.51.100.10/24 dev w0", "addr add 2001:db8:51::10/64 dev w0 nodad",
 }
@@ -56,7 +58,8 @@ func newLab(t *testing.T, always bool, setup ...string) *lab {
 	}
 	// Linux 6.18 adds the local route for an IPv6 address asynchronously.
 	for _, a := range []string{"2001:db8:2::10", "2001:db8:51::10"} {
-		for deadline := time.Now().Add(patience); !strings.Contains(l.ip("-6 route show table local"), "local "+a+" "); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); !strings.Contains(l.ip("-6 route show table local"),
+			"local "+a+" "); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("address %s: no local route", a)
 			}
@@ -198,7 +201,10 @@ func servicePort(name string, port uint16, clusterIP string, external ...string)
 		},
 	}
 	for _, a := range external {
-		svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.ExternalIP, Addr: netip.MustParseAddr(a), Port: port})
+		svc.Frontends = append(svc.Frontends, plan.Frontend{
+			Kind: plan.ExternalIP, Addr: netip.MustParseAddr(a),
+			Port: port,
+		})
 	}
 	slices.SortFunc(svc.Frontends, func(a, b plan.Frontend) int { return a.Compare(&b) })
 	svc.Seal()

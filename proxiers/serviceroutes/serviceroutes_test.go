@@ -100,7 +100,8 @@ func TestAlwaysAddsRoutesBesideDefaultRoute(t *testing.T) {
 	l.settled(range4, range6)
 	l.ip("route del default")
 	l.settled(range4, external4, range6)
-	l.apply(planOf(servicePort("web", 80, "10.96.0.10", "203.0.113.9"), servicePort("web6", 80, "fd00:96::10", "2001:db8:77::8")), false)
+	l.apply(planOf(servicePort("web", 80, "10.96.0.10", "203.0.113.9"),
+		servicePort("web6", 80, "fd00:96::10", "2001:db8:77::8")), false)
 	l.settled(range4, "203.0.113.9 dev v0 src 192.0.2.10", range6)
 }
 
@@ -174,8 +175,10 @@ func TestLostRoutesAreRestored(t *testing.T) {
 // still needs them, and removes that process's other routes.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
-		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10", "route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
-		"-6 route add fd00:77::/64 dev w0 proto 119", "route add 10.1.2.5 dev w0 proto 118", "-6 route add fd00:78::/64 dev w0", "route add unreachable 10.1.2.6 proto 119")
+		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10",
+		"route add 10.1.2.3 dev w0 proto 119", "route add 10.1.2.4 dev w0 proto 119 table 100",
+		"-6 route add fd00:77::/64 dev w0 proto 119", "route add 10.1.2.5 dev w0 proto 118",
+		"-6 route add fd00:78::/64 dev w0", "route add unreachable 10.1.2.6 proto 119")
 	before := l.foreign()
 	l.apply(testPlan(), true)
 	l.settled(allOfThem...)
@@ -214,7 +217,8 @@ func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort
 	for i := range 10_000 {
-		many = append(many, servicePort(fmt.Sprintf("svc-%05d", i), 80, fmt.Sprintf("10.96.%d.%d", i/250, i%250+1), fmt.Sprintf("100.64.%d.%d", i/250, i%250+1)))
+		many = append(many, servicePort(fmt.Sprintf("svc-%05d", i), 80, fmt.Sprintf("10.96.%d.%d", i/250, i%250+1),
+			fmt.Sprintf("100.64.%d.%d", i/250, i%250+1)))
 	}
 	start := time.Now()
 	l.apply(planOf(many...), true)
@@ -268,7 +272,10 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	l.apply(testPlan(), true)
 	l.maintainUntilIdle()
 	route := func(table int) []byte {
-		return []byte{unix.AF_INET, 32, 0, 0, byte(table), 0, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0, 10, 96, 0, 1}
+		return []byte{
+			unix.AF_INET, 32, 0, 0, byte(table), 0, 0, unix.RTN_LOCAL, 0, 0, 0, 0, 8, 0, unix.RTA_DST, 0, 10,
+			96, 0, 1,
+		}
 	}
 	f := l.Proxier.(*follower)
 	for _, table := range []int{ignoredTable, ignoredTable + 1} {
@@ -305,10 +312,12 @@ func TestPlacesAreBounded(t *testing.T) {
 	next[0] = one(0, maxAddrs+1) // this address was omitted, so it must not be counted
 	next[maxAddrs] = one(maxAddrs)
 	fresh, gone := p.update(proxiers.NewChange(before, &plan.Plan{Node: before.Node, Services: next}))
-	if len(fresh) != 0 || !slices.Equal(gone, []netip.Addr{addr(0)}) || len(p.addrs) != maxAddrs-1 || len(p.frontendCounts) != maxAddrs-1 {
+	if len(fresh) != 0 || !slices.Equal(gone, []netip.Addr{addr(0)}) || len(p.addrs) != maxAddrs-1 ||
+		len(p.frontendCounts) != maxAddrs-1 {
 		t.Errorf("came %v, went %v, %d are left", fresh, gone, len(p.addrs))
 	}
-	if p.touches(single(addr(0))) || !p.touches(netip.MustParsePrefix("100.64.0.0/24")) || p.touches(netip.MustParsePrefix("100.63.0.0/16")) {
+	if p.touches(single(addr(0))) || !p.touches(netip.MustParsePrefix("100.64.0.0/24")) ||
+		p.touches(netip.MustParsePrefix("100.63.0.0/16")) {
 		t.Error("what is touched is wrong")
 	}
 }

@@ -40,7 +40,10 @@ func newBench(ctx context.Context, opts options) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("benchmark directory: %w", err)
 	}
-	b := &bench{opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), results: results{kit.Figures{}}}
+	b := &bench{
+		opts: opts, dir: dir, log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		results: results{kit.Figures{}},
+	}
 	if err := b.setup(ctx); err != nil {
 		b.close()
 		return nil, err

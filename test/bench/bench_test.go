@@ -160,7 +160,8 @@ func TestVariants(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, name := range []string{"iptables", "iptables-save", "ip6tables-restore"} {
-				if out, err := p.command(name, "--version").CombinedOutput(); err != nil || !strings.Contains(string(out), says) {
+				if out, err := p.command(name, "--version").CombinedOutput(); err != nil ||
+					!strings.Contains(string(out), says) {
 					t.Errorf("%s: %q, %v, want %s", name, out, err, says)
 				}
 			}

@@ -40,7 +40,10 @@ func (l *lab) core() string { return l.prefix + "core" }
 // newLab creates the endpoints' network namespace. A server in this namespace accepts connections to
 // cluster.EndpointPort on every address in 10.128.0.0/9, and responds with the four bytes of the address.
 func newLab(ctx context.Context, patience time.Duration) (*lab, error) {
-	l := &lab{prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"), patience: patience}
+	l := &lab{
+		prefix: fmt.Sprintf("ewbench%d-", os.Getpid()), api: netip.MustParseAddr("10.255.0.1"),
+		patience: patience,
+	}
 	err := kit.IP(ctx,
 		"netns add "+l.core(),
 		"-n "+l.core()+" link set lo up",
@@ -149,7 +152,8 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 // connections also use memory.
 func (b *bench) deleteFlows() error {
 	for _, p := range b.programs() {
-		err := cluster.RunInNetns(p.host.netns, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+		err := cluster.RunInNetns(p.host.netns,
+			func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 		if err != nil {
 			return fmt.Errorf("connection tracking on %s's host: %w", p.name, err)
 		}

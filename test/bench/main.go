@@ -47,12 +47,14 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary` for comparison instead of kube-proxy")
 	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` for kube-proxy's measurements")
 	flags.IntVar(&o.rounds, "rounds", 3, "the number of starts of each kind; the result is the median")
-	flags.IntVar(&o.changes, "changes", 12, "the number of single changes, new Services and bursts; the result is the median")
+	flags.IntVar(&o.changes, "changes", 12,
+		"the number of single changes, new Services and bursts; the result is the median")
 	flags.DurationVar(&o.patience, "patience", 2*time.Millisecond, "the timeout of one connection attempt")
 	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all results")
 	flags.StringVar(&o.plot, "plot", "", "an SVG `file` for plots of all results")
 	flags.StringVar(&o.logs, "logs", "", "a `directory` for the programs' logs")
-	modeName := flags.String("mode", "nftables", "the mode of both programs: nftables, iptables-nft, iptables-legacy or ipvs")
+	modeName := flags.String("mode", "nftables",
+		"the mode of both programs: nftables, iptables-nft, iptables-legacy or ipvs")
 	sizes := flags.String("sizes", "", "ascending numbers of Services (default: the mode's usual numbers)")
 	err := flags.Parse(args)
 	if err != nil {

@@ -123,7 +123,8 @@ func compareCell(t *testing.T, r results, row, services, cell string) (seen int)
 		}
 		seen++
 		if median, ok := r.median(m, n, program); !ok || math.Abs(median/divisor-value) > value/1000 {
-			t.Errorf("%s, %s Services, %s: %v in the table, %v in the file", row, services, program, value, median/divisor)
+			t.Errorf("%s, %s Services, %s: %v in the table, %v in the file", row, services, program, value,
+				median/divisor)
 		}
 	}
 	return seen

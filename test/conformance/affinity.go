@@ -51,7 +51,10 @@ func testStickiness(t *testing.T, s *suite) {
 
 func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	first := s.choices(p, "cluster-1:80")
-	for _, at := range []string{"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080", "node-2:30080", "cluster-1:80"} {
+	for _, at := range []string{
+		"cluster-1:80", "cluster-1:80", "external-1:80", "lb-1:80", "node-1:30080",
+		"node-2:30080", "cluster-1:80",
+	} {
 		problems = append(problems, s.changedClients(first, s.choices(p, at), "the second connection, to "+at)...)
 	}
 	for c, met := range s.choices(p, "external-2:80") {

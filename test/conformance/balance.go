@@ -37,7 +37,8 @@ service three
 		bound := 6 * math.Sqrt(mean*(1-1/n))
 		for _, e := range d.Endpoints {
 			if got := float64(met[s.world.endpointName(e.Addr)]); math.Abs(got-mean) > bound {
-				t.Errorf("%s, %s: endpoint %s received %v of %d connections, want %.0f ± %.0f", svc.Name, svc.Family, e.Addr, got, connections, mean, bound)
+				t.Errorf("%s, %s: endpoint %s received %v of %d connections, want %.0f ± %.0f", svc.Name, svc.Family,
+					e.Addr, got, connections, mean, bound)
 			}
 		}
 	}
@@ -52,7 +53,10 @@ func (s *suite) spread(t *testing.T, r row, d plan.Decision, n int) map[string]i
 		wg.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			outcome := s.world.hosts[r.source].Connect(netlab.Flow{Protocol: r.protocol, From: r.from, To: r.to, Wait: responseTimeout})
+			outcome := s.world.hosts[r.source].Connect(netlab.Flow{
+				Protocol: r.protocol, From: r.from, To: r.to,
+				Wait: responseTimeout,
+			})
 			mu.Lock()
 			defer mu.Unlock()
 			if outcome.Result != netlab.Served {

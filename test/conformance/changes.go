@@ -174,8 +174,13 @@ func (c *changer) changeNodePorts() {
 
 func (c *changer) changeServiceCIDRs() {
 	more := netip.MustParsePrefix("10.97.0.0/16")
-	c.spec.cidrs = [][]netip.Prefix{defaultServiceCIDRs, defaultServiceCIDRs[:1], {}, append(slices.Clone(defaultServiceCIDRs), more)}[c.IntN(4)]
-	c.spec.cidrs = slices.SortedFunc(slices.Values(c.spec.cidrs), func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
+	c.spec.cidrs = [][]netip.Prefix{
+		defaultServiceCIDRs, defaultServiceCIDRs[:1],
+		{},
+		append(slices.Clone(defaultServiceCIDRs), more),
+	}[c.IntN(4)]
+	c.spec.cidrs = slices.SortedFunc(slices.Values(c.spec.cidrs),
+		func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
 }
 
 func (c *changer) changeHealthChecks() {

@@ -210,7 +210,8 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 	if d.SNATFor(r.from, d.Endpoints[i]) {
 		// If the host's link has an address, the relay and the shortcut connect to the endpoint from this address, as
 		// the host itself does.
-		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) && outcome.Seen.Addr() == netlab.RouterAddr4
+		relayed := (r.to.Addr().IsLoopback() || r.unbound && s.backend.Shortcut != nil) &&
+			outcome.Seen.Addr() == netlab.RouterAddr4
 		return relayed || slices.Contains(s.world.Node.Addrs, outcome.Seen.Addr())
 	}
 	return s.isSource(r, outcome.Seen.Addr())
@@ -235,7 +236,8 @@ func (s *suite) describe(r row, e expectation, saw string) string {
 	if e.deviation != nil {
 		want += fmt.Sprintf(" (declared deviation %q)", e.deviation.Name)
 	}
-	return fmt.Sprintf("origin %s, %s, %s: want %s, because %s; saw: %s", e.should.Origin, frontend, r, want, e.should.Reason, saw)
+	return fmt.Sprintf("origin %s, %s, %s: want %s, because %s; saw: %s", e.should.Origin, frontend, r, want,
+		e.should.Reason, saw)
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {

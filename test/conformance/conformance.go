@@ -162,7 +162,8 @@ func (s *suite) unseenDeviations() (problems []string) {
 	}
 	for _, name := range sortedKeys(declared) {
 		if s.report.deviated[name] == 0 {
-			problems = append(problems, fmt.Sprintf("no connection showed the declared deviation %q (%s)", name, declared[name]))
+			problems = append(problems, fmt.Sprintf("no connection showed the declared deviation %q (%s)", name,
+				declared[name]))
 		}
 	}
 	return problems

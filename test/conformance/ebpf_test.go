@@ -74,13 +74,15 @@ func ebpfBackend(tc bool) Backend {
 // hosts and from pods, but if tc is true, BPF handles the TCP connections among them.
 func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
-		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() || d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
+		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() ||
+			d.Frontend.AllowFrom != nil || d.Service.Affinity != 0 {
 			return false
 		}
 		if pkt.InInterface != "" {
 			return d.Origin != plan.FromHost && tc && pkt.Protocol == plan.TCP
 		}
-		return d.Origin == plan.FromHost && (unbound || !d.SNAT && !pkt.Src.IsLoopback() && slices.Contains(p.Node.HostAddrs, pkt.Src))
+		return d.Origin == plan.FromHost && (unbound || !d.SNAT && !pkt.Src.IsLoopback() &&
+			slices.Contains(p.Node.HostAddrs, pkt.Src))
 	}
 }
 

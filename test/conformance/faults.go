@@ -58,7 +58,8 @@ func testFaults(t *testing.T, s *suite) {
 		}
 		known = attempt(t, f, known, next)
 		if known != nil && n%10 == 9 {
-			s.mustAgree(t, next, c.sample(rowsOf(next, next.Services), sampled), fmt.Sprintf("step %d, after %d faults", n, f.faults))
+			s.mustAgree(t, next, c.sample(rowsOf(next, next.Services), sampled),
+				fmt.Sprintf("step %d, after %d faults", n, f.faults))
 		}
 	}
 	if f.faults < 3 {

@@ -31,12 +31,18 @@ func (n noted) Close() error                                 { n.note("close"); 
 // followers before the backend.
 func TestFollowersRunAfterBackend(t *testing.T) {
 	var done []string
-	b := Backend{Component: component("backend", &done, nil), Followers: []proxiers.Component{component("follower", &done, nil)}}
+	b := Backend{
+		Component: component("backend", &done, nil),
+		Followers: []proxiers.Component{component("follower", &done, nil)},
+	}
 	s, err := b.start(t.Context(), silentEnv())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, err := range []error{s.Apply(t.Context(), proxiers.Change{}), s.Close(), b.cleanUp(t.Context(), silentEnv())} {
+	for _, err := range []error{
+		s.Apply(t.Context(), proxiers.Change{}), s.Close(),
+		b.cleanUp(t.Context(), silentEnv()),
+	} {
 		if err != nil {
 			t.Error(err)
 		}

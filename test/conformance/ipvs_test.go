@@ -72,7 +72,8 @@ func changeServer(args string) func(context.Context) error {
 				return err
 			}
 			another := netip.AddrPortFrom(endpoint.Addr(), endpoint.Port()+1)
-			args := strings.NewReplacer("SERVER", words[1]+" "+words[2], "ENDPOINT", words[4], "ANOTHER", another.String()).Replace(args)
+			args := strings.NewReplacer("SERVER", words[1]+" "+words[2], "ENDPOINT", words[4], "ANOTHER",
+				another.String()).Replace(args)
 			return command("ipvsadm", strings.Fields(args)...)(ctx)
 		}
 		return fmt.Errorf("no endpoint in %q", list)

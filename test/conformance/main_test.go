@@ -8,5 +8,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(Main(m, backends()...)) }
 
 func backends() []Backend {
-	return []Backend{nftablesBackend(), iptablesBackend("nft"), iptablesBackend("legacy"), ipvsBackend(), ebpfBackend(false), ebpfBackend(true)}
+	return []Backend{
+		nftablesBackend(), iptablesBackend("nft"), iptablesBackend("legacy"), ipvsBackend(),
+		ebpfBackend(false), ebpfBackend(true),
+	}
 }

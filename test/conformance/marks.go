@@ -142,7 +142,8 @@ service dropping
 				t.Fatal(err)
 			}
 		}
-		if outcome := s.world.Node.Connect(r.flow(5 * time.Second)); outcome.Result != want || outcome.Server != server {
+		if outcome := s.world.Node.Connect(r.flow(5 * time.Second)); outcome.Result != want ||
+			outcome.Server != server {
 			t.Errorf("with the daemon's own mark, %s: %s", r, outcome)
 		}
 	}
@@ -161,8 +162,10 @@ func (s *suite) resetServiceConnections(t *testing.T) {
 	for _, kind := range []string{"cluster", "external", "lb"} {
 		for _, f := range families {
 			route := func(do string) error {
-				to := netip.PrefixFrom(mustAddress(kind+"-1", f), map[plan.Family]int{plan.IPv4: 24, plan.IPv6: 64}[f]).Masked()
-				return s.world.Gateway.Command(context.WithoutCancel(t.Context()), "ip", "route", do, "local", to.String(), "dev", "lo").Run()
+				to := netip.PrefixFrom(mustAddress(kind+"-1", f),
+					map[plan.Family]int{plan.IPv4: 24, plan.IPv6: 64}[f]).Masked()
+				return s.world.Gateway.Command(context.WithoutCancel(t.Context()), "ip", "route", do, "local",
+					to.String(), "dev", "lo").Run()
 			}
 			if err := route("add"); err != nil {
 				t.Fatal(err)

@@ -43,7 +43,10 @@ func matrixSpec(services int, triple tripleFunc) *spec {
 			name: fmt.Sprintf("matrix-%02d", n), protocols: protocols, families: families,
 			pools: [2][]string{{"pod-a", "pod-b", "far-a", "far-b"}, {"pod-a", "pod-b:9090"}},
 		}
-		for kind, addr := range map[plan.FrontendKind]string{plan.ClusterIP: "cluster", plan.ExternalIP: "external", plan.LoadBalancerIP: "lb"} {
+		for kind, addr := range map[plan.FrontendKind]string{
+			plan.ClusterIP: "cluster", plan.ExternalIP: "external",
+			plan.LoadBalancerIP: "lb",
+		} {
 			f := frontend{kind: kind, addr: fmt.Sprintf("%s-%d", addr, n+1), port: 80, routes: triple(n + 7*int(kind))}
 			svc.frontends = append(svc.frontends, f)
 			if kind == plan.LoadBalancerIP {
@@ -51,7 +54,10 @@ func matrixSpec(services int, triple tripleFunc) *spec {
 				svc.frontends = append(svc.frontends, f)
 			}
 		}
-		svc.frontends = append(svc.frontends, frontend{kind: plan.NodePort, port: uint16(30100 + n), routes: triple(n + 21)})
+		svc.frontends = append(svc.frontends, frontend{
+			kind: plan.NodePort, port: uint16(30100 + n),
+			routes: triple(n + 21),
+		})
 		s.services = append(s.services, svc)
 	}
 	return s

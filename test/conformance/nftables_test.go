@@ -95,7 +95,8 @@ func mentionedWords(objects map[string]nftObject) map[string]bool {
 	for name, o := range objects {
 		family, _, _ := strings.Cut(name, " ")
 		for _, line := range slices.Concat(o.lines, o.elements) {
-			for _, word := range strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" @,{}", r) }) {
+			for _, word := range strings.FieldsFunc(line,
+				func(r rune) bool { return strings.ContainsRune(" @,{}", r) }) {
 				words[family+" "+word] = true
 			}
 		}
@@ -143,7 +144,10 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 			name, o = family+" "+strings.TrimSuffix(trimmed, " {"), nftObject{}
 		case line == "\t}":
 			slices.Sort(o.elements)
-			if slices.ContainsFunc(o.lines, func(l string) bool { return strings.HasPrefix(l, "flags") && strings.Contains(l, "dynamic") }) {
+			if slices.ContainsFunc(o.lines, func(l string) bool {
+				return strings.HasPrefix(l, "flags") &&
+					strings.Contains(l, "dynamic")
+			}) {
 				o.elements = nil
 			}
 			objects[name] = o

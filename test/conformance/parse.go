@@ -53,7 +53,10 @@ func (s *spec) parseLine(words []string) error {
 		}
 		return nil
 	case "pods":
-		by, known := map[string]podsBy{"source": podsBySource, "interface": podsByInterface, "unknown": podsUnknown}[strings.Join(args, " ")]
+		by, known := map[string]podsBy{
+			"source": podsBySource, "interface": podsByInterface,
+			"unknown": podsUnknown,
+		}[strings.Join(args, " ")]
 		if !known {
 			return fmt.Errorf(`"pods" needs "source", "interface" or "unknown", not %q`, args)
 		}

@@ -80,7 +80,10 @@ type randomWalk struct {
 
 func newWalk(t testing.TB, b Backend) *randomWalk {
 	t.Helper()
-	w := &randomWalk{backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1), changes: map[string]int{}, patternMatches: map[*regexp.Regexp]int{}}
+	w := &randomWalk{
+		backend: b, fresh: startFresh(t, b), lab: imaginaryLab(), drift: make(chan string, 1),
+		changes: map[string]int{}, patternMatches: map[*regexp.Regexp]int{},
+	}
 	opts := silentEnv()
 	opts.Drift = func(reason string) {
 		select {
@@ -148,7 +151,8 @@ func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart 
 	}
 	if got != want.Dump {
 		w.differences++
-		return fmt.Errorf("after %s: partial syncs and a full sync lead to different states: %s", strings.Join(w.changer.done, ", "), firstDifference(got, want.Dump))
+		return fmt.Errorf("after %s: partial syncs and a full sync lead to different states: %s",
+			strings.Join(w.changer.done, ", "), firstDifference(got, want.Dump))
 	}
 	select {
 	case reason := <-w.drift:

@@ -65,14 +65,16 @@ var bugs = []bug{
 	{"source ranges are ignored", eachFrontend(func(f *plan.Frontend) { f.AllowFrom = nil })},
 	{"pods count as external clients", func(p *plan.Plan) { p.Node.PodSources = nil }},
 	{"NodePorts are accepted everywhere", func(p *plan.Plan) {
-		p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, mustAddress("node-3", plan.IPv4), mustAddress("node-3", plan.IPv6))
+		p.Node.NodePortAddrs = append(p.Node.NodePortAddrs, mustAddress("node-3", plan.IPv4),
+			mustAddress("node-3", plan.IPv6))
 		slices.SortFunc(p.Node.NodePortAddrs, netip.Addr.Compare)
 	}},
 	{"the backend serves no NodePorts on loopback", func(p *plan.Plan) { p.Node.LoopbackAddrs = nil }},
 	{"packets to unallocated addresses pass", func(p *plan.Plan) { p.Node.ServiceCIDRs = nil }},
 	forgetfulBug,
 	{"SCTP is left out", func(p *plan.Plan) {
-		p.Services = slices.DeleteFunc(p.Services, func(s *plan.ServicePort) bool { return s.Name.Protocol == plan.SCTP })
+		p.Services = slices.DeleteFunc(p.Services,
+			func(s *plan.ServicePort) bool { return s.Name.Protocol == plan.SCTP })
 	}},
 }
 
@@ -108,7 +110,10 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	}
 	// The suite in the variable watcher has a separate report, because the differences that planted bugs cause do not
 	// belong in the backend's report.
-	watcher := &suite{backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1, responseTimeout: 3 * time.Second}
+	watcher := &suite{
+		backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1,
+		responseTimeout: 3 * time.Second,
+	}
 	holder := *watcher
 	holder.backend.Deviations = append(slices.Clone(s.backend.Deviations), silentRefusal)
 
@@ -117,14 +122,16 @@ func testPlantedBugs(t *testing.T, s *suite) {
 		t.Run(b.name, func(t *testing.T) { watcher.mustFindDifference(t, b.spoil(right), right) })
 	}
 	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
-	t.Run("the suite accepts a declared deviation", func(t *testing.T) { holder.mustFindNoDifference(t, silentBug.spoil(right), right) })
+	t.Run("the suite accepts a declared deviation",
+		func(t *testing.T) { holder.mustFindNoDifference(t, silentBug.spoil(right), right) })
 	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustFindDifference(t, right, right) })
 	forgetful := *watcher
 	forgetful.report = newReport()
 	forgetful.backend.AffinityDeviations = append(slices.Clone(s.backend.AffinityDeviations), affinityLoss)
 	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
 		forgetful.mustFindNoDifference(t, right, right)
-		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen, func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {
+		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen,
+			func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {
 			t.Errorf("the suite did not report the deviation, but only %q", unseen)
 		}
 	})

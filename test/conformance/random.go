@@ -10,7 +10,10 @@ import (
 )
 
 var (
-	allEndpoints   = []string{"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090", "far-b:9090"}
+	allEndpoints = []string{
+		"pod-a", "pod-b", "far-a", "far-b", "pod-a:9090", "pod-b:9090", "far-a:9090",
+		"far-b:9090",
+	}
 	localEndpoints = []string{"pod-a", "pod-b", "pod-a:9090", "pod-b:9090"}
 )
 
@@ -132,7 +135,13 @@ func (c *changer) newFrontend(svc *service, k plan.FrontendKind, port uint16) fr
 }
 
 func (c *changer) chooseSources() []string {
-	return [][]string{nil, {"client-a", "pod-a", "node-1"}, {"client-b"}, {"203.0.113.0/25", "2001:db8:113::/64"}, {}}[c.IntN(5)]
+	return [][]string{
+		nil,
+		{"client-a", "pod-a", "node-1"},
+		{"client-b"},
+		{"203.0.113.0/25", "2001:db8:113::/64"},
+		{},
+	}[c.IntN(5)]
 }
 
 func (c *changer) chooseProtocols(svc *service) {

@@ -85,7 +85,8 @@ func (r *report) summary(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var b strings.Builder
-	fmt.Fprintf(&b, "conformance: %s: %s connections compared, %s differences\n", backend, thousands(r.connections), thousands(r.differences))
+	fmt.Fprintf(&b, "conformance: %s: %s connections compared, %s differences\n", backend, thousands(r.connections),
+		thousands(r.differences))
 	for _, dimension := range []string{"origin", "frontend", "protocol", "family", "verdict"} {
 		fmt.Fprintf(&b, "  %-9s", dimension)
 		for _, value := range slices.Sorted(maps.Keys(r.matrix[dimension])) {

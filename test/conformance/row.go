@@ -65,13 +65,15 @@ func (r row) flow(wait time.Duration) netlab.Flow {
 
 func (r row) String() string {
 	if r.unbound {
-		return fmt.Sprintf("from %s (not bound) to %s over %s, %s", r.source, r.to, r.protocol, plan.FamilyOf(r.to.Addr()))
+		return fmt.Sprintf("from %s (not bound) to %s over %s, %s", r.source, r.to, r.protocol,
+			plan.FamilyOf(r.to.Addr()))
 	}
 	return fmt.Sprintf("from %s (%s) to %s over %s, %s", r.source, r.from, r.to, r.protocol, plan.FamilyOf(r.to.Addr()))
 }
 
 func isNodeAddr(a netip.Addr) bool {
-	return slices.ContainsFunc([]string{"node-1", "node-2", "node-3"}, func(name string) bool { return mustAddress(name, plan.FamilyOf(a)) == a })
+	return slices.ContainsFunc([]string{"node-1", "node-2", "node-3"},
+		func(name string) bool { return mustAddress(name, plan.FamilyOf(a)) == a })
 }
 
 // everySource holds a source of each kind that a backend distinguishes: a pod that is an endpoint, another pod, the
@@ -109,7 +111,8 @@ func rowsOf(p *plan.Plan, services []*plan.ServicePort) []row {
 					add(everySource, netip.AddrPortFrom(mustAddress(name, svc.Family), f.Port), svc.Name.Protocol)
 				}
 				addUnbound(mustAddress("node-2", svc.Family), f.Port, svc.Name.Protocol)
-				add([]string{hostName}, netip.AddrPortFrom(mustAddress("loopback", svc.Family), f.Port), svc.Name.Protocol)
+				add([]string{hostName}, netip.AddrPortFrom(mustAddress("loopback", svc.Family), f.Port),
+					svc.Name.Protocol)
 			}
 			if f.Kind == plan.ClusterIP {
 				add(everySource, netip.AddrPortFrom(f.Addr, f.Port+7), svc.Name.Protocol)

@@ -48,7 +48,8 @@ func (d *deck) shuffle() {
 		name := kindOf(byte(b)).name
 		bytes[name] = append(bytes[name], byte(b))
 	}
-	for _, k := range slices.Concat(serviceChanges, stateOnlyChanges, serviceChanges, stateOnlyChanges, nodeChanges, stateOnlyNodeChanges) {
+	for _, k := range slices.Concat(serviceChanges, stateOnlyChanges, serviceChanges, stateOnlyChanges, nodeChanges,
+		stateOnlyNodeChanges) {
 		d.cards = append(d.cards, bytes[k.name][d.IntN(len(bytes[k.name]))])
 	}
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })

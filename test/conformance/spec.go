@@ -128,7 +128,8 @@ func (s *spec) node(l *labAddrs) *plan.Node {
 
 func sameNode(a, b *plan.Node) bool {
 	return slices.Equal(a.HostAddrs, b.HostAddrs) && slices.Equal(a.NodePortAddrs, b.NodePortAddrs) &&
-		slices.Equal(a.LoopbackAddrs, b.LoopbackAddrs) && slices.Equal(a.PodSources, b.PodSources) && slices.Equal(a.PodInterfaces, b.PodInterfaces) &&
+		slices.Equal(a.LoopbackAddrs, b.LoopbackAddrs) && slices.Equal(a.PodSources, b.PodSources) &&
+		slices.Equal(a.PodInterfaces, b.PodInterfaces) &&
 		slices.Equal(a.ServiceCIDRs, b.ServiceCIDRs)
 }
 

@@ -49,7 +49,8 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 				c.step()
 				p = ses.sync(t, c.spec)
 				changed, removed := plan.Diff(old, p)
-				rows := append(c.sample(rowsOf(p, append(changed, removed...)), sampled/2), c.sample(rowsOf(p, p.Services), sampled/2)...)
+				rows := append(c.sample(rowsOf(p, append(changed, removed...)), sampled/2),
+					c.sample(rowsOf(p, p.Services), sampled/2)...)
 				s.mustAgree(t, p, rows, "seed ", seed, ", step ", n)
 			}
 			s.mustEqualFresh(t, ses)

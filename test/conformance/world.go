@@ -30,7 +30,10 @@ var (
 	families  = []plan.Family{plan.IPv4, plan.IPv6}
 
 	defaultServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
-	podRanges           = []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
+	podRanges           = []netip.Prefix{
+		netip.MustParsePrefix("10.244.1.0/24"),
+		netip.MustParsePrefix("fd00:10:244:1::/64"),
+	}
 )
 
 // hostRanges maps the first part of a name, such as "pod", to an IPv4 and an IPv6 address range of the lab.
@@ -107,7 +110,10 @@ func (w *suiteLab) lab() *labAddrs { return &labAddrs{hostAddrs: w.Node.Addrs, e
 func endpointAddrs() map[string]map[plan.Family]netip.AddrPort {
 	all := map[string]map[plan.Family]netip.AddrPort{}
 	for _, host := range []string{"pod-a", "pod-b", "far-a", "far-b", hostName} {
-		for name, port := range map[string]uint16{host: endpointPort, fmt.Sprintf("%s:%d", host, otherEndpointPort): otherEndpointPort} {
+		for name, port := range map[string]uint16{
+			host: endpointPort,
+			fmt.Sprintf("%s:%d", host, otherEndpointPort): otherEndpointPort,
+		} {
 			all[name] = map[plan.Family]netip.AddrPort{}
 			for _, f := range families {
 				all[name][f] = netip.AddrPortFrom(mustAddress(host, f), port)
@@ -161,7 +167,8 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	kind, which, _ := strings.Cut(name, "-")
 	ranges, known := hostRanges[kind]
 	if !known || which == "" {
-		return netip.Addr{}, fmt.Errorf("no address is called %q; the first part of a name is one of %v", name, slices.Sorted(maps.Keys(hostRanges)))
+		return netip.Addr{}, fmt.Errorf("no address is called %q; the first part of a name is one of %v", name,
+			slices.Sorted(maps.Keys(hostRanges)))
 	}
 	n, err := strconv.ParseUint(which, 10, 8)
 	switch {

@@ -40,7 +40,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 
 	d := l.newDaemon()
 	before, after, found := strings.Cut(steps[1], "sudo systemctl enable --now edgeway\n")
-	if out := d.runAsOperator(made, before+"sudo edgeway config check\n"); !found || !strings.Contains(out, "The configuration is valid.") {
+	if out := d.runAsOperator(made, before+"sudo edgeway config check\n"); !found ||
+		!strings.Contains(out, "The configuration is valid.") {
 		t.Errorf("before the start, which was found: %v\n%s", found, out)
 	}
 	d.startReady()
@@ -67,7 +68,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 func (l *lab) requireExactRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
-	out, err := exec.CommandContext(l.t.Context(), kubectl, "--kubeconfig", kubeconfig, "auth", "can-i", "--list", "--no-headers", "--namespace", "kube-system").Output()
+	out, err := exec.CommandContext(l.t.Context(), kubectl, "--kubeconfig", kubeconfig, "auth", "can-i", "--list",
+		"--no-headers", "--namespace", "kube-system").Output()
 	l.must(err)
 	var rights []string
 	for line := range strings.Lines(string(out)) {
@@ -76,7 +78,10 @@ func (l *lab) requireExactRights(kubeconfig string) {
 		}
 	}
 	slices.Sort(rights)
-	want := []string{"endpointslices.discovery.k8s.io [] [] [list watch]", "servicecidrs.networking.k8s.io [] [] [list watch]", "services [] [] [list watch]"}
+	want := []string{
+		"endpointslices.discovery.k8s.io [] [] [list watch]",
+		"servicecidrs.networking.k8s.io [] [] [list watch]", "services [] [] [list watch]",
+	}
 	if diff := cmp.Diff(want, rights); diff != "" {
 		l.t.Errorf("rights of the host (-want +got):\n%s\n%s", diff, out)
 	}
@@ -123,7 +128,8 @@ func (l *lab) runAsAdmin(commands string, secrets ...string) (dir string) {
 	}
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "PATH="+programs(l.t)+":"+os.Getenv("PATH"), "HOME="+dir, "KUBECONFIG="+sharedState.cluster.Kubeconfig(cluster.Admin))
+	cmd.Env = append(os.Environ(), "PATH="+programs(l.t)+":"+os.Getenv("PATH"), "HOME="+dir,
+		"KUBECONFIG="+sharedState.cluster.Kubeconfig(cluster.Admin))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		l.t.Fatalf("the commands for an administrator: %v\n%s", err, out)
 	}
@@ -178,7 +184,8 @@ func issueToken(ctx context.Context, namespace, name string) error {
 		return err
 	}
 	account := secret.Annotations[corev1.ServiceAccountNameKey]
-	request, err := sharedState.admin.Core.ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := sharedState.admin.Core.ServiceAccounts(namespace).CreateToken(ctx, account,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("service account %s: %w", account, err)
 	}

@@ -58,7 +58,8 @@ func TestBootWithoutAPIServer(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.node, clusterIP, "ep1"))
 	l.waitFor(longTimeout, d.healthy)
 	l.waitFor(longTimeout, d.statusPrints("source-kube", "serving the last-known state, saved"))
-	if s, err := d.status(); err != nil || !s.LastKnown.Serving || s.LastKnown.SavedAt.Before(began) || time.Since(s.LastKnown.SavedAt) < time.Since(stopped) {
+	if s, err := d.status(); err != nil || !s.LastKnown.Serving || s.LastKnown.SavedAt.Before(began) ||
+		time.Since(s.LastKnown.SavedAt) < time.Since(stopped) {
 		t.Errorf("the state was saved between %s and %s; edgeway status says %+v, %v", began, stopped, s.LastKnown, err)
 	}
 
@@ -127,7 +128,8 @@ func (d *daemon) reportsStale(age time.Duration) func() error {
 			return fmt.Errorf("edgeway status --json should be healthy and at least %s stale: %+v", age, s)
 		}
 		if code, body, err := d.get(healthAddr, "/healthz"); code != 200 || !strings.Contains(body, "Source kube") {
-			return fmt.Errorf("/healthz is %d and should say that the source is unreachable: %s (%w)", code, body, orElse(err, "no error"))
+			return fmt.Errorf("/healthz is %d and should say that the source is unreachable: %s (%w)", code, body,
+				orElse(err, "no error"))
 		}
 		return d.statusPrints("source-kube", "ago")()
 	}

@@ -78,7 +78,8 @@ func (l *lab) onlyRulesOf(backend string) func() error {
 	return func() error {
 		for name, has := range l.traceOf() {
 			if has != (name == backend) {
-				return fmt.Errorf("the kernel has rules of %s: %v; it should have those of %s alone", name, has, backend)
+				return fmt.Errorf("the kernel has rules of %s: %v; it should have those of %s alone", name, has,
+					backend)
 			}
 		}
 		return nil
@@ -96,7 +97,8 @@ func (d *daemon) usesBackend(backend string) func() error {
 		case err != nil:
 			return err
 		case s.Backend.Name != backend || s.Backend.LastSync.IsZero() || len(s.Faults) > 0:
-			return fmt.Errorf("the backend is %+v, want %s, and conditions are %+v, want none", s.Backend, backend, s.Faults)
+			return fmt.Errorf("the backend is %+v, want %s, and conditions are %+v, want none", s.Backend, backend,
+				s.Faults)
 		}
 		return nil
 	}
@@ -124,7 +126,10 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 	for what, f := range map[string]struct {
 		from *netlab.Host
 		to   string
-	}{"ClusterIP": {l.client, clusterIP}, "NodePort": {l.client, nodePort}, "ClusterIP for the node": {l.node, clusterIP}} {
+	}{
+		"ClusterIP": {l.client, clusterIP}, "NodePort": {l.client, nodePort},
+		"ClusterIP for the node": {l.node, clusterIP},
+	} {
 		session, failure := f.from.Open(flow(f.from, plan.TCP, f.to))
 		if session == nil {
 			t.Fatal(failure)
@@ -159,7 +164,8 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 		count, failures := clients.newResults()
 		t.Logf("to %s in %.0f ms: %d connections", to.backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
-			t.Errorf("to %s: %d connections of %d failed: %q", to.backend, len(failures), count, failures[:min(len(failures), 5)])
+			t.Errorf("to %s: %d connections of %d failed: %q", to.backend, len(failures), count,
+				failures[:min(len(failures), 5)])
 		}
 		for _, h := range held {
 			if got := h.Ask(dialTimeout); got.Server != "ep1" {
@@ -188,7 +194,8 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	d.startReady()
 	clusterIP, nodePort := l.newNamespace().createWeb("last-of-all")
 	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
-	clients := startLoad(answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"), answers(l.node, clusterIP, "ep1"))
+	clients := startLoad(answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"),
+		answers(l.node, clusterIP, "ep1"))
 	defer clients.done.Wait()
 	defer close(clients.stop)
 	for _, backend := range []string{"nftables", "iptables-legacy", "nftables", "iptables-nft"} {
@@ -201,7 +208,8 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 		count, failures := clients.newResults()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {
-			t.Errorf("to %s: %d connections of %d failed: %q", backend, len(failures), count, failures[:min(len(failures), 5)])
+			t.Errorf("to %s: %d connections of %d failed: %q", backend, len(failures), count,
+				failures[:min(len(failures), 5)])
 		}
 		l.must(l.onlyRulesOf(backend)())
 	}

@@ -56,8 +56,10 @@ func TestNightlyBigServices(t *testing.T) {
 		{name: "20,000 ports", services: 1, ports: 20_000, endpoints: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, memoryLimits{}) })
-		t.Run(c.name+" with little memory for nft", func(t *testing.T) { c.run(t, memoryLimits{programMemory: 200 << 20}) })
-		t.Run(c.name+" in a control group of 256 MB", func(t *testing.T) { c.run(t, memoryLimits{groupMemory: 256 << 20}) })
+		t.Run(c.name+" with little memory for nft",
+			func(t *testing.T) { c.run(t, memoryLimits{programMemory: 200 << 20}) })
+		t.Run(c.name+" in a control group of 256 MB",
+			func(t *testing.T) { c.run(t, memoryLimits{groupMemory: 256 << 20}) })
 	}
 }
 
@@ -103,7 +105,8 @@ func (c bulk) run(t *testing.T, around memoryLimits) {
 	daemon := d.peak()
 	all := d.stopAndMeasure()
 	t.Logf("| %s | daemon %d MB, daemon or nft %d MB | silence %.1f s | a new Service after %.1f s, %.1f s, %.1f s | reload %.1f s |",
-		c.name, daemon>>20, all>>20, silence.Seconds(), meanwhile.Seconds(), synced.Seconds(), after.Seconds(), reload.Seconds())
+		c.name, daemon>>20, all>>20, silence.Seconds(), meanwhile.Seconds(), synced.Seconds(), after.Seconds(),
+		reload.Seconds())
 }
 
 func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.services) }
@@ -119,7 +122,8 @@ func (n *namespace) create(c bulk) error {
 		group.Go(func() error {
 			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: c.service(i)}}
 			for j := range c.external {
-				svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("198.%d.%d.%d", 18+i%2, 8*(i/2)+j/250, 1+j%250))
+				svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs,
+					fmt.Sprintf("198.%d.%d.%d", 18+i%2, 8*(i/2)+j/250, 1+j%250))
 			}
 			slice := &discoveryv1.EndpointSlice{
 				ObjectMeta:  metav1.ObjectMeta{Name: c.service(i), Labels: map[string]string{discoveryv1.LabelServiceName: c.service(i)}},
@@ -127,15 +131,20 @@ func (n *namespace) create(c bulk) error {
 			}
 			for j := range c.ports {
 				name := fmt.Sprint("p", j)
-				svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: name, Port: int32(1000 + j), TargetPort: intstr.FromInt32(endpointPort)})
-				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)})
+				svc.Spec.Ports = append(svc.Spec.Ports,
+					corev1.ServicePort{Name: name, Port: int32(1000 + j), TargetPort: intstr.FromInt32(endpointPort)})
+				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+					Name: &name, Port: new(int32(endpointPort)),
+					Protocol: new(corev1.ProtocolTCP),
+				})
 			}
 			for j := range c.endpoints {
 				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
 					Addresses: []string{c.endpoint(i, j)}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 				})
 			}
-			if _, err := sharedState.admin.Core.Services(n.name).Create(n.t.Context(), svc, metav1.CreateOptions{}); err != nil {
+			if _, err := sharedState.admin.Core.Services(n.name).Create(n.t.Context(), svc,
+				metav1.CreateOptions{}); err != nil {
 				return err
 			}
 			_, err := sharedState.admin.Discovery.EndpointSlices(n.name).

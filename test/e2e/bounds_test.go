@@ -22,7 +22,10 @@ func hugePorts(n int) func(*corev1.ServiceSpec) {
 	return func(s *corev1.ServiceSpec) {
 		s.Ports = nil
 		for i := range n {
-			s.Ports = append(s.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: int32(i + 1), Protocol: corev1.ProtocolTCP})
+			s.Ports = append(s.Ports, corev1.ServicePort{
+				Name: fmt.Sprint("p", i), Port: int32(i + 1),
+				Protocol: corev1.ProtocolTCP,
+			})
 		}
 	}
 }
@@ -43,10 +46,14 @@ func (n *namespace) createHugeSlice(service string, ports int, addrs []string) {
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for i := range ports {
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP)})
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{
+			Name: new(fmt.Sprint("p", i)),
+			Port: new(int32(endpointPort)), Protocol: new(corev1.ProtocolTCP),
+		})
 	}
 	for _, a := range addrs {
-		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		slice.Endpoints = append(slice.Endpoints,
+			discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
 	_, err := sharedState.admin.Discovery.EndpointSlices(n.name).Create(n.t.Context(), slice, metav1.CreateOptions{})
 	n.must(err)
@@ -68,8 +75,10 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	})
 	n.createService("medium", hugePorts(100))
 	n.createHugeSlice("medium", 100, numberedAddrs("10.251.0.0", 300))
-	l.waitFor(longTimeout, d.hasCondition("services-too-big", fmt.Sprintf("%[1]s/endpoints, %[1]s/frontends, %[1]s/medium", n.name)))
-	l.must(d.statusHas("endpoints: the combinations of its endpoints, addresses and ports need 30", "more than the limit of 51.0 MB for one Service",
+	l.waitFor(longTimeout, d.hasCondition("services-too-big",
+		fmt.Sprintf("%[1]s/endpoints, %[1]s/frontends, %[1]s/medium", n.name)))
+	l.must(d.statusHas("endpoints: the combinations of its endpoints, addresses and ports need 30",
+		"more than the limit of 51.0 MB for one Service",
 		"medium: the combinations of its endpoints, addresses and ports need 9.2 MB of memory, and the memory limit allows 8.4 MB", "MemoryMax=")())
 	l.must(isUnanswered(l.client, at(endpoints.Spec.ClusterIP, 1000))())
 	l.must(isUnanswered(l.client, "198.51.100.1:1")())
@@ -88,7 +97,10 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}))
 	defer dhcp.Close()
 	n := l.newNamespace()
-	taken := []string{"255.255.255.255", "192.0.2.255", "192.0.2.0", "192.0.2.1", "0.0.0.1", "240.0.0.1", "100.100.100.200", "192.0.0.192"}
+	taken := []string{
+		"255.255.255.255", "192.0.2.255", "192.0.2.0", "192.0.2.1", "0.0.0.1", "240.0.0.1",
+		"100.100.100.200", "192.0.0.192",
+	}
 	n.createService("greedy", func(s *corev1.ServiceSpec) {
 		s.ExternalIPs = append([]string{"198.51.100.9"}, taken...)
 		s.Ports = append(s.Ports, corev1.ServicePort{Name: "dhcp", Port: 6767, Protocol: corev1.ProtocolUDP})
@@ -162,7 +174,10 @@ func TestAPIServerAdmission(t *testing.T) {
 	lb := n.createService("lb", func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })
 	dryRun := []string{metav1.DryRunAll}
 	create := func(change func(*corev1.ServiceSpec), dryRun ...string) error {
-		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "svc"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		svc := &corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Name: "svc"},
+			Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
+		}
 		change(&svc.Spec)
 		_, err := sharedState.admin.Core.Services(n.name).Create(t.Context(), svc, metav1.CreateOptions{DryRun: dryRun})
 		return err
@@ -178,7 +193,8 @@ func TestAPIServerAdmission(t *testing.T) {
 		"100.100.100.200": true, "192.0.0.192": true, "fd00:ec2::254": true,
 		"169.254.169.254": false, "127.0.0.1": false, "0.0.0.0": false, "224.0.0.1": false,
 	} {
-		wantAdmitted("external IP "+addr, create(func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{addr} }, dryRun...), want)
+		wantAdmitted("external IP "+addr, create(func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{addr} },
+			dryRun...), want)
 
 		family := discoveryv1.AddressTypeIPv4
 		if strings.Contains(addr, ":") {
@@ -191,12 +207,16 @@ func TestAPIServerAdmission(t *testing.T) {
 
 		status := lb.DeepCopy()
 		status.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: addr}}
-		_, err = sharedState.admin.Core.Services(n.name).UpdateStatus(t.Context(), status, metav1.UpdateOptions{DryRun: dryRun})
+		_, err = sharedState.admin.Core.Services(n.name).UpdateStatus(t.Context(), status,
+			metav1.UpdateOptions{DryRun: dryRun})
 		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write a Service's status
 	}
 	// A dry run does not allocate a NodePort. The test must create the Service to learn whether the API server admits
 	// the port.
-	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) { s.Type, s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22 }), false)
+	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) {
+		s.Type,
+			s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22
+	}), false)
 	wantAdmitted("1,000 ports times 2,000 external IPs", create(func(s *corev1.ServiceSpec) {
 		hugePorts(1000)(s)
 		s.ExternalIPs = numberedAddrs("198.51.100.0", 2000)

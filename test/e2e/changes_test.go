@@ -40,7 +40,8 @@ func TestServiceChangesAreLogged(t *testing.T) {
 	s.must(os.Truncate(s.logFile(), 0))
 	change("Service lost its last ready endpoint", func() {
 		text, err := os.ReadFile(s.path(0))
-		unready := strings.ReplaceAll(string(text), "addresses: ["+ep1Addr+"]", "addresses: ["+ep1Addr+"], conditions: {ready: false}")
+		unready := strings.ReplaceAll(string(text), "addresses: ["+ep1Addr+"]",
+			"addresses: ["+ep1Addr+"], conditions: {ready: false}")
 		s.must(errors.Join(err, os.WriteFile(s.path(0), []byte(unready), 0o600)))
 	})
 	s.must(s.statusPrints("healthy", fmt.Sprintf("no-endpoint: Service default/shop-0: spec.ports[0]: no endpoint is ready: %s", ep1Addr))())

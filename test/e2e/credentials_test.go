@@ -165,7 +165,8 @@ func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 	l.t.Helper()
 	accounts := sharedState.admin.Core.ServiceAccounts(namespace)
-	_, err := accounts.Create(l.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "edge"}}, metav1.CreateOptions{})
+	_, err := accounts.Create(l.t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "edge"}},
+		metav1.CreateOptions{})
 	l.must(err)
 	request, err := accounts.CreateToken(l.t.Context(), "edge", &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))},
@@ -202,7 +203,8 @@ func TestInsecureKubeconfigIsReported(t *testing.T) {
 			l.must(clientcmd.WriteToFile(*config, d.kubeconfigFile()))
 			l.must(os.Chmod(d.kubeconfigFile(), c.mode))
 			out, errs, code := d.edgeway("config", "check")
-			if code != 0 || !strings.Contains(out, "valid") || strings.Contains(errs, "WARNING") != (c.want != "") || !strings.Contains(errs, c.want) {
+			if code != 0 || !strings.Contains(out, "valid") || strings.Contains(errs, "WARNING") != (c.want != "") ||
+				!strings.Contains(errs, c.want) {
 				t.Errorf("config check ended with %d: %s%s", code, out, errs)
 			}
 			d.start()

@@ -66,7 +66,8 @@ func (d *daemon) shop() (n *namespace, clusterIP, nodePort string) {
 func (d *daemon) watchOnly(n *namespace) {
 	d.t.Helper()
 	only := filepath.Join(d.dir, "conf.d", "namespace.toml")
-	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755), os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
+	d.must(errors.Join(os.MkdirAll(filepath.Dir(only), 0o755),
+		os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
 // nodeName is the name of the node, which has no Node object. healthAddr and metricsAddr are the addresses of the
@@ -153,13 +154,18 @@ func (d *daemon) start() {
 
 // edgewayCommand returns a command that runs edgeway with args. The parameter on is a function that creates a command
 // on the node.
-func (d *daemon) edgewayCommand(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd, args ...string) *exec.Cmd {
+func (d *daemon) edgewayCommand(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd,
+	args ...string,
+) *exec.Cmd {
 	args = append(args, "--config", d.config)
 	if d.hosts == "" {
 		return on(ctx, sharedState.binary, args...)
 	}
 	const names = `mount --bind "$0" /etc/hosts && mount --bind "$1" /etc/resolv.conf && shift && exec "$@"`
-	return on(ctx, "unshare", append([]string{"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"), sharedState.binary}, args...)...)
+	return on(ctx, "unshare", append([]string{
+		"--mount", "sh", "-c", names, d.hosts, cmp.Or(d.resolv, "/dev/null"),
+		sharedState.binary,
+	}, args...)...)
 }
 
 func (d *daemon) startReady() {
@@ -229,13 +235,16 @@ func (d *daemon) logged(words ...string) func() error {
 func (d *daemon) get(addr, path string) (code int, body string, err error) {
 	client := http.Client{
 		Timeout: longTimeout,
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-			err = d.node.Do(func() error {
-				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
-				return err
-			})
-			return conn, err
-		}},
+		Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+				err = d.node.Do(func() error {
+					conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
+					return err
+				})
+				return conn, err
+			},
+		},
 	}
 	resp, err := client.Get("http://" + addr + path)
 	if err != nil {

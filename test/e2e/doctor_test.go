@@ -27,7 +27,8 @@ func TestHostProblemIsReported(t *testing.T) {
 
 	d.stop()
 	l.must(l.node.Sysctl("ipv4/ip_forward", "0"))
-	if out, errs, code := d.edgeway("doctor"); code != 4 || !containsAll(out, []string{"no daemon answers", words, f.Fix}) {
+	if out, errs, code := d.edgeway("doctor"); code != 4 ||
+		!containsAll(out, []string{"no daemon answers", words, f.Fix}) {
 		t.Errorf("edgeway doctor without a daemon ended with %d:\n%s%s", code, out, errs)
 	}
 }
@@ -46,7 +47,8 @@ func (d *daemon) mustBeDegraded(check string) {
 		d.t.Fatal(err)
 	}
 	first := s.Faults[0]
-	if s.State != "degraded" || !s.Healthy || !s.Ready || !strings.HasPrefix(s.Summary, "degraded: ") || first.ID != check || first.Severity != "problem" || first.Fix == "" {
+	if s.State != "degraded" || !s.Healthy || !s.Ready || !strings.HasPrefix(s.Summary, "degraded: ") ||
+		first.ID != check || first.Severity != "problem" || first.Fix == "" {
 		d.t.Errorf("status as JSON: %+v", s)
 	}
 	d.must(d.healthy())

@@ -172,7 +172,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	d := l.newDaemon()
 	manifest := filepath.Join(d.dir, "shop.yaml")
 	l.must(os.WriteFile(manifest, []byte(checkedManifest), 0o600))
-	d.configure(withBackend(backend) + fmt.Sprintf("[source.file]\npaths = [%q]\n[checks.tcp]\nsources = [%q]\n", manifest, source))
+	d.configure(withBackend(backend) + fmt.Sprintf("[source.file]\npaths = [%q]\n[checks.tcp]\nsources = [%q]\n",
+		manifest, source))
 	n := l.newNamespace()
 	d.watchOnly(n)
 	l.nft(l.node, "add table inet own; add counter inet own checks; add chain inet own output { type filter hook output priority 0; }; "+
@@ -211,7 +212,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		time.Sleep(3 * time.Second)
 		count, failed, _ := all.summarySince(died.Add(limit))
 		if len(failed) > 0 || count < 50 {
-			t.Errorf("%s: %d of %d connections failed that began more than %s after it: %q", how, len(failed), count, limit, failed[:min(len(failed), 5)])
+			t.Errorf("%s: %d of %d connections failed that began more than %s after it: %q", how, len(failed), count,
+				limit, failed[:min(len(failed), 5)])
 		}
 		_, before, last := all.summarySince(died)
 		if len(before) == 0 {
@@ -221,7 +223,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		back := time.Now()
 		l.revive(l.ep1)
 		took := l.waitFor(longTimeout, all.reaches(back, "ep1", "ep2"))
-		t.Logf("%s: the last connection that failed began %.2f s after it, then %d did not; in use again after %.2f s", how, last.Sub(died).Seconds(), count, took.Seconds())
+		t.Logf("%s: the last connection that failed began %.2f s after it, then %d did not; in use again after %.2f s",
+			how, last.Sub(died).Seconds(), count, took.Seconds())
 		l.waitFor(longTimeout, d.metricAtLeast(`edgeway_endpoint_checks_endpoints{state="alive"}`, 2))
 	}
 	l.must(d.logged("level=WARN", "endpoint does not answer", ep1Addr+":8080")())
@@ -237,7 +240,8 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 	l.must(d.commandPrints(
 		[]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
 	l.mustStay(2*time.Second, isReset(l.client, web)) // Edgeway keeps all endpoints, and they reset the connections
-	l.must(d.commandPrints([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer", "it stays in use if no other endpoint answers")())
+	l.must(d.commandPrints([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer",
+		"it stays in use if no other endpoint answers")())
 }
 
 // commandPrints returns an error unless a command prints all of the words. The command may have any exit code.

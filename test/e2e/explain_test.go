@@ -21,7 +21,8 @@ func (d *daemon) explains(src, dst string, code int, words ...string) func() err
 	return func() error {
 		out, errs, got := d.edgeway("explain", "--exit-code", src, dst)
 		if got != code || !containsAll(out, words) {
-			return fmt.Errorf("edgeway explain %s %s: exit code %d, want %d and %q in:\n%s%s", src, dst, got, code, words, out, errs)
+			return fmt.Errorf("edgeway explain %s %s: exit code %d, want %d and %q in:\n%s%s", src, dst, got, code,
+				words, out, errs)
 		}
 		return nil
 	}
@@ -95,7 +96,8 @@ func TestExplainReportsCause(t *testing.T) {
 	l.waitFor(longTimeout, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())
-	l.must(d.explains("host", at("localhost", port), 4, "pass: ", strconv.Itoa(port), shop, nodeAddr, "proxy.nodeport_addresses")())
+	l.must(d.explains("host", at("localhost", port), 4, "pass: ", strconv.Itoa(port), shop, nodeAddr,
+		"proxy.nodeport_addresses")())
 	l.must(isUnanswered(l.node, at("127.0.0.1", port))())
 
 	n.createService("idle", nil)
@@ -116,11 +118,13 @@ func TestExplainReportsCause(t *testing.T) {
 	})
 	n.endpointsOn("here", "another", ep2Addr)
 	l.waitFor(longTimeout, d.explains("host", n.name+"/here:80", 4, "drop: ", `node.local_policy = "cluster"`))
-	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ", `node.local_policy = "cluster"`)())
+	l.must(d.explains(clientAddr, at(nodeAddr, int(here.Spec.Ports[0].NodePort)), 4, "drop: ",
+		`node.local_policy = "cluster"`)())
 	// The host's own connections to the NodePort work. The doctor must nevertheless report that Edgeway drops other
 	// hosts' connections.
 	out, _, _ := d.edgeway("doctor")
-	if want := "connections to " + n.name + "/here:web/TCP (IPv4) from other hosts and this host"; !strings.Contains(out, want) {
+	if want := "connections to " + n.name +
+		"/here:web/TCP (IPv4) from other hosts and this host"; !strings.Contains(out, want) {
 		t.Errorf("edgeway doctor does not say %q:\n%s", want, out)
 	}
 

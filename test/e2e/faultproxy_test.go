@@ -86,7 +86,10 @@ func (p *faultProxy) kubeconfig(path string) {
 	for _, c := range config.Clusters {
 		c.Server = p.server.URL
 		c.TLSServerName = "example.com" // httptest's certificate has this name
-		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
+		c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: p.server.Certificate().Raw,
+		})
 	}
 	p.must(clientcmd.WriteToFile(*config, path))
 }

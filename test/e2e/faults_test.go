@@ -243,7 +243,8 @@ func (r *faultRow) judge(heal time.Duration) {
 	for why := range r.reasons {
 		said += "; " + why
 	}
-	t.Logf("%-24s %10.2f %6.1f %9.1f %9.1f %7.1f  %s", r.name, perSecond, cpu, r.noticed.Seconds(), r.staleness, r.healed.Seconds(), said)
+	t.Logf("%-24s %10.2f %6.1f %9.1f %9.1f %7.1f  %s", r.name, perSecond, cpu, r.noticed.Seconds(), r.staleness,
+		r.healed.Seconds(), said)
 	if perSecond > 5 || cpu > 10 {
 		t.Errorf("%s: %.1f requests a second, %.1f %% of a processor; at most 5 and 10", r.name, perSecond, cpu)
 	}

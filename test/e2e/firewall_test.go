@@ -81,16 +81,21 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 		t.Fatalf("where all works edgeway doctor --connect says %+v", got)
 	}
 
-	dead := l.ep1.Command(t.Context(), "nft", `table inet off { chain in { type filter hook input priority 0; tcp dport 8080 reject with tcp reset; }; }`)
+	dead := l.ep1.Command(t.Context(), "nft",
+		`table inet off { chain in { type filter hook input priority 0; tcp dport 8080 reject with tcp reset; }; }`)
 	if out, err := dead.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	d.mustBeOnlyProblem(d.connectFindings("connect", service), "cannot connect to any endpoint of "+service, ep1Addr+":8080 refuses connections")
+	d.mustBeOnlyProblem(d.connectFindings("connect", service), "cannot connect to any endpoint of "+service,
+		ep1Addr+":8080 refuses connections")
 	l.must(l.ep1.Command(t.Context(), "nft", "delete table inet off").Run())
 
-	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
-	d.mustBeOnlyProblem(d.connectFindings("connect", service), "endpoints of "+service, "The cause is in this host", clusterIP+" does not answer")
-	early := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"), "tcp dport 80 drop", "in chain before (inet table foo) drops the connection to "+clusterIP)
+	l.onNode("nft", `table inet foo { chain before { type filter hook output priority -150; ip daddr `+
+		strings.TrimSuffix(clusterIP, ":80")+` tcp dport 80 drop; }; }`)
+	d.mustBeOnlyProblem(d.connectFindings("connect", service), "endpoints of "+service, "The cause is in this host",
+		clusterIP+" does not answer")
+	early := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"), "tcp dport 80 drop",
+		"in chain before (inet table foo) drops the connection to "+clusterIP)
 	l.onNode("sh", "-ec", early.Fix)
 	l.must(works())
 	if tables := l.onNode("nft", "list", "tables"); strings.Contains(tables, "edgeway-trace") {
@@ -100,7 +105,8 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 	// The node reaches the API server through eth0.
 	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
 		"add rule inet foo answers ip saddr 192.0.2.1 accept")
-	traced := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"), "the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)
+	traced := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"),
+		"the policy drop of chain answers (inet table foo) drops the answer to the connection to "+clusterIP)
 	l.onNode("sh", "-ec", traced.Fix)
 	l.must(works())
 

@@ -44,7 +44,10 @@ func (n *namespace) flap(service string, changes int) error {
 		return err
 	}
 	one := slice.Endpoints
-	two := append(one[:1:1], discoveryv1.Endpoint{Addresses: []string{ep2Addr}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+	two := append(one[:1:1], discoveryv1.Endpoint{
+		Addresses:  []string{ep2Addr},
+		Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+	})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for i := range changes {

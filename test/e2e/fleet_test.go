@@ -23,7 +23,8 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.publishRootCA()
-	made := filepath.Join(l.runAsAdmin(l.commands("packaging/doc/fleet.md", "## One identity for each host")[0]), "edge-1.kubeconfig")
+	made := filepath.Join(l.runAsAdmin(l.commands("packaging/doc/fleet.md", "## One identity for each host")[0]),
+		"edge-1.kubeconfig")
 	host, err := clientcmd.LoadFromFile(made)
 	l.must(err)
 
@@ -34,10 +35,12 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 
 	schema := l.uid("flowschemas")
 	level := l.uid("prioritylevelconfigurations")
-	if h := l.listHeaders(host.AuthInfos["edge-1"]); h.Get("X-Kubernetes-PF-FlowSchema-UID") != schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") != level {
+	if h := l.listHeaders(host.AuthInfos["edge-1"]); h.Get("X-Kubernetes-PF-FlowSchema-UID") != schema ||
+		h.Get("X-Kubernetes-PF-PriorityLevel-UID") != level {
 		t.Errorf("a host is not of FlowSchema %s and level %s: %s", schema, level, h)
 	}
-	if h := l.listHeaders(l.serviceAccount(l.newNamespace().name)); h.Get("X-Kubernetes-PF-FlowSchema-UID") == schema || h.Get("X-Kubernetes-PF-PriorityLevel-UID") == level {
+	if h := l.listHeaders(l.serviceAccount(l.newNamespace().name)); h.Get("X-Kubernetes-PF-FlowSchema-UID") == schema ||
+		h.Get("X-Kubernetes-PF-PriorityLevel-UID") == level {
 		t.Errorf("another service account is of the hosts' FlowSchema or level: %s", h)
 	}
 }
@@ -49,7 +52,10 @@ func (l *lab) publishRootCA() {
 	l.must(err)
 	ca := string(admin.Clusters[admin.Contexts[admin.CurrentContext].Cluster].CertificateAuthorityData)
 	_, err = sharedState.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(l.t.Context(),
-		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": ca}}, metav1.CreateOptions{})
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"},
+			Data:       map[string]string{"ca.crt": ca},
+		}, metav1.CreateOptions{})
 	if !apierrors.IsAlreadyExists(err) {
 		l.must(err)
 	}
@@ -60,7 +66,8 @@ func (l *lab) publishRootCA() {
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata
-	raw, err := sharedState.admin.Core.RESTClient().Get().AbsPath("/apis/flowcontrol.apiserver.k8s.io/v1/"+resource+"/edgeway").
+	raw, err := sharedState.admin.Core.RESTClient().Get().AbsPath("/apis/flowcontrol.apiserver.k8s.io/v1/"+resource+
+		"/edgeway").
 		SetHeader("Accept", "application/json").DoRaw(l.t.Context())
 	l.must(err)
 	l.must(json.Unmarshal(raw, &object))
@@ -74,7 +81,8 @@ func (l *lab) listHeaders(user *api.AuthInfo) http.Header {
 	config.BearerToken = user.Token
 	client, err := rest.HTTPClientFor(config)
 	l.must(err)
-	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet, sharedState.cluster.Server()+"/api/v1/services?limit=1", nil)
+	request, err := http.NewRequestWithContext(l.t.Context(), http.MethodGet,
+		sharedState.cluster.Server()+"/api/v1/services?limit=1", nil)
 	l.must(err)
 	response, err := client.Do(request)
 	l.must(err)

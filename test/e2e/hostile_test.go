@@ -70,7 +70,8 @@ func (l *lab) openConnections(from *netlab.Host, to, request string, n int) (con
 				return err
 			}
 			conns = append(conns, conn)
-			if _, err := io.WriteString(conn, request); err != nil && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+			if _, err := io.WriteString(conn, request); err != nil && !errors.Is(err, syscall.EPIPE) &&
+				!errors.Is(err, syscall.ECONNRESET) {
 				return err
 			}
 		}
@@ -169,7 +170,8 @@ func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 		raw, err := io.ReadAll(resp.Body)
 		resp.Body.Close()
 		l.must(err)
-		if !strings.Contains(string(raw), `{"id":"source-kube","severity":"warning"}`) || strings.Contains(string(raw), "message") || strings.Contains(string(raw), "http") {
+		if !strings.Contains(string(raw), `{"id":"source-kube","severity":"warning"}`) ||
+			strings.Contains(string(raw), "message") || strings.Contains(string(raw), "http") {
 			t.Errorf("%s tells a stranger %s", path, raw)
 		}
 		if _, body, err := d.get(healthAddr, path); err != nil || !strings.Contains(body, `"message":"Source kube`) {
@@ -192,7 +194,8 @@ func TestCertificateTextIsEscaped(t *testing.T) {
 	l.must(err)
 	var listener net.Listener
 	l.must(l.node.Do(func() (err error) {
-		listener, err = tls.Listen("tcp", "127.0.0.1:6443", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
+		listener, err = tls.Listen("tcp", "127.0.0.1:6443",
+			&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}})
 		return err
 	}))
 	server := &http.Server{Handler: http.NotFoundHandler()}
@@ -208,8 +211,12 @@ contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {ser
 	l.must(err)
 	log, err := os.ReadFile(d.logFile())
 	l.must(err)
-	for name, text := range map[string]string{"status": out + errs, "status --json": dry + dryErrs, "/healthz": body, "log": string(log)} {
-		if !strings.Contains(text, "owned") || strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && unicode.IsControl(r) }) {
+	for name, text := range map[string]string{
+		"status": out + errs, "status --json": dry + dryErrs, "/healthz": body,
+		"log": string(log),
+	} {
+		if !strings.Contains(text, "owned") ||
+			strings.ContainsFunc(text, func(r rune) bool { return r != '\n' && r != '\t' && unicode.IsControl(r) }) {
 			t.Errorf("%s: %q", name, text)
 		}
 	}

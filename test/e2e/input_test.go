@@ -81,7 +81,11 @@ func TestBadObjectsDoNotAffectOthers(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.client, at(younger.Spec.ClusterIP, 80), "ep2"))
 	l.mustStay(time.Second, answers(l.client, at(shared198, 80), "ep1"))
 	l.must(answers(l.client, at(nodeAddr, 80), "node")())
-	for _, words := range [][]string{{n.name + "/younger", shared198}, {n.name + "/thief", nodeAddr}, {n.name + "/orphan"}} {
+	for _, words := range [][]string{
+		{n.name + "/younger", shared198},
+		{n.name + "/thief", nodeAddr},
+		{n.name + "/orphan"},
+	} {
 		l.waitFor(longTimeout, d.names(words...))
 		l.waitFor(longTimeout, d.logged(words...))
 	}

@@ -129,7 +129,8 @@ func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	_, _, nodePort := d.shop()
 	d.signal(syscall.SIGSTOP)
 	out, errs, code := d.edgeway("cleanup")
-	if pid := fmt.Sprintf("process %d", d.cmd.Process.Pid); code != 1 || !strings.Contains(errs, pid) || !strings.Contains(errs, "fix: ") {
+	if pid := fmt.Sprintf("process %d", d.cmd.Process.Pid); code != 1 || !strings.Contains(errs, pid) ||
+		!strings.Contains(errs, "fix: ") {
 		t.Errorf("edgeway cleanup ended with %d, and does not name %s: %s%s", code, pid, out, errs)
 	}
 	l.must(answers(l.client, nodePort, "ep1")())
@@ -160,10 +161,12 @@ func (l *lab) stableKernelState() string {
 // kernelState returns, as text, all kernel state that a proxy can leave behind.
 func (l *lab) kernelState() string {
 	l.t.Helper()
-	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip", "rule") + l.onNode("ip", "route", "show", "table", "all")
+	all := netlab.WithoutEmptyTables(l.onNode("nft", "list", "ruleset")) + l.onNode("ip", "-o", "addr") + l.onNode("ip",
+		"rule") + l.onNode("ip", "route", "show", "table", "all")
 	// The test compares the output of iptables-legacy-save without comments and counters.
 	for _, program := range []string{"iptables-legacy-save", "ip6tables-legacy-save"} {
-		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+l.onNode(program, "-t", "nat"), "")
+		all += regexp.MustCompile(`(?m)^#.*\n| \[\d+:\d+\]`).ReplaceAllString(l.onNode(program, "-t", "filter")+
+			l.onNode(program, "-t", "nat"), "")
 	}
 	return all
 }
@@ -189,7 +192,8 @@ func TestCommandsWithDaemon(t *testing.T) {
 		l.waitFor(longTimeout, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {
-				return fmt.Errorf("edgeway %v ended with %d; its output should have %q:\n%s%s", c.args, code, c.says, out, errs)
+				return fmt.Errorf("edgeway %v ended with %d; its output should have %q:\n%s%s", c.args, code, c.says,
+					out, errs)
 			}
 			return nil
 		})

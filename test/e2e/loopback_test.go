@@ -144,7 +144,8 @@ func TestNodePortInUseOnLoopback(t *testing.T) {
 	l.must(l.answersLoopback(taken, "squatter")())
 	l.must(d.metricAtLeast(
 		`kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total{ip_family="IPv4"}`, 1)())
-	l.must(d.commandPrints([]string{"status"}, "DEGRADED", "problem   ports: "+n.name+"/unlucky:web/TCP: Edgeway does not serve "+taken, syscall.EADDRINUSE.Error())())
+	l.must(d.commandPrints([]string{"status"}, "DEGRADED",
+		"problem   ports: "+n.name+"/unlucky:web/TCP: Edgeway does not serve "+taken, syscall.EADDRINUSE.Error())())
 	l.must(free())
 	l.waitFor(longTimeout, l.answersLoopback(taken, "ep1"))
 }
@@ -169,7 +170,8 @@ func TestNodePortOnLoopbackOverIPv6(t *testing.T) {
 	l.must(err)
 	l.waitFor(longTimeout, l.answersLoopback(at("::1", int(svc.Spec.Ports[0].NodePort)), "ep6"))
 	l.must(l.answersLoopback(at("127.0.0.1", int(svc.Spec.Ports[0].NodePort)), "")())
-	if got := l.node.Connect(fromLoopback(plan.UDP, at("::1", int(svc.Spec.Ports[1].NodePort)))); got.Result != netlab.Refused {
+	if got := l.node.Connect(fromLoopback(plan.UDP,
+		at("::1", int(svc.Spec.Ports[1].NodePort)))); got.Result != netlab.Refused {
 		t.Errorf("UDP: %s, want a refusal", got)
 	}
 }
@@ -219,7 +221,8 @@ func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	<-ended
 	t.Logf("%d connections over 5 restarts, the longest took %.0f ms", served, longest.Seconds()*1000)
 	if len(failures) > 0 || served < 20 {
-		t.Errorf("%d connections of %d failed: %q", len(failures), len(failures)+served, failures[:min(len(failures), 3)])
+		t.Errorf("%d connections of %d failed: %q", len(failures), len(failures)+served,
+			failures[:min(len(failures), 3)])
 	}
 	n.remove("shop")
 	l.waitFor(longTimeout, d.manager.hasSockets(0))

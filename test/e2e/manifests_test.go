@@ -108,7 +108,8 @@ func (s *fileDaemon) readyzReturns(want int) func() error {
 // reports returns an error unless the status (as text and as JSON) and the log contain the words.
 func (s *fileDaemon) reports(synced bool, words ...string) func() error {
 	return func() error {
-		if err := errors.Join(s.statusHas(words...)(), s.logged(append([]string{"fault=source-file"}, words...)...)()); err != nil {
+		if err := errors.Join(s.statusHas(words...)(),
+			s.logged(append([]string{"fault=source-file"}, words...)...)()); err != nil {
 			return err
 		}
 		out, _, _ := s.edgeway("status", "--json")
@@ -260,7 +261,8 @@ func TestUnreadableManifestsWithoutLastKnownState(t *testing.T) {
 	for _, forget := range []func(){
 		func() { s.must(os.RemoveAll(s.stateDir())) },
 		func() {
-			s.must(os.WriteFile(filepath.Join(s.stateDir(), "manifests", "lastknown.jsonl"), []byte("damaged\n"), 0o600))
+			s.must(os.WriteFile(filepath.Join(s.stateDir(), "manifests", "lastknown.jsonl"), []byte("damaged\n"),
+				0o600))
 		},
 	} {
 		forget()

@@ -26,7 +26,8 @@ type namespace struct {
 func (l *lab) newNamespace() *namespace {
 	l.t.Helper()
 	n := &namespace{lab: l, name: fmt.Sprintf("test-%d", namespaceCount.Add(1))}
-	_, err := sharedState.admin.Core.Namespaces().Create(l.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
+	_, err := sharedState.admin.Core.Namespaces().Create(l.t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.name}}, metav1.CreateOptions{})
 	l.must(err)
 	return n
 }
@@ -61,10 +62,12 @@ func (n *namespace) tryService(name string, change func(*corev1.ServiceSpec)) (*
 func (n *namespace) remove(name string) {
 	n.t.Helper()
 	ctx := cleanupContext()
-	if err := sharedState.admin.Core.Services(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := sharedState.admin.Core.Services(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil &&
+		!apierrors.IsNotFound(err) {
 		n.t.Error(err)
 	}
-	if err := sharedState.admin.Discovery.EndpointSlices(n.name).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := sharedState.admin.Discovery.EndpointSlices(n.name).Delete(ctx, name,
+		metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		n.t.Error(err)
 	}
 }

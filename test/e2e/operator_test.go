@@ -91,7 +91,8 @@ func TestTraceNamesHostRules(t *testing.T) {
 	service := n.name + "/shop"
 	for name, c := range map[string]struct{ rules, words string }{
 		"INPUT drops the answers": {
-			"chain c { type filter hook input priority 0; policy drop; ip saddr 192.0.2.1 accept; }", "the policy drop of chain c (inet table foo) drops the answer",
+			"chain c { type filter hook input priority 0; policy drop; ip saddr 192.0.2.1 accept; }",
+			"the policy drop of chain c (inet table foo) drops the answer",
 		},
 		"OUTPUT drops":            {"chain c { type filter hook output priority 0; policy drop; ip daddr 192.0.2.1 accept; }", "the policy drop of chain c"},
 		"OUTPUT rejects":          {"chain c { type filter hook output priority 0; tcp dport 8080 reject; }", "the rule 'tcp dport 8080 reject'"},

@@ -68,7 +68,8 @@ func routeRows() []*operatorRow {
 			prepare: func(r *operatorRow) {
 				r.on(r.ep1, "ip", "addr", "add", workerAddr+"/32", "dev", "eth0")
 				r.onNode("sh", "-ec", "ip route add "+workerAddr+" dev ep1; ip neigh add "+workerAddr+
-					" dev ep1 lladdr $(ip neigh show "+ep1Addr+" | sed 's/.*lladdr \\([0-9a-f:]*\\).*/\\1/') nud permanent")
+					" dev ep1 lladdr $(ip neigh show "+ep1Addr+
+					" | sed 's/.*lladdr \\([0-9a-f:]*\\).*/\\1/') nud permanent")
 				r.extra("proxy.nodeport_addresses = [\"192.0.2.0/24\"]")
 				r.router = workerAddr
 			},
@@ -82,9 +83,10 @@ func routeRows() []*operatorRow {
 					"chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }")
 			},
 			causeFault: onHost("ip route del " + ep1Addr),
-			applyFix: fixOnOtherHost("fix: ip route get "+ep1Addr+"  # then look for a route to it at the router", func(r *operatorRow) {
-				r.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
-			}),
+			applyFix: fixOnOtherHost("fix: ip route get "+ep1Addr+"  # then look for a route to it at the router",
+				func(r *operatorRow) {
+					r.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
+				}),
 		},
 		{
 			name: "no default route", id: "nodeport-addresses", severity: "warning", words: []string{"default route"},
@@ -242,7 +244,10 @@ func apiServerRows() []*operatorRow {
 				s := httptest.NewTLSServer(nil)
 				s.Close()
 				r.replaceCluster(func(c *api.Cluster) {
-					c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+					c.CertificateAuthorityData = pem.EncodeToMemory(&pem.Block{
+						Type:  "CERTIFICATE",
+						Bytes: s.Certificate().Raw,
+					})
 				})
 			},
 			applyFix: func(r *operatorRow, f finding) {
@@ -309,7 +314,8 @@ func apiServerRows() []*operatorRow {
 			name: "disk full", id: "last-known", severity: warning, words: []string{"is full"}, stillWorks: true,
 			prepare: func(r *operatorRow) {
 				r.must(os.MkdirAll(r.stateDir(), 0o700))
-				r.must(exec.CommandContext(r.t.Context(), "mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", r.stateDir()).Run())
+				r.must(exec.CommandContext(r.t.Context(), "mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs",
+					r.stateDir()).Run())
 				r.t.Cleanup(func() { _ = exec.CommandContext(cleanupContext(), "umount", "-l", r.stateDir()).Run() })
 			},
 			causeFault: func(r *operatorRow) {

@@ -80,7 +80,8 @@ func TestOperatorsTable(t *testing.T) {
 		if r.named > 0 && r.inDoctor != "" {
 			right++
 		}
-		t.Logf("%s\n\tstatus:  %s: %s\n\tdoctor:  %s\n\texplain: %s\n\tfix:     %s\n\thealthy after %.0f s", r.name, status,
+		t.Logf("%s\n\tstatus:  %s: %s\n\tdoctor:  %s\n\texplain: %s\n\tfix:     %s\n\thealthy after %.0f s", r.name,
+			status,
 			r.fix.Message, cmp.Or(r.inDoctor, "not named"), r.explained, r.fix.Fix, r.healed.Seconds())
 	}
 	if t.Logf("status and doctor are right for %d of %d faults", right, len(rows)); right < len(rows)-1 {

@@ -30,7 +30,8 @@ func TestClusterIPPrecedesOtherAddresses(t *testing.T) {
 	n.createService("owner", func(s *corev1.ServiceSpec) { s.ClusterIP = addr })
 	n.setEndpoints("owner", ep2Addr)
 	l.waitFor(longTimeout, answers(l.client, addr+":80", "ep2"))
-	l.waitFor(longTimeout, d.statusPrints("tenant: status.loadBalancer.ingress: "+addr+":80/TCP belongs to Service "+n.name+"/owner"))
+	l.waitFor(longTimeout, d.statusPrints("tenant: status.loadBalancer.ingress: "+addr+":80/TCP belongs to Service "+
+		n.name+"/owner"))
 	time.Sleep(time.Second) // the daemon writes the last-known state later than the rules
 	d.stop()
 	d.startReady()
@@ -50,12 +51,16 @@ func TestLoadBalancerAddressOfHost(t *testing.T) {
 	svc := n.createService("thief", func(s *corev1.ServiceSpec) {
 		s.Type = corev1.ServiceTypeLoadBalancer
 		s.Ports[0].Port = 22
-		s.Ports = append(s.Ports, corev1.ServicePort{Name: "health", Port: int32(netip.MustParseAddrPort(healthAddr).Port()), Protocol: corev1.ProtocolTCP})
+		s.Ports = append(s.Ports, corev1.ServicePort{
+			Name: "health",
+			Port: int32(netip.MustParseAddrPort(healthAddr).Port()), Protocol: corev1.ProtocolTCP,
+		})
 	})
 	n.setEndpoints("thief", ep1Addr)
 	n.setLoadBalancer(svc, nodeAddr)
 	l.waitFor(longTimeout, answers(l.client, at(svc.Spec.ClusterIP, 22), "ep1"))
-	l.waitFor(longTimeout, d.statusPrints("thief: status.loadBalancer.ingress: "+nodeAddr+" ", `"host"`, "proxy.allow_load_balancer_ips"))
+	l.waitFor(longTimeout, d.statusPrints("thief: status.loadBalancer.ingress: "+nodeAddr+" ", `"host"`,
+		"proxy.allow_load_balancer_ips"))
 	l.mustStay(time.Second, answers(l.client, at(nodeAddr, 22), "sshd"))
 
 	d.configure("[proxy]\nallow_load_balancer_ips = [\"host\"]\n")

@@ -20,7 +20,10 @@ func TestBigServiceChangesPortNames(t *testing.T) {
 			d.startReady()
 			n := l.newNamespace()
 			port := func(name string, number int32) corev1.ServicePort {
-				return corev1.ServicePort{Name: name, Port: number, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(endpointPort)}
+				return corev1.ServicePort{
+					Name: name, Port: number, Protocol: corev1.ProtocolTCP,
+					TargetPort: intstr.FromInt32(endpointPort),
+				}
 			}
 			svc := n.createService("big", func(s *corev1.ServiceSpec) {
 				s.Ports = []corev1.ServicePort{port("web", 1000)}

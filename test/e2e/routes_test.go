@@ -61,7 +61,8 @@ func newDualHomedHost(t *testing.T) *dualHomedHost {
 	i.far2 = i.addRemoteHost("far2", island2, "10.50.2.2", island26, "fd00:50:2::2")
 	l.onNode("ip", "route", "del", "default")
 	l.onNode("ip", "-6", "route", "del", "default")
-	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"), []byte(fmt.Sprintf(dualHomedManifest, "one", 1)+fmt.Sprintf(dualHomedManifest, "two", 2)), 0o600))
+	l.must(os.WriteFile(filepath.Join(i.dir, "services.yaml"),
+		[]byte(fmt.Sprintf(dualHomedManifest, "one", 1)+fmt.Sprintf(dualHomedManifest, "two", 2)), 0o600))
 	return i
 }
 
@@ -73,7 +74,8 @@ func (i *dualHomedHost) addRemoteHost(name string, addrs ...string) *netlab.Host
 		node := netip.MustParseAddr(addrs[2*n])
 		i.net.AddNodeAddr(name, node)
 		for _, args := range [][]string{{"route", "del", "default"}, {"route", "add", node.String(), "dev", "eth0"}} {
-			if out, err := h.Command(i.t.Context(), "ip", append([]string{family}, args...)...).CombinedOutput(); err != nil {
+			if out, err := h.Command(i.t.Context(), "ip",
+				append([]string{family}, args...)...).CombinedOutput(); err != nil {
 				i.t.Fatalf("%s: ip %v: %v: %s", name, args, err, out)
 			}
 		}
@@ -130,7 +132,8 @@ func (i *dualHomedHost) tables() string {
 func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 	return func() error {
 		var got []string
-		for line := range strings.Lines(i.onNode("ip", "-4", "route", "show", "proto", "119") + i.onNode("ip", "-6", "route", "show", "proto", "119")) {
+		for line := range strings.Lines(i.onNode("ip", "-4", "route", "show", "proto", "119") + i.onNode("ip", "-6",
+			"route", "show", "proto", "119")) {
 			got = append(got, strings.Fields(line)[0])
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -140,7 +143,10 @@ func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 	}
 }
 
-var islandRoutes = []string{"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"}
+var islandRoutes = []string{
+	"10.97.0.0/24", "198.51.100.71", "198.51.100.72", "2001:db8:51::71", "2001:db8:51::72",
+	"fd00:97::/112",
+}
 
 // On a host without a default route, every kind of Service address must work for the host itself and for other hosts.
 // The test covers both address families, both links and each backend. The command `edgeway cleanup` must restore the
@@ -157,7 +163,8 @@ func testIsland(t *testing.T, backend string) {
 	i.stableKernelState()
 	before := i.tables()
 	i.configureHost(backend, fmt.Sprintf("addresses = [%q, %q]", island1, island16), "")
-	if err := i.hostReaches("10.97.0.1:80", "")(); err != nil || !strings.Contains(i.onNode("sh", "-c", "ip route get 10.97.0.1 2>&1 || true"), "unreachable") {
+	if err := i.hostReaches("10.97.0.1:80", "")(); err != nil ||
+		!strings.Contains(i.onNode("sh", "-c", "ip route get 10.97.0.1 2>&1 || true"), "unreachable") {
 		t.Fatalf("the host has a way to a ClusterIP before: %v", err)
 	}
 	i.startReady()
@@ -226,10 +233,12 @@ func TestServiceRoutesAreMaintained(t *testing.T) {
 	i.waitFor(longTimeout, i.hasOwnRoutes(islandRoutes...))
 	i.waitFor(longTimeout, i.hostReaches("10.97.0.2:80", "far2"))
 
-	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"never\"\n")
+	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16),
+		"[routes]\nservices = \"never\"\n")
 	i.reload()
 	i.waitFor(longTimeout, i.hasOwnRoutes())
-	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16), "[routes]\nservices = \"always\"\n")
+	i.configureHost("nftables", fmt.Sprintf("addresses = [%q, %q]", island1, island16),
+		"[routes]\nservices = \"always\"\n")
 	i.onNode("ip", "route", "add", "default", "via", "192.0.2.1")
 	i.reload()
 	i.waitFor(longTimeout, i.hasOwnRoutes("10.97.0.0/24", "2001:db8:51::71", "2001:db8:51::72", "fd00:97::/112"))

@@ -42,7 +42,8 @@ func TestServicesFollowAPI(t *testing.T) {
 	l.waitFor(longTimeout, answersUDP(l.client, at(svc.Spec.ClusterIP, 53), "ep2"))
 
 	patch := `[{"op":"replace","path":"/spec/ports/0/port","value":8000}]`
-	_, err := sharedState.admin.Core.Services(n.name).Patch(t.Context(), "shop", "application/json-patch+json", []byte(patch), metav1.PatchOptions{})
+	_, err := sharedState.admin.Core.Services(n.name).Patch(t.Context(), "shop", "application/json-patch+json",
+		[]byte(patch), metav1.PatchOptions{})
 	l.must(err)
 	l.waitFor(longTimeout, answers(l.client, at(svc.Spec.ClusterIP, 8000), "ep2"))
 	l.waitFor(longTimeout, isRefused(l.client, clusterIP)) // the ClusterIP no longer has this port

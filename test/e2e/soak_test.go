@@ -119,7 +119,8 @@ func (s *soak) runMinute(since time.Duration) {
 	s.proxy.setFault(nil)
 	if since > soakWarmup {
 		s.figures = append(s.figures, s.figuresNow())
-		s.t.Logf("%4.0f s, %5d changes, fault %-24s %+v", since.Seconds(), s.changes, row.name, s.figures[len(s.figures)-1])
+		s.t.Logf("%4.0f s, %5d changes, fault %-24s %+v", since.Seconds(), s.changes, row.name,
+			s.figures[len(s.figures)-1])
 	}
 }
 

@@ -59,7 +59,11 @@ func (c *Choices) Objects() (out []any) {
 }
 
 func (c *Choices) service() *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pick(c, "a", "b", "c", "s23456789012345678901234567890123456789012345678901234567890123", hostileText(c))}}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns",
+		Name: pick(c, "a", "b", "c", "s23456789012345678901234567890123456789012345678901234567890123",
+			hostileText(c)),
+	}}
 	s.Spec = corev1.ServiceSpec{
 		Type:        pick(c, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeNodePort, corev1.ServiceTypeClusterIP, "", corev1.ServiceType(hostileText(c))),
 		ClusterIP:   pick(c, "10.96.0.1", "10.96.0.2", "fd00:10:96::1", address(c)),
@@ -86,7 +90,10 @@ func (c *Choices) service() *corev1.Service {
 }
 
 func port(c *Choices) corev1.ServicePort {
-	p := corev1.ServicePort{Protocol: protocol(c), Port: pick(c, 80, 81, 65535, number(c)), NodePort: pick(c, 0, 30080, 30081, number(c))}
+	p := corev1.ServicePort{
+		Protocol: protocol(c), Port: pick(c, 80, 81, 65535, number(c)),
+		NodePort: pick(c, 0, 30080, 30081, number(c)),
+	}
 	p.Name = pick(c, fmt.Sprintf("p%d", p.Port), "", "a", hostileText(c))
 	return p
 }
@@ -97,7 +104,8 @@ func protocol(c *Choices) corev1.Protocol {
 
 func (c *Choices) slice() *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: pick(c, "x", "y", "z")}}
-	s.Labels = map[string]string{discoveryv1.LabelServiceName: pick(c, "a", "b", "c", "s23456789012345678901234567890123456789012345678901234567890123", hostileText(c))}
+	s.Labels = map[string]string{discoveryv1.LabelServiceName: pick(c, "a", "b", "c",
+		"s23456789012345678901234567890123456789012345678901234567890123", hostileText(c))}
 	s.AddressType = pick(c,
 		discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressType(hostileText(c)))
 	s.Ports = randomValues(c, 4, func(c *Choices) discoveryv1.EndpointPort {
@@ -106,7 +114,8 @@ func (c *Choices) slice() *discoveryv1.EndpointSlice {
 		return p
 	})
 	s.Endpoints = randomValues(c, 6, func(c *Choices) discoveryv1.Endpoint {
-		e := discoveryv1.Endpoint{Addresses: []string{pick(c, "10.1.0.1", "10.1.0.2", "fd00:1::1", "fd00:1::2", address(c))}}
+		e := discoveryv1.Endpoint{Addresses: []string{pick(c, "10.1.0.1", "10.1.0.2", "fd00:1::1", "fd00:1::2",
+			address(c))}}
 		e.NodeName = new(pick(c, "there", "here", hostileText(c)))
 		flag := func() *bool { return pick(c, nil, new(true), new(false)) }
 		e.Conditions = discoveryv1.EndpointConditions{Ready: flag(), Serving: flag(), Terminating: flag()}
@@ -125,25 +134,32 @@ func (c *Choices) node() *corev1.Node {
 }
 
 func address(c *Choices) string {
-	return pick(c, "203.0.113.1", "203.0.113.2", "2001:db8:1::1", "10.96.0.1", "fd00:10:96::1", "192.0.2.1", "192.0.2.10", "2001:db8::1",
+	return pick(c, "203.0.113.1", "203.0.113.2", "2001:db8:1::1", "10.96.0.1", "fd00:10:96::1", "192.0.2.1",
+		"192.0.2.10", "2001:db8::1",
 		"192.0.2.255", "192.0.2.0", "192.0.2.254", "2001:db8::fffe",
-		"255.255.255.255", "0.0.0.0", "0.1.2.3", "240.0.0.1", "224.0.0.1", "127.0.0.1", "127.1", "::1", "::", "ff02::1", "fe80::1",
-		"fe80::1%eth0", "2001:db8:1::1%eth0", "::ffff:203.0.113.1", "::ffff:127.0.0.1", "::203.0.113.1", "64:ff9b::1", "169.254.169.254",
+		"255.255.255.255", "0.0.0.0", "0.1.2.3", "240.0.0.1", "224.0.0.1", "127.0.0.1", "127.1", "::1", "::", "ff02::1",
+		"fe80::1",
+		"fe80::1%eth0", "2001:db8:1::1%eth0", "::ffff:203.0.113.1", "::ffff:127.0.0.1", "::203.0.113.1", "64:ff9b::1",
+		"169.254.169.254",
 		"fd00:ec2::254", "100.100.100.200", "192.0.0.192", "203.0.113.001", "203.0.113.08", "", hostileText(c))
 }
 
 func prefix(c *Choices) string {
-	return pick(c, "10.0.0.0/8", "192.0.2.0/24", "fd00::/8", "2001:db8::/32", "10.96.0.0/12", "fd00:10:96::/112", "0.0.0.0/0", "::/0",
-		"0.0.0.0/1", "128.0.0.0/1", "8000::/1", "255.255.255.255/32", "192.0.2.1/24", "10.1.2.3/32", "2001:db8::1/128", "::ffff:10.0.0.0/104",
+	return pick(c, "10.0.0.0/8", "192.0.2.0/24", "fd00::/8", "2001:db8::/32", "10.96.0.0/12", "fd00:10:96::/112",
+		"0.0.0.0/0", "::/0",
+		"0.0.0.0/1", "128.0.0.0/1", "8000::/1", "255.255.255.255/32", "192.0.2.1/24", "10.1.2.3/32", "2001:db8::1/128",
+		"::ffff:10.0.0.0/104",
 		"fe80::%eth0/64", "127.0.0.0/8", "10.0.0.0/33", "10.0.0.0/-1", "10.0.0.0", "", hostileText(c))
 }
 
 func number(c *Choices) int32 {
-	return pick[int32](c, 0, 1, 22, 80, 6443, 10249, 30080, 32767, 65535, 65536, -1, -2147483648, 2147483647, int32(c.Number(256))<<8|int32(c.Number(256)))
+	return pick[int32](c, 0, 1, 22, 80, 6443, 10249, 30080, 32767, 65535, 65536, -1, -2147483648, 2147483647,
+		int32(c.Number(256))<<8|int32(c.Number(256)))
 }
 
 // hostileText returns text that may break out of a rule, a line or a terminal.
 func hostileText(c *Choices) string {
-	return pick(c, "", "-", "a.b", "A", "ü", "a b", "a;b", "a\"b", "a\nb", "\x1b[2J", "\x00", "a}b", "$(a)", "\u202ea", "\xff", "-A INPUT -j DROP",
+	return pick(c, "", "-", "a.b", "A", "ü", "a b", "a;b", "a\"b", "a\nb", "\x1b[2J", "\x00", "a}b", "$(a)", "\u202ea",
+		"\xff", "-A INPUT -j DROP",
 		"s234567890123456789012345678901234567890123456789012345678901234")
 }

@@ -141,7 +141,10 @@ func FuzzIPTables(f *testing.F) {
 			return
 		}
 		for name, backend := range backends {
-			for _, change := range []proxiers.Change{proxiers.NewChange(nil, first), proxiers.NewChange(first, second)} {
+			for _, change := range []proxiers.Change{
+				proxiers.NewChange(nil, first),
+				proxiers.NewChange(first, second),
+			} {
 				p.do(func(ctx context.Context) {
 					if err := backend.Apply(ctx, change); err != nil {
 						t.Errorf("%s: %v", name, err)

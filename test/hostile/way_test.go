@@ -34,10 +34,13 @@ var (
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
 	// forbiddenRanges holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and
 	// reserved addresses.
-	forbiddenRanges = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96", "fe80::/10", "ff00::/8",
-		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100", "64:ff9b::240.0.0.0/100")
+	forbiddenRanges = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96",
+		"fe80::/10", "ff00::/8",
+		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100",
+		"64:ff9b::240.0.0.0/100")
 	// metadataAddrs holds the addresses of cloud metadata services.
-	metadataAddrs = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "192.0.0.170", "168.63.129.16", "fd00:ec2::254", "fd20:ce::254")
+	metadataAddrs = addrs("169.254.169.254", "100.100.100.200", "192.0.0.192", "192.0.0.170", "168.63.129.16",
+		"fd00:ec2::254", "fd20:ce::254")
 )
 
 func addrs(texts ...string) (out []netip.Addr) {
@@ -153,7 +156,8 @@ func plans(t *testing.T, objects []any, flags byte) (first, second *plan.Plan) {
 		for _, problem := range slices.Concat(snap.Problems, problems) {
 			text := problem.String()
 			// The API server validates object names, so Edgeway prints these names unchanged.
-			if bad := hostile.FindControl(problem.Field + problem.Message); bad != "" || len(problem.Field+problem.Message) > 1000 {
+			if bad := hostile.FindControl(problem.Field + problem.Message); bad != "" ||
+				len(problem.Field+problem.Message) > 1000 {
 				t.Errorf("problem %q: %s", text, bad)
 			}
 		}

@@ -150,7 +150,10 @@ func (s *Server) answer(query []byte) ([]byte, error) {
 	s.mu.Lock()
 	addrs := s.names[strings.ToLower(q.Name.String())]
 	s.mu.Unlock()
-	reply := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+	reply := dnsmessage.Message{
+		Header:    dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true},
+		Questions: m.Questions,
+	}
 	if len(addrs) == 0 {
 		reply.RCode = dnsmessage.RCodeNameError
 	}
@@ -158,9 +161,11 @@ func (s *Server) answer(query []byte) ([]byte, error) {
 		header := dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}
 		switch {
 		case q.Type == dnsmessage.TypeA && a.Is4():
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
+			reply.Answers = append(reply.Answers,
+				dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: a.As4()}})
 		case q.Type == dnsmessage.TypeAAAA && a.Is6():
-			reply.Answers = append(reply.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
+			reply.Answers = append(reply.Answers,
+				dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: a.As16()}})
 		}
 	}
 	return reply.Pack()

@@ -143,7 +143,8 @@ func removeStaleGroups(t testing.TB, beside string) {
 			continue
 		}
 		// Another process may remove the control group at the same time.
-		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(filepath.Join(filepath.Dir(beside), e.Name())); err != nil &&
+			!errors.Is(err, os.ErrNotExist) {
 			t.Logf("lab: cannot remove the stale control group %s: %v", e.Name(), err)
 		}
 	}

@@ -32,7 +32,10 @@ func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 			}
 			for _, from := range []*Host{client, l.Node} {
 				for _, p := range everyProtocol {
-					s, outcome := from.Open(Flow{Protocol: p, From: from.Addr(podAddrs[0]), To: netip.AddrPortFrom(podAddrs[0], 8080), Wait: patience})
+					s, outcome := from.Open(Flow{
+						Protocol: p, From: from.Addr(podAddrs[0]),
+						To: netip.AddrPortFrom(podAddrs[0], 8080), Wait: patience,
+					})
 					if s == nil {
 						t.Fatal(outcome)
 					}
@@ -44,10 +47,12 @@ func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 				groups[groupOf(t, h)] = true
 				own, others, err := h.Sockets(t.Context())
 				if err != nil || own < want || len(others) > 0 {
-					t.Errorf("%s: %d sockets in %s, want %d; others: %q (%v)", h.Name, own, h.Cgroup(), want, others, err)
+					t.Errorf("%s: %d sockets in %s, want %d; others: %q (%v)", h.Name, own, h.Cgroup(), want, others,
+						err)
 				}
 				out, err := h.Command(t.Context(), "cat", "/proc/self/cgroup").Output()
-				if name := "0::/" + filepath.Base(h.Cgroup()); err != nil || !slices.Contains(strings.Split(string(out), "\n"), name) {
+				if name := "0::/" + filepath.Base(h.Cgroup()); err != nil ||
+					!slices.Contains(strings.Split(string(out), "\n"), name) {
 					t.Errorf("a command on %s is in %q (%v), want %s", h.Name, out, err, name)
 				}
 			}

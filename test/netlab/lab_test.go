@@ -134,7 +134,10 @@ func TestRefusalsAreNotRateLimited(t *testing.T) {
 	for i := range 300 {
 		go func() {
 			to := podAddrs[i%2]
-			f := Flow{Protocol: everyProtocol[i%3], From: client.Addr(to), To: netip.AddrPortFrom(to, 81), Wait: patience}
+			f := Flow{
+				Protocol: everyProtocol[i%3], From: client.Addr(to), To: netip.AddrPortFrom(to, 81),
+				Wait: patience,
+			}
 			outcomes <- client.Connect(f)
 		}()
 	}
@@ -149,7 +152,10 @@ func TestSessionKeepsClientPort(t *testing.T) {
 	_, _, client := twoHosts(t, Options{})
 	for _, p := range everyProtocol {
 		to := podAddrs[0]
-		s, outcome := client.Open(Flow{Protocol: p, From: client.Addr(to), To: netip.AddrPortFrom(to, 8080), Wait: patience})
+		s, outcome := client.Open(Flow{
+			Protocol: p, From: client.Addr(to), To: netip.AddrPortFrom(to, 8080),
+			Wait: patience,
+		})
 		if s == nil {
 			t.Fatalf("%s: %s", p, outcome)
 		}
@@ -175,10 +181,15 @@ func TestDoAndCommandRunInHostNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	var inside string
-	if err := pod.Do(func() (err error) { inside, err = os.Readlink("/proc/thread-self/ns/net"); return err }); err != nil {
+	if err := pod.Do(func() (err error) {
+		inside,
+			err = os.Readlink("/proc/thread-self/ns/net")
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := pod.Command(t.Context(), "readlink", "/proc/self/ns/net").Output(); err != nil || strings.TrimSpace(string(out)) != inside {
+	if out, err := pod.Command(t.Context(), "readlink", "/proc/self/ns/net").Output(); err != nil ||
+		strings.TrimSpace(string(out)) != inside {
 		t.Errorf("a command runs in %s (%v), Do in %s", out, err, inside)
 	}
 	after, err := os.Readlink("/proc/thread-self/ns/net")

@@ -114,7 +114,10 @@ func (h *Host) rejectForwarding(device string) error {
 		if err := h.link.RuleAdd(rule); err != nil {
 			return fmt.Errorf("rule for %s: %w", device, err)
 		}
-		if err := h.link.RouteAdd(&netlink.Route{Family: family, Table: table, Type: unix.RTN_UNREACHABLE, Dst: ipNet(everywhere(family))}); err != nil {
+		if err := h.link.RouteAdd(&netlink.Route{
+			Family: family, Table: table, Type: unix.RTN_UNREACHABLE,
+			Dst: ipNet(everywhere(family)),
+		}); err != nil {
 			return fmt.Errorf("unreachable route: %w", err)
 		}
 	}

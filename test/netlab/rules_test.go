@@ -47,7 +47,8 @@ table ip mangle {
 		{"another family", "table ip nat", "table inet nat"},
 	} {
 		text := strings.Replace(empty, c.old, c.different, 1)
-		if got := WithoutEmptyTables(text); text == empty || !strings.Contains(got, strings.SplitN(c.different, "\n", 2)[0]) {
+		if got := WithoutEmptyTables(text); text == empty ||
+			!strings.Contains(got, strings.SplitN(c.different, "\n", 2)[0]) {
 			t.Errorf("%s: left out, too; what stays is %q", c.name, got)
 		}
 	}

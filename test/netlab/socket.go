@@ -40,7 +40,10 @@ func (s *socket) open() (*os.File, error) {
 	if s.flow.To.Addr().Is6() {
 		domain, level, recvErr = unix.AF_INET6, unix.SOL_IPV6, unix.IPV6_RECVERR
 	}
-	kind := map[plan.Protocol]int{plan.TCP: unix.SOCK_STREAM, plan.UDP: unix.SOCK_DGRAM, plan.SCTP: unix.SOCK_RAW}[s.flow.Protocol]
+	kind := map[plan.Protocol]int{
+		plan.TCP: unix.SOCK_STREAM, plan.UDP: unix.SOCK_DGRAM,
+		plan.SCTP: unix.SOCK_RAW,
+	}[s.flow.Protocol]
 	fd, err := unix.Socket(domain, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(s.flow.Protocol))
 	if err != nil {
 		return nil, err
@@ -93,7 +96,10 @@ func (s *socket) awaitEstablished(wait time.Duration) Outcome {
 		return s.failure(err)
 	}
 	var code int
-	if err := s.raw.Control(func(fd uintptr) { code, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR) }); err != nil {
+	if err := s.raw.Control(func(fd uintptr) {
+		code,
+			err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_ERROR)
+	}); err != nil {
 		return failed(err)
 	}
 	if code != 0 {

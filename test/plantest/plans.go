@@ -70,10 +70,15 @@ func ManyServices(n, each int) []*plan.ServicePort {
 		svc := Service(fmt.Sprintf("s%05d", i), []plan.Frontend{ClusterIP(ip, 80)})
 		outside := [3]plan.Route{{}, {SNAT: true}, {SNAT: true}}
 		if i%20 == 0 {
-			svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.LoadBalancerIP, Addr: Addr(fmt.Sprintf("203.%d.%d.1", i>>8&255, i&255)), Port: 80, Routes: outside})
+			svc.Frontends = append(svc.Frontends,
+				plan.Frontend{
+					Kind: plan.LoadBalancerIP, Addr: Addr(fmt.Sprintf("203.%d.%d.1", i>>8&255, i&255)),
+					Port: 80, Routes: outside,
+				})
 		}
 		if i%5 == 0 {
-			svc.Frontends = append(svc.Frontends, plan.Frontend{Kind: plan.NodePort, Port: uint16(20000 + i), Routes: outside})
+			svc.Frontends = append(svc.Frontends,
+				plan.Frontend{Kind: plan.NodePort, Port: uint16(20000 + i), Routes: outside})
 		}
 		for j := range each {
 			var ip [4]byte
@@ -121,16 +126,24 @@ func SampleServices() []*plan.ServicePort {
 	}, LocalEndpoint("10.244.0.7:8080"), Endpoint("10.244.1.7:8080"))
 	local.Pools[plan.LocalPool] = []plan.Endpoint{LocalEndpoint("10.244.0.7:8080")}
 
-	sticky := Service("sticky", []plan.Frontend{ClusterIP("10.96.0.4", 53)}, Endpoint("10.244.1.8:53"), Endpoint("10.244.1.9:5353"))
+	sticky := Service("sticky", []plan.Frontend{ClusterIP("10.96.0.4", 53)}, Endpoint("10.244.1.8:53"),
+		Endpoint("10.244.1.9:5353"))
 	sticky.Name.Protocol, sticky.Affinity = plan.UDP, 3*time.Hour
 
 	reject := plan.Route{Verdict: plan.Reject}
-	empty := Service("empty", []plan.Frontend{{Kind: plan.ClusterIP, Addr: Addr("10.96.0.5"), Port: 80, Routes: [3]plan.Route{reject, reject, reject}}})
+	empty := Service("empty", []plan.Frontend{{
+		Kind: plan.ClusterIP, Addr: Addr("10.96.0.5"), Port: 80,
+		Routes: [3]plan.Route{reject, reject, reject},
+	}})
 
-	six := Service("web", []plan.Frontend{{Kind: plan.ClusterIP, Addr: Addr("fd00:10:96::2"), Port: 80, Routes: ClusterIPRoutes}}, Endpoint("[fd00:10:244:1::7]:8080"))
+	six := Service("web", []plan.Frontend{{
+		Kind: plan.ClusterIP, Addr: Addr("fd00:10:96::2"), Port: 80,
+		Routes: ClusterIPRoutes,
+	}}, Endpoint("[fd00:10:244:1::7]:8080"))
 	six.Family = plan.IPv6
 	return []*plan.ServicePort{
-		Service("web", []plan.Frontend{ClusterIP("10.96.0.2", 80)}, Endpoint("10.244.1.7:8080"), Endpoint("10.244.2.7:8080")),
+		Service("web", []plan.Frontend{ClusterIP("10.96.0.2", 80)}, Endpoint("10.244.1.7:8080"),
+			Endpoint("10.244.2.7:8080")),
 		six, local, sticky, empty,
 	}
 }

@@ -49,14 +49,16 @@ func validate(s *plan.ServicePort) error {
 		}
 		for origin, r := range f.Routes {
 			if r.Verdict == plan.Forward && len(s.Pools[r.Pool]) == 0 {
-				return fmt.Errorf("the route of %s from %s uses the %s pool, which is empty", f.Kind, plan.Origin(origin), r.Pool)
+				return fmt.Errorf("the route of %s from %s uses the %s pool, which is empty", f.Kind,
+					plan.Origin(origin), r.Pool)
 			}
 		}
 	}
 	for pool, list := range s.Pools {
 		for _, e := range list {
 			if plan.FamilyOf(e.Addr.Addr()) != s.Family {
-				return fmt.Errorf("endpoint %s of the %s pool does not belong to the ServicePort's family", e.Addr, plan.Pool(pool))
+				return fmt.Errorf("endpoint %s of the %s pool does not belong to the ServicePort's family", e.Addr,
+					plan.Pool(pool))
 			}
 		}
 	}

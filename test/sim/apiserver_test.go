@@ -221,7 +221,8 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	case !known:
 		fail(w, http.StatusNotFound, "NotFound", "no such resource")
 	case query.Get("watch") != "true":
-		fmt.Fprintf(w, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, kind[0], kind[1], version)
+		fmt.Fprintf(w, `{"apiVersion":%q,"kind":"%sList","metadata":{"resourceVersion":"%d"},"items":[`, kind[0],
+			kind[1], version)
 		for i, o := range objects {
 			if i > 0 {
 				io.WriteString(w, ",")
@@ -294,7 +295,8 @@ func (a *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource 
 }
 
 func bookmark(w http.ResponseWriter, kind [2]string, version int, more string) {
-	send(w, "BOOKMARK", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"%s}}`, kind[0], kind[1], version, more))
+	send(w, "BOOKMARK", fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"resourceVersion":"%d"%s}}`, kind[0],
+		kind[1], version, more))
 }
 
 func send(w http.ResponseWriter, kind, object string) {
@@ -304,7 +306,8 @@ func send(w http.ResponseWriter, kind, object string) {
 
 func fail(w http.ResponseWriter, code int, reason, message string) {
 	w.WriteHeader(code)
-	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, reason, message)
+	fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Status","status":"Failure","code":%d,"reason":%q,"message":%q}`, code,
+		reason, message)
 }
 
 // truncatedWriter cuts off a response, as a faulty proxy does.

@@ -41,7 +41,8 @@ func newCredentials(t *testing.T) *credentials {
 		}
 		der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
 		must(err)
-		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+			tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 	}
 	c := &credentials{}
 	c.ca, c.server = issue()

@@ -12,7 +12,8 @@ func (s *simulation) apiFault() episode {
 		f.everyOther, f.only = every, only
 		cut := s.rand.IntN(2) == 0
 		return episode{
-			fmt.Sprintf("API server %s (every other: %t, only: %q, watches end: %t)", name, every, only, cut), 10 * time.Minute,
+			fmt.Sprintf("API server %s (every other: %t, only: %q, watches end: %t)", name, every, only, cut),
+			10 * time.Minute,
 			func() { s.api.setFault(f, cut) }, func() { s.api.setFault(misbehaviour{}, false) },
 		}
 	}
@@ -28,8 +29,10 @@ func (s *simulation) apiFault() episode {
 	case 4:
 		return with("hangs", misbehaviour{hang: true})
 	case 5:
-		return with("is not itself", misbehaviour{body: pick(s.rand, "<html>sign in</html>", "{}", " ", `{"apiVersion":"v1","kind":"Status","status":"Success"}`,
-			`{"apiVersion":"v1","kind":"ServiceList","items":[]}`, `{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}`)})
+		return with("is not itself", misbehaviour{body: pick(s.rand, "<html>sign in</html>", "{}", " ",
+			`{"apiVersion":"v1","kind":"Status","status":"Success"}`,
+			`{"apiVersion":"v1","kind":"ServiceList","items":[]}`,
+			`{"apiVersion":"v1","kind":"PodList","metadata":{"resourceVersion":"5"},"items":[]}`)})
 	case 6, 7:
 		return with("answers 410", misbehaviour{gone: true})
 	case 8:
@@ -71,7 +74,8 @@ func (s *simulation) apiFault() episode {
 		}}
 	case 16:
 		return episode{
-			"an impostor answers", 5 * time.Minute, func() { s.api.stop(); s.replacementServer = newForeignServer(s); s.replacementServer.start(s.addr) },
+			"an impostor answers", 5 * time.Minute,
+			func() { s.api.stop(); s.replacementServer = newForeignServer(s); s.replacementServer.start(s.addr) },
 			func() { s.replacementServer.stop(); s.api.start(s.addr) },
 		}
 	default:
@@ -90,7 +94,10 @@ func newForeignServer(s *simulation) *apiServer {
 func (s *simulation) linkFault() episode {
 	switch s.rand.IntN(3) {
 	case 0:
-		return episode{"link is silent", 5 * time.Minute, func() { s.net.setSilent(true) }, func() { s.net.setSilent(false) }}
+		return episode{
+			"link is silent", 5 * time.Minute, func() { s.net.setSilent(true) },
+			func() { s.net.setSilent(false) },
+		}
 	case 1:
 		return episode{"link forgets its connections", time.Second, s.net.silenceConns, nil}
 	default:
@@ -165,7 +172,10 @@ func (s *simulation) excuse(name string, d time.Duration) {
 func (s *simulation) fileFault() episode {
 	end := func(f func()) func() { return func() { s.damaged = false; f() } }
 	if s.rand.IntN(3) == 0 {
-		return episode{"folder of manifests is away", 5 * time.Minute, func() { s.damaged = true; s.files.hide() }, end(s.files.show)}
+		return episode{
+			"folder of manifests is away", 5 * time.Minute, func() { s.damaged = true; s.files.hide() },
+			end(s.files.show),
+		}
 	}
 	i, way := s.rand.IntN(2), s.rand.IntN(3)
 	return episode{

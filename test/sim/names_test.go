@@ -85,7 +85,8 @@ func (s *simulation) drawDNSFault() {
 			l.addrs = append(l.addrs, netip.AddrFrom4([4]byte{203, 0, 113, byte(i)}))
 		}
 	}
-	s.notef("the name server lies: %d addresses, the true one among them: %t, hangs: %t, no such name: %t", len(l.addrs), l.beside, l.hangs, l.none)
+	s.notef("the name server lies: %d addresses, the true one among them: %t, hangs: %t, no such name: %t",
+		len(l.addrs), l.beside, l.hangs, l.none)
 	s.names.set(l)
 }
 

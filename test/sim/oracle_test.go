@@ -108,11 +108,13 @@ func (s *simulation) look() {
 		s.failf("the host is healthy, though the kernel lacks the plan for %s: %s", now.Sub(s.held), difference)
 		s.held = now
 	}
-	if s.lagging || fault.WorstSeverity(report.Faults) > fault.Notice || s.kernel.difference(s.expected(), s.isExcusedOrBlamed) == "" {
+	if s.lagging || fault.WorstSeverity(report.Faults) > fault.Notice ||
+		s.kernel.difference(s.expected(), s.isExcusedOrBlamed) == "" {
 		s.honest = now
 	}
 	if now.Sub(s.honest) > unreportedLimit {
-		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest), s.kernel.difference(s.expected(), s.isExcusedOrBlamed))
+		s.failf("nothing tells that what is served is old: for %s %s", now.Sub(s.honest),
+			s.kernel.difference(s.expected(), s.isExcusedOrBlamed))
 		s.honest = now
 	}
 	if at := s.process.core.Pipeline().Heartbeat(); now.Sub(at) > graceLimit {
@@ -183,7 +185,8 @@ func (s *simulation) stateDifference() string {
 	}
 	report := s.process.core.Health().Report()
 	for _, c := range report.Faults {
-		if c.Severity > fault.Notice && !(c.ID == "quarantine" && len(s.refused) > 0 || c.ID == "panic" && time.Now().Before(s.panicUntil)) {
+		if c.Severity > fault.Notice && !(c.ID == "quarantine" && len(s.refused) > 0 || c.ID == "panic" &&
+			time.Now().Before(s.panicUntil)) {
 			return "a fault: " + c.ID + ": " + c.Message
 		}
 	}

@@ -36,7 +36,10 @@ type process struct {
 func (s *simulation) start(inForce *plan.Plan) {
 	s.setDiskAway(false)
 	s.generations++
-	p := &process{started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations), done: make(chan error, 1)}
+	p := &process{
+		started: time.Now(), generation: fmt.Sprintf("%d-%d", s.seed, s.generations),
+		done: make(chan error, 1),
+	}
 	logger := slog.New(&s.logs)
 	p.parts = contain.New(logger)
 	var err error

@@ -74,7 +74,8 @@ func TestSimulation(t *testing.T) {
 			t.Parallel()
 			dir := tempDir(t)
 			synctest.Test(t, func(t *testing.T) {
-				pprof.Do(t.Context(), pprof.Labels("seed", strconv.FormatUint(seed, 10)), func(ctx) { run(t, seed, dir, made) })
+				pprof.Do(t.Context(), pprof.Labels("seed", strconv.FormatUint(seed, 10)),
+					func(ctx) { run(t, seed, dir, made) })
 			})
 		})
 	}

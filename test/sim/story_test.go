@@ -73,7 +73,8 @@ func pick[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func (s *simulation) changes(length time.Duration) (steps []step) {
 	for at := s.between(0, time.Minute); at < length; at += s.between(time.Second/100, 2*time.Minute) {
-		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "exchange", "manifest", "manifest", "address")
+		kind := pick(s.rand, "endpoints", "endpoints", "endpoints", "add", "delete", "recreate", "exchange", "manifest",
+			"manifest", "address")
 		steps = append(steps, step{at, "change: " + kind, func() { s.change(kind) }})
 	}
 	return steps

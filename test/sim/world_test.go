@@ -59,7 +59,10 @@ func newService(r *rand.Rand, namespace string, index int, permanent bool) *serv
 func (s *service) redraw(r *rand.Rand) {
 	s.endpoints = nil
 	for range r.IntN(6) {
-		s.endpoints = append(s.endpoints, endpoint{index: r.IntN(250), ready: r.IntN(4) > 0, terminating: r.IntN(8) == 0, here: r.IntN(4) == 0})
+		s.endpoints = append(s.endpoints, endpoint{
+			index: r.IntN(250), ready: r.IntN(4) > 0,
+			terminating: r.IntN(8) == 0, here: r.IntN(4) == 0,
+		})
 	}
 	if s.permanent {
 		s.endpoints = append(s.endpoints, endpoint{index: 250 + r.IntN(4), ready: true, here: s.local})
@@ -82,7 +85,10 @@ func (s *service) change(r *rand.Rand) {
 }
 
 func (s *service) meta(namespace string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Name: s.name, UID: types.UID(s.uid), CreationTimestamp: metav1.NewTime(s.created)}
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: s.name, UID: types.UID(s.uid),
+		CreationTimestamp: metav1.NewTime(s.created),
+	}
 }
 
 func (s *service) spec(namespace string) *corev1.Service {

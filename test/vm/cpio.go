@@ -86,7 +86,10 @@ func (a *archive) text(name, content string, mode uint32) error {
 	if err := a.parents(name); err != nil {
 		return err
 	}
-	return a.add(entry{name: name, mode: typeFile | mode, size: int64(len(content)), content: strings.NewReader(content)})
+	return a.add(entry{
+		name: name, mode: typeFile | mode, size: int64(len(content)),
+		content: strings.NewReader(content),
+	})
 }
 
 func (a *archive) symlink(name, to string) error {

@@ -48,7 +48,8 @@ func firstDebianArchive(targets string) string {
 // aptSettings returns the host's apt settings for downloads (proxies, certificates, acceptance of expired archives) as
 // options for mmdebstrap.
 func aptSettings(ctx context.Context) ([]string, error) {
-	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n", "Acquire").Output()
+	out, err := exec.CommandContext(ctx, "apt-config", "dump", "--no-empty", "--format", "%f \"%v\";%n",
+		"Acquire").Output()
 	if err != nil {
 		return nil, fmt.Errorf("this host's apt settings: %w", err)
 	}

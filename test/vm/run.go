@@ -138,7 +138,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program gets the time, and each read interrupts the
 		// emulated code. With address randomization, QEMU (7.2) translates a program again at each start, which slows
 		// down the start by a factor of four.
-		"-append", "console=" + hardware.console + " quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
+		"-append", "console=" + hardware.console +
+			" quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
 			"rdinit=/vm/init" + clock + " -- " + flavour,
 		"-chardev", "file,id=console,path=" + filepath.Join(m.dir, consoleFile), "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",
@@ -157,7 +158,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if used := cmd.ProcessState; used != nil {
-		_, _ = fmt.Fprintf(m.job.Notes, "vm: %s took %.0f s of processor time\n", m.job.Suite, (used.UserTime() + used.SystemTime()).Seconds())
+		_, _ = fmt.Fprintf(m.job.Notes, "vm: %s took %.0f s of processor time\n", m.job.Suite,
+			(used.UserTime() + used.SystemTime()).Seconds())
 	}
 	if err != nil {
 		return fmt.Errorf("%w %s", err, bytes.TrimSpace(out))

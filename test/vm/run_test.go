@@ -78,7 +78,8 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 			if exit != c.exit || (err == nil) != (c.problem == "") || !strings.Contains(fmt.Sprint(err), c.problem) {
 				t.Errorf("exit code %d, error %v; want %d, %q", exit, err, c.exit, c.problem)
 			}
-			again, costs := strings.Count(notes.String(), "trying again"), strings.Count(notes.String(), "of processor time")
+			again, costs := strings.Count(notes.String(), "trying again"),
+				strings.Count(notes.String(), "of processor time")
 			if again != c.boots-1 || costs != c.boots {
 				t.Errorf("notes: %q, want each boot that is repeated, and what each costs", notes.String())
 			}

@@ -12,8 +12,11 @@ import (
 func TestMirrorIsThatOfTheHost(t *testing.T) {
 	for _, c := range []struct{ name, targets, want string }{
 		{"Debian's own", "Debian|main|bookworm|http://mirror.example/debian/\n", "http://mirror.example/debian/"},
-		{"others and security first", "Docker|main|bookworm|http://docker.example/\nDebian|main|bookworm-security|http://security.example/\n" +
-			"Debian|contrib|trixie|http://contrib.example/\nDebian|main|trixie|http://mirror.example/debian/\n", "http://mirror.example/debian/"},
+		{
+			"others and security first", "Docker|main|bookworm|http://docker.example/\nDebian|main|bookworm-security|http://security.example/\n" +
+				"Debian|contrib|trixie|http://contrib.example/\nDebian|main|trixie|http://mirror.example/debian/\n",
+			"http://mirror.example/debian/",
+		},
 		{"no lists yet", "|main|bookworm|http://mirror.example/debian/\n", ""},
 		{"another distribution", "Ubuntu|main|noble|http://mirror.example/ubuntu/\n", ""},
 		{"nothing", "", ""},
@@ -25,7 +28,10 @@ func TestMirrorIsThatOfTheHost(t *testing.T) {
 }
 
 func TestSuiteNames(t *testing.T) {
-	for name, want := range map[string]Suite{"bookworm": Bookworm, "trixie": Trixie, "newest": Newest, "testing": Newest} {
+	for name, want := range map[string]Suite{
+		"bookworm": Bookworm, "trixie": Trixie, "newest": Newest,
+		"testing": Newest,
+	} {
 		if got, err := ParseSuite(name); got != want || err != nil {
 			t.Errorf("%s: got %s, %v; want %s", name, got, err, want)
 		}
@@ -75,7 +81,8 @@ func TestSystemsWithoutOneKernel(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if convert(strings.NewReader("not a tar file, but long enough to be taken for one"+strings.Repeat(".", 1000)), t.TempDir()) == nil {
+	if convert(strings.NewReader("not a tar file, but long enough to be taken for one"+strings.Repeat(".", 1000)),
+		t.TempDir()) == nil {
 		t.Error("no tar file: no error")
 	}
 }

@@ -54,7 +54,8 @@ func Run(ctx context.Context, o Options) []fault.Fault {
 	services, left := o.services()
 	if o.Service != "" && len(services) == 0 {
 		return []fault.Fault{fault.New(FaultID, fault.Problem, "edgeway services "+o.Service,
-			"no TCP port of Service %s has an endpoint for connections from this host (--udp also tries UDP ports)", o.Service)}
+			"no TCP port of Service %s has an endpoint for connections from this host (--udp also tries UDP ports)",
+			o.Service)}
 	}
 	limited, cancel := context.WithTimeout(ctx, timeBound)
 	defer cancel()

@@ -96,7 +96,10 @@ func TestLookAfterTimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	up := listening(t)
-	got := Run(ctx, Options{Plan: &plan.Plan{Node: &plan.Node{}, Services: []*plan.ServicePort{service1(plan.TCP, up, up)}}})
+	got := Run(ctx, Options{Plan: &plan.Plan{
+		Node:     &plan.Node{},
+		Services: []*plan.ServicePort{service1(plan.TCP, up, up)},
+	}})
 	if len(got) != 1 || got[0].Severity != fault.Warning || !strings.Contains(got[0].Message, "3m0s") {
 		t.Errorf("%+v", got)
 	}

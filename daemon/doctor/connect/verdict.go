@@ -113,7 +113,8 @@ func (s *service) endpointFix(to netip.AddrPort, o Options) string {
 			"%s/%s", to,
 			s.Name.Namespace, s.Name.Name)
 	case got == refused:
-		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s", s.traceCommand(), to)
+		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s",
+			s.traceCommand(), to)
 	case got == unreachable && !hasRoute(to):
 		return fmt.Sprintf("ip route get %s  # and add a route to the endpoints' network", to.Addr())
 	}

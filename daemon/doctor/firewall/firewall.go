@@ -145,7 +145,10 @@ func needsOf(q Requirements) (needs []need) {
 			}
 		}
 		if local != nil {
-			add(need{what: "connections to endpoints on this host, such as those of " + local.Name.String(), clients: fault.Others}, local, in, out)
+			add(need{
+				what:    "connections to endpoints on this host, such as those of " + local.Name.String(),
+				clients: fault.Others,
+			}, local, in, out)
 		}
 		if of := cmp.Or(local, remote); of != nil {
 			for _, h := range q.Plan.HealthChecks[:min(len(q.Plan.HealthChecks), maxFindings)] {
@@ -163,7 +166,8 @@ func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort)
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
 			for _, e := range pool {
-				if _, owned := slices.BinarySearchFunc(p.Node.HostAddrs, e.Addr.Addr(), netip.Addr.Compare); svc.Family != f {
+				if _, owned := slices.BinarySearchFunc(p.Node.HostAddrs, e.Addr.Addr(),
+					netip.Addr.Compare); svc.Family != f {
 					break
 				} else if owned {
 					local = svc

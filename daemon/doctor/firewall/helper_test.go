@@ -29,7 +29,8 @@ func testPlan(endpoints ...string) *plan.Plan {
 		Frontends: []plan.Frontend{{Kind: plan.NodePort, Port: 30080}},
 	}
 	for _, e := range endpoints {
-		svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool], plan.Endpoint{Addr: netip.MustParseAddrPort(e)})
+		svc.Pools[plan.ClusterPool] = append(svc.Pools[plan.ClusterPool],
+			plan.Endpoint{Addr: netip.MustParseAddrPort(e)})
 	}
 	p.Services = []*plan.ServicePort{svc}
 	return p

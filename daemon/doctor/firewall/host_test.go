@@ -131,12 +131,18 @@ func TestRulesThatDropOtherConnections(t *testing.T) {
 
 func TestOwnTablesCauseNoFinding(t *testing.T) {
 	h := newRulesHost(t)
-	for _, table := range []string{"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs", "ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace"} {
+	for _, table := range []string{
+		"ip edgeway", "ip6 edgeway", "ip edgeway-ipvs", "ip6 edgeway-ipvs",
+		"ip edgeway-ebpf", "ip6 edgeway-ebpf", "inet kube-proxy-flowtable", "inet edgeway-trace",
+	} {
 		h.sh(fmt.Sprintf("nft 'add table %[1]s; add chain %[1]s c { type filter hook forward priority 0; policy drop; }'", table))
 		h.well()
 		family, name, _ := strings.Cut(table, " ")
 		to := netip.MustParseAddrPort("10.96.0.10:80")
-		if fix := (Drop{Family: family, Table: name, Chain: "c", Destination: to, Protocol: plan.TCP}).Fix(); !strings.HasPrefix(fix, "edgeway explain") {
+		if fix := (Drop{
+			Family: family, Table: name, Chain: "c", Destination: to,
+			Protocol: plan.TCP,
+		}).Fix(); !strings.HasPrefix(fix, "edgeway explain") {
 			t.Errorf("table %s: the fix is %q", table, fix)
 		}
 		h.sh("nft delete table " + table)
@@ -151,7 +157,8 @@ func TestOversizedTableIsReadOnce(t *testing.T) {
 	}
 	h := newRulesHost(t)
 	c := h.node.Command(t.Context(), "nft", "-f", "-")
-	c.Stdin = strings.NewReader("table inet huge {\nchain c {\ntype filter hook forward priority 0; policy drop;\n" + strings.Join(rules, "\n") + "\n}\n}\n")
+	c.Stdin = strings.NewReader("table inet huge {\nchain c {\ntype filter hook forward priority 0; policy drop;\n" +
+		strings.Join(rules, "\n") + "\n}\n}\n")
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}

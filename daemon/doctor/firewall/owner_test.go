@@ -48,7 +48,8 @@ func TestUFW(t *testing.T) {
 			h.load("ufw.save", strings.NewReplacer("COMMIT", "-A ufw-user-forward "+rule+" -j ACCEPT\nCOMMIT"), restore)
 			h.well()
 		}
-		h.load("ufw.save", strings.NewReplacer("COMMIT", "-A ufw-user-forward -s 192.168.0.0/16 -j ACCEPT\nCOMMIT"), restore)
+		h.load("ufw.save", strings.NewReplacer("COMMIT", "-A ufw-user-forward -s 192.168.0.0/16 -j ACCEPT\nCOMMIT"),
+			restore)
 		h.wantFinding(fault.Notice, "ufw's policy drop of chain FORWARD")
 		h.question.Links = func() []string { return []string{"$(reboot)"} }
 		h.load("ufw.save", asInstalled, restore)
@@ -64,7 +65,8 @@ func TestFirewalld(t *testing.T) {
 	h.load("firewalld.nft", asInstalled, "nft", "-f", "-")
 	h.well()
 	h.sh("nft delete table inet firewalld")
-	strict := strings.NewReplacer("\tchain filter_INPUT_ZONES {", "\tchain filter_FORWARD_dnat {\n\t\treject with icmpx type admin-prohibited\n\t}\n\tchain filter_INPUT_ZONES {",
+	strict := strings.NewReplacer("\tchain filter_INPUT_ZONES {",
+		"\tchain filter_FORWARD_dnat {\n\t\treject with icmpx type admin-prohibited\n\t}\n\tchain filter_INPUT_ZONES {",
 		"ct status dnat accept", "ct status dnat jump filter_FORWARD_dnat")
 	h.load("firewalld.nft", strict, "nft", "-f", "-")
 	if fix := h.wantFinding(fault.Problem, "firewalld's rule"); fix != firewalldFix {
@@ -103,23 +105,32 @@ func TestDropTextAndFix(t *testing.T) {
 		names, fix string
 	}{
 		{
-			Drop{Family: "inet", Table: "foo", Chain: "out", Handle: 7, Rule: "tcp dport 8080 drop", Protocol: plan.TCP},
-			`'tcp dport 8080 drop' in chain out (inet table foo)`, "nft insert rule inet foo out handle 7 ct status dnat accept",
+			Drop{
+				Family: "inet", Table: "foo", Chain: "out", Handle: 7, Rule: "tcp dport 8080 drop",
+				Protocol: plan.TCP,
+			},
+			`'tcp dport 8080 drop' in chain out (inet table foo)`,
+			"nft insert rule inet foo out handle 7 ct status dnat accept",
 		},
 		{
 			Drop{Family: "inet", Table: "foo", Chain: "out", Protocol: plan.TCP, Destination: endpoint, Direct: true},
-			"policy drop of chain out (inet table foo)", "nft add rule inet foo out ip daddr 10.244.1.11 tcp dport 8080 accept",
+			"policy drop of chain out (inet table foo)",
+			"nft add rule inet foo out ip daddr 10.244.1.11 tcp dport 8080 accept",
 		},
 		{
 			Drop{Family: "ip", Table: "filter", Chain: "ufw-user-output", Handle: 3, Rule: "drop", Protocol: plan.TCP},
-			`ufw's rule 'drop' in chain ufw-user-output (table filter of ` + iptables + `)`, iptables + " -t filter -I ufw-user-output -m conntrack --ctstate DNAT -j ACCEPT",
+			`ufw's rule 'drop' in chain ufw-user-output (table filter of ` + iptables + `)`,
+			iptables + " -t filter -I ufw-user-output -m conntrack --ctstate DNAT -j ACCEPT",
 		},
 		{
 			Drop{Family: "inet", Table: "foo", Chain: "out;reboot", Protocol: plan.TCP},
 			"chain out;reboot (inet table foo)", "nft list table inet foo",
 		},
 		{
-			Drop{Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop", Protocol: plan.TCP, Destination: netip.MustParseAddrPort("10.96.0.10:80")},
+			Drop{
+				Family: "ip", Table: "edgeway", Chain: "c-1", Handle: 3, Rule: "drop", Protocol: plan.TCP,
+				Destination: netip.MustParseAddrPort("10.96.0.10:80"),
+			},
 			`chain c-1 (ip table edgeway)`, "edgeway explain host 10.96.0.10:80/tcp  # the rule is Edgeway's own",
 		},
 	} {
@@ -140,7 +151,10 @@ func FuzzRules(f *testing.F) {
 		f.Add(string(raw))
 	}
 	f.Add("\tchain c {\n\t\t\n\t\ttype filter hook forward priority 0; policy drop;\n\t\tct state vmap { new : accept, : , }\n\t\tlog prefix \"a\n")
-	needs := needsOf(Requirements{Plan: testPlan(remoteEndpoint, localEndpoint), ForwardedFrontends: func(plan.Family) (string, string) { return "x", "" }})
+	needs := needsOf(Requirements{
+		Plan:               testPlan(remoteEndpoint, localEndpoint),
+		ForwardedFrontends: func(plan.Family) (string, string) { return "x", "" },
+	})
 	f.Fuzz(func(t *testing.T, text string) {
 		saved, listed := newTable("ip", "filter"), newTable("ip", "filter")
 		saved.readSave(text)
@@ -148,7 +162,8 @@ func FuzzRules(f *testing.F) {
 		for _, base := range append(saved.bases, listed.bases...) {
 			for i := range needs {
 				lower := strings.ToLower(text)
-				if fate := followChain(base, &needs[i], nil); fate.verdict == drop && !strings.Contains(lower, "drop") && !strings.Contains(lower, "reject") {
+				if fate := followChain(base, &needs[i], nil); fate.verdict == drop &&
+					!strings.Contains(lower, "drop") && !strings.Contains(lower, "reject") {
 					t.Errorf("%q: %+v", text, fate)
 				}
 			}

@@ -8,7 +8,8 @@ import (
 
 func TestRunRejectsUnsafeNames(t *testing.T) {
 	for _, name := range []string{"a; list tables", "a\nlist tables", "{", ""} {
-		if out, err := Run(t.Context(), 1000, "", "list", "table", "inet", name); err == nil || !strings.Contains(err.Error(), "invalid argument") {
+		if out, err := Run(t.Context(), 1000, "", "list", "table", "inet", name); err == nil ||
+			!strings.Contains(err.Error(), "invalid argument") {
 			t.Errorf("%q: %q, %v", name, out, err)
 		}
 	}

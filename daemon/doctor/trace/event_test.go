@@ -70,7 +70,10 @@ func TestJudgeUsesFirstDrop(t *testing.T) {
 		"the trace of another program": {[]event{passing, foreign, mark, passed}, Verdict{Traced: true, Destination: early}},
 		"a policy, for the answer": {
 			[]event{mark, passed, answer, byPolicy},
-			Verdict{Traced: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter", Chain: "INPUT"},
+			Verdict{
+				Traced: true, Answered: true, Dropped: true, Reply: true, Family: "ip", Table: "filter",
+				Chain: "INPUT",
+			},
 		},
 	} {
 		var read []event
@@ -107,7 +110,10 @@ func FuzzParse(f *testing.F) {
 	f.Add(message(f, event{packet: 1, family: "ip", table: "filter", chain: "INPUT", dropped: true}).Data)
 	f.Add(message(f, event{packet: 1, family: "inet", table: "t", chain: "c", handle: 1}).Data)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		m := netlink.Message{Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE}, Data: data}
+		m := netlink.Message{
+			Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_TRACE},
+			Data:   data,
+		}
 		e, ok := parse(m)
 		if ok && (e.family == "" || e.table == "" || e.chain == "") {
 			t.Errorf("%+v", e)

@@ -76,7 +76,10 @@ func TestWebConfigTLSAndPasswords(t *testing.T) {
 		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
 	}.Run(ctx)
 
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, DisableKeepAlives: true}}
+	client := http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{RootCAs: pool},
+		DisableKeepAlives: true,
+	}}
 	get := func(url, password string) (int, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 		if err != nil {

@@ -22,9 +22,13 @@ func TestConversionPanicIsReported(t *testing.T) {
 	meta := metav1.ObjectMeta{Namespace: "ns", Name: "bad"}
 	svc, _ := c.Service(&corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.1"}})
 	slice, _ := c.EndpointSlice(&discoveryv1.EndpointSlice{ObjectMeta: meta, AddressType: discoveryv1.AddressTypeIPv4})
-	for _, obj := range []source.Object{svc, slice, c.Node(&corev1.Node{ObjectMeta: meta}), c.ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta})} {
+	for _, obj := range []source.Object{
+		svc, slice, c.Node(&corev1.Node{ObjectMeta: meta}),
+		c.ServiceCIDR(&networkingv1.ServiceCIDR{ObjectMeta: meta}),
+	} {
 		problems := obj.Problems()
-		if obj.Key().Name != "bad" || len(problems) != 1 || problems[0].Object != obj.Key() || !strings.Contains(problems[0].Message, "on purpose") {
+		if obj.Key().Name != "bad" || len(problems) != 1 || problems[0].Object != obj.Key() ||
+			!strings.Contains(problems[0].Message, "on purpose") {
 			t.Errorf("%s: problems %v", obj.Key(), problems)
 		}
 	}

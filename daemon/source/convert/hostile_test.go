@@ -69,7 +69,8 @@ func TestForbiddenServiceAddresses(t *testing.T) {
 	} {
 		svc, _ := new(Converter).Service(hostileService(addr))
 		count := len(svc.ClusterIPs) + len(svc.ExternalIPs) + len(svc.LoadBalancerIPs)
-		if want.frontend && (count != 3 || len(svc.Faults) > 0) || !want.frontend && (count != 0 || len(svc.Faults) != 3) {
+		if want.frontend && (count != 3 || len(svc.Faults) > 0) || !want.frontend &&
+			(count != 0 || len(svc.Faults) != 3) {
 			t.Errorf("%s as a frontend: got %+v", addr, svc)
 		}
 		family := discoveryv1.AddressTypeIPv4
@@ -180,10 +181,14 @@ func BenchmarkConvertSliceWithPorts(b *testing.B) {
 				AddressType: discoveryv1.AddressTypeIPv4,
 			}
 			for i := range n {
-				in.Ports = append(in.Ports, discoveryv1.EndpointPort{Name: new(fmt.Sprint("p", i)), Port: new(int32(i + 1))})
+				in.Ports = append(in.Ports, discoveryv1.EndpointPort{
+					Name: new(fmt.Sprint("p", i)),
+					Port: new(int32(i + 1)),
+				})
 			}
 			for i := range maxEndpoints {
-				in.Endpoints = append(in.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff)}})
+				in.Endpoints = append(in.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.1.%d.%d",
+					i>>8, i&0xff)}})
 			}
 			b.ReportAllocs()
 			for b.Loop() {

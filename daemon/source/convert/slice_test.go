@@ -16,7 +16,8 @@ import (
 )
 
 func slice(t *testing.T, rest string) *discoveryv1.EndpointSlice {
-	return parse[discoveryv1.EndpointSlice](t, "metadata: {namespace: ns, name: svc-1, labels: {kubernetes.io/service-name: svc}}\n"+rest)
+	return parse[discoveryv1.EndpointSlice](t,
+		"metadata: {namespace: ns, name: svc-1, labels: {kubernetes.io/service-name: svc}}\n"+rest)
 }
 
 func TestEndpointSliceWithEveryField(t *testing.T) {
@@ -69,7 +70,10 @@ func TestYearBeyondJSONIsIgnored(t *testing.T) {
 func TestUnproxiedSlicesAreSkipped(t *testing.T) {
 	headless := slice(t, "addressType: IPv4")
 	headless.Labels[api.LabelHeadless] = ""
-	for name, in := range map[string]*discoveryv1.EndpointSlice{"headless": headless, "FQDN": slice(t, "addressType: FQDN")} {
+	for name, in := range map[string]*discoveryv1.EndpointSlice{
+		"headless": headless,
+		"FQDN":     slice(t, "addressType: FQDN"),
+	} {
 		if got, ok := new(Converter).EndpointSlice(in); ok {
 			t.Errorf("%s: converted to %+v", name, got)
 		}
@@ -139,7 +143,8 @@ func TestSliceWithoutServiceOrFamilyHasOnlyFault(t *testing.T) {
 // If two endpoints have the same address, the converter uses the endpoint that is not terminating, regardless of their
 // order (SEMANTICS row 8). The converter adds no fault for the terminating endpoint.
 func TestReusedPodAddressIsNoFault(t *testing.T) {
-	old, fresh := "- addresses: [10.1.0.1]\n  conditions: {ready: false, serving: true, terminating: true}\n", "- addresses: [10.1.0.1]\n"
+	old, fresh := "- addresses: [10.1.0.1]\n  conditions: {ready: false, serving: true, terminating: true}\n",
+		"- addresses: [10.1.0.1]\n"
 	for _, order := range []string{old + fresh, fresh + old} {
 		got, _ := new(Converter).EndpointSlice(slice(t, "addressType: IPv4\nendpoints:\n"+order))
 		if len(got.Endpoints) != 1 || !got.Endpoints[0].Ready || got.Endpoints[0].Terminating || got.Faults != nil {
@@ -149,7 +154,8 @@ func TestReusedPodAddressIsNoFault(t *testing.T) {
 }
 
 func TestObjectFaultsAreBounded(t *testing.T) {
-	got, _ := new(Converter).EndpointSlice(slice(t, "addressType: IPv4\nendpoints:\n"+strings.Repeat("- addresses: [x]\n", 1200)))
+	got, _ := new(Converter).EndpointSlice(slice(t,
+		"addressType: IPv4\nendpoints:\n"+strings.Repeat("- addresses: [x]\n", 1200)))
 	last := got.Faults[len(got.Faults)-1].Message
 	if len(got.Faults) != 20+1 || last != "981 more faults" {
 		t.Errorf("%d faults, the last is %q", len(got.Faults), last)

@@ -27,10 +27,14 @@ spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 	if !slices.Equal(got.Weights, want) || len(got.Faults) > 0 || Validate(got) != nil {
 		t.Errorf("got %+v, %v, %v; want %+v", got.Weights, got.Faults, Validate(got), want)
 	}
-	for _, bad := range []string{"edge-1", "edge-1=0", "edge-1=-1", "edge-1=65536", "Edge_1=2", "=2", "10.0.0.0/33=2", "10.0.0.7:80=2", "edge-1=2;edge-2=3"} {
+	for _, bad := range []string{
+		"edge-1", "edge-1=0", "edge-1=-1", "edge-1=65536", "Edge_1=2", "=2", "10.0.0.0/33=2",
+		"10.0.0.7:80=2", "edge-1=2;edge-2=3",
+	} {
 		in.Annotations[api.AnnotationWeights] = bad + ", edge-2=4"
 		got, _ := new(Converter).Service(in)
-		if len(got.Faults) != 1 || !strings.Contains(got.Faults[0].Field, "edgeway.io/ipvs-weights") || !slices.Equal(got.Weights, []source.Weight{{Node: "edge-2", Weight: 4}}) {
+		if len(got.Faults) != 1 || !strings.Contains(got.Faults[0].Field, "edgeway.io/ipvs-weights") ||
+			!slices.Equal(got.Weights, []source.Weight{{Node: "edge-2", Weight: 4}}) {
 			t.Errorf("%q: %+v, %v", bad, got.Weights, got.Faults)
 		}
 	}

@@ -74,7 +74,8 @@ func lol() string {
 
 func TestYAMLAliases(t *testing.T) {
 	f := newManifestDir(t)
-	f.write("a.yaml", strings.Replace(web, "metadata: {name: web}", "metadata: {name: &n web, labels: {app: *n, 1: x, 1.5: x, true: x}}", 1))
+	f.write("a.yaml", strings.Replace(web, "metadata: {name: web}",
+		"metadata: {name: &n web, labels: {app: *n, 1: x, 1.5: x, true: x}}", 1))
 	f.expect("Service default/web")
 }
 
@@ -115,7 +116,8 @@ func TestTotalFileSizeIsBounded(t *testing.T) {
 			strings.Repeat("\n", 15<<20))
 	}
 	f.read()
-	if got := f.sink.problems(f.dir); len(got) != 1 || !strings.Contains(got[0], "8.json: the manifests exceed 128 MiB") {
+	if got := f.sink.problems(f.dir); len(got) != 1 ||
+		!strings.Contains(got[0], "8.json: the manifests exceed 128 MiB") {
 		t.Errorf("problems %q", got)
 	}
 	if f.sink.service("x7") == nil || f.sink.service("x8") != nil {

@@ -24,12 +24,15 @@ func TestRunAfterPanic(t *testing.T) {
 	write("a")
 	write("b")
 	sink, watchers := newMemory(), 0
-	s := New(Options{Paths: []string{dir}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)), NewWatcher: func() (*files.Watcher, error) {
-		if watchers++; watchers == 2 {
-			panic("on purpose")
-		}
-		return files.NewWatcher()
-	}})
+	s := New(Options{
+		Paths: []string{dir}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		NewWatcher: func() (*files.Watcher, error) {
+			if watchers++; watchers == 2 {
+				panic("on purpose")
+			}
+			return files.NewWatcher()
+		},
+	})
 	run := func(want string) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

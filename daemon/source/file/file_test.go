@@ -149,11 +149,16 @@ func TestDefaultsMatchAPIServer(t *testing.T) {
 	f.write("a.yaml", web+"---\n"+slice)
 	f.expect("EndpointSlice default/web-1, Service default/web")
 	svc := f.sink.service("web")
-	if len(svc.Ports) != 1 || svc.Ports[0] != (source.ServicePort{Protocol: plan.TCP, Port: 80}) || !svc.Created.IsZero() {
+	if len(svc.Ports) != 1 || svc.Ports[0] != (source.ServicePort{Protocol: plan.TCP, Port: 80}) ||
+		!svc.Created.IsZero() {
 		t.Errorf("Service %+v", svc)
 	}
-	es := f.sink.objects[source.Key{Kind: source.KindEndpointSlice, Namespace: "default", Name: "web-1"}].(*source.EndpointSlice)
-	if len(es.Ports) != 1 || es.Ports[0] != (source.SlicePort{Protocol: plan.TCP, Port: 8080}) || !es.Endpoints[0].Ready {
+	es := f.sink.objects[source.Key{
+		Kind: source.KindEndpointSlice, Namespace: "default",
+		Name: "web-1",
+	}].(*source.EndpointSlice)
+	if len(es.Ports) != 1 || es.Ports[0] != (source.SlicePort{Protocol: plan.TCP, Port: 8080}) ||
+		!es.Endpoints[0].Ready {
 		t.Errorf("EndpointSlice %+v", es)
 	}
 }
@@ -221,7 +226,8 @@ func TestBadDocumentDoesNotAffectOthers(t *testing.T) {
 			"a.yaml:14: Service default/bad: spec.ports[0].nodePort: ",
 		},
 		"item of a list": {
-			"apiVersion: v1\nkind: List\nitems:\n- " + strings.ReplaceAll(strings.Replace(called("bad"), "port: 80", "port: 0", 1), "\n", "\n  "),
+			"apiVersion: v1\nkind: List\nitems:\n- " +
+				strings.ReplaceAll(strings.Replace(called("bad"), "port: 80", "port: 0", 1), "\n", "\n  "),
 			"a.yaml:16: Service default/bad: spec.ports[0].port: ",
 		},
 	} {

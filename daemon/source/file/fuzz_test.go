@@ -89,7 +89,8 @@ func checkLines(t *testing.T, path string, data []byte, wrong bool) {
 func BenchmarkParse(b *testing.B) {
 	var text strings.Builder
 	for i := range 1000 {
-		fmt.Fprintf(&text, "---\n%s---\n%s", called(fmt.Sprintf("svc-%d", i)), strings.Replace(slice, "name: web-1", fmt.Sprintf("name: web-%d", i), 1))
+		fmt.Fprintf(&text, "---\n%s---\n%s", called(fmt.Sprintf("svc-%d", i)),
+			strings.Replace(slice, "name: web-1", fmt.Sprintf("name: web-%d", i), 1))
 	}
 	b.SetBytes(int64(text.Len()))
 	for b.Loop() {

@@ -12,7 +12,8 @@ func TestTrafficHint(t *testing.T) {
 	}
 	f.write("web.yaml", web+"  trafficHint: Short\n")
 	f.read()
-	if s := f.sink.service("web"); s == nil || s.LongLived || len(s.Faults) != 1 || s.Faults[0].Field != "spec.trafficHint" {
+	if s := f.sink.service("web"); s == nil || s.LongLived || len(s.Faults) != 1 ||
+		s.Faults[0].Field != "spec.trafficHint" {
 		t.Errorf("%+v", s)
 	}
 }

@@ -138,7 +138,8 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 						t.Errorf("objects %s", got)
 					}
 					st := f.src.Status()
-					if fault := strings.ReplaceAll(st.Fault.Message, f.dir, "FOLDER"); !st.Partial || st.Fault.Fix == "" || !strings.HasPrefix(fault, c.says) ||
+					if fault := strings.ReplaceAll(st.Fault.Message, f.dir, "FOLDER"); !st.Partial ||
+						st.Fault.Fix == "" || !strings.HasPrefix(fault, c.says) ||
 						!strings.Contains(fault, removesNothing+"; keeping the last version: Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
@@ -308,7 +309,8 @@ func (f *manifestDir) blockOpen() (release func()) {
 		err = unix.FanotifyMark(fd, unix.FAN_MARK_ADD, unix.FAN_OPEN_PERM|unix.FAN_ONDIR, unix.AT_FDCWD, f.dir)
 	}
 	if err != nil {
-		f.t.Skipf("fanotify with permission events is needed, CONFIG_FANOTIFY_ACCESS_PERMISSIONS and CAP_SYS_ADMIN: %v", err)
+		f.t.Skipf("fanotify with permission events is needed, CONFIG_FANOTIFY_ACCESS_PERMISSIONS and CAP_SYS_ADMIN: %v",
+			err)
 	}
 	release = sync.OnceFunc(func() { _ = unix.Close(fd) }) // unblocks all waiting callers
 	f.t.Cleanup(release)

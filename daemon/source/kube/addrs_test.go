@@ -60,7 +60,11 @@ func prepareByName(t *testing.T, resolver *net.Resolver, change func(*Options)) 
 }
 
 func authorityOf(api *fakeAPI) string {
-	return ", certificate-authority-data: " + base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}))
+	return ", certificate-authority-data: " +
+		base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{
+			Type:  "CERTIFICATE",
+			Bytes: api.Certificate().Raw,
+		}))
 }
 
 // redial closes all connections, and fails the test unless a request over a new connection succeeds in time. The source
@@ -83,7 +87,8 @@ func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration)
 	}
 	api.put("services", "redial", clusterIP(9))
 	api.remove("services", "redial")
-	eventually(t, "the API server is heard again", time.Minute, func() bool { return r.Status().Fault.Message == "" && r.Status().LastContact.After(before) })
+	eventually(t, "the API server is heard again", time.Minute,
+		func() bool { return r.Status().Fault.Message == "" && r.Status().LastContact.After(before) })
 }
 
 func (m *memory) apiServer(url string) []netip.Addr {

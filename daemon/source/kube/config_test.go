@@ -28,7 +28,8 @@ func TestInvalidKubeconfigErrors(t *testing.T) {
 			"clusters[k].cluster.certificate-authority: open DIR/ca.crt: no such file or directory",
 		},
 		"authority data": {
-			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority-data: " + garbage + "}}]\n",
+			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority-data: " +
+				garbage + "}}]\n",
 			"clusters[k].cluster.certificate-authority-data: no readable certificate",
 		},
 		"certificate file": {
@@ -40,7 +41,8 @@ func TestInvalidKubeconfigErrors(t *testing.T) {
 			"users[u].user.client-certificate: open DIR: not a regular file",
 		},
 		"certificate data": {
-			head + cluster + "users: [{name: u, user: {client-certificate-data: " + garbage + ", client-key-data: " + garbage + "}}]\n",
+			head + cluster + "users: [{name: u, user: {client-certificate-data: " + garbage + ", client-key-data: " +
+				garbage + "}}]\n",
 			"users[u].user.client-certificate-data and client-key-data: tls: failed to find any PEM data",
 		},
 		"token file": {
@@ -68,7 +70,8 @@ func TestInvalidKubeconfigErrors(t *testing.T) {
 			}
 			_, err := New(Options{Kubeconfig: path, Logger: slog.New(slog.DiscardHandler)})
 			want := strings.ReplaceAll(c.want, "DIR", dir)
-			if err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "kubeconfig "+path+": ") {
+			if err == nil || !strings.Contains(err.Error(), want) ||
+				!strings.HasPrefix(err.Error(), "kubeconfig "+path+": ") {
 				t.Errorf("error %v\n want it to have %q", err, want)
 			}
 		})

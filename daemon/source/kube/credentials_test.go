@@ -128,7 +128,8 @@ func TestGroupReadableKubeconfigWarning(t *testing.T) {
 		t.Skip("needs root: it gives a file to another group")
 	}
 	path := filepath.Join(t.TempDir(), "kubeconfig")
-	mustWrite(t, path, strings.Replace(withUser("https://192.0.2.1", "token: a"), ", insecure-skip-tls-verify: true", "", 1))
+	mustWrite(t, path, strings.Replace(withUser("https://192.0.2.1", "token: a"), ", insecure-skip-tls-verify: true",
+		"", 1))
 	if err := os.Chown(path, -1, 54321); err != nil {
 		t.Fatal(err)
 	}

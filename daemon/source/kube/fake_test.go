@@ -76,7 +76,10 @@ func newFakeAPI(t *testing.T) *fakeAPI {
 }
 
 func unstarted(t *testing.T) *fakeAPI {
-	return &fakeAPI{t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}), brokenChanged: make(chan struct{}), hangStarted: make(chan struct{})}
+	return &fakeAPI{
+		t: t, objects: map[string]map[string]string{}, rv: 100, events: make(chan struct{}),
+		brokenChanged: make(chan struct{}), hangStarted: make(chan struct{}),
+	}
 }
 
 var kinds = map[string][2]string{
@@ -289,7 +292,10 @@ func emit(w http.ResponseWriter, kind, object string) {
 func status(w http.ResponseWriter, code int, reason, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	out, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message})
+	out, _ := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": code,
+		"reason": reason, "message": message,
+	})
 	w.Write(out)
 }
 

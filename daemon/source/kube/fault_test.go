@@ -64,7 +64,8 @@ func TestForbiddenServiceCIDRsCauseFault(t *testing.T) {
 	r := start(t, api.URL, "", nil)
 	r.waitSynced(t, time.Second)
 	f, ok := r.faultOf(RangesID)
-	if !ok || f.Severity != fault.Warning || !strings.HasPrefix(f.Fix, "kubectl apply -f ") || r.Status().Fault.Message != "" {
+	if !ok || f.Severity != fault.Warning || !strings.HasPrefix(f.Fix, "kubectl apply -f ") ||
+		r.Status().Fault.Message != "" {
 		t.Errorf("fault %+v, status %+v", f, r.Status())
 	}
 }
@@ -160,7 +161,8 @@ func TestStormOfExpiredWatches(t *testing.T) {
 	}
 	api.setHook(nil)
 	api.put("services", "dns", clusterIP(2))
-	eventually(t, "it recovers", 20*time.Second, func() bool { return r.names() == "dns web" && r.Status().Fault.Message == "" })
+	eventually(t, "it recovers", 20*time.Second,
+		func() bool { return r.names() == "dns web" && r.Status().Fault.Message == "" })
 }
 
 func TestStormOfExpiredStreams(t *testing.T) {

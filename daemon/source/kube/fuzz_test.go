@@ -152,7 +152,8 @@ func objectOf(f *feed, text []byte) runtime.Object {
 func encoderOf(tb testing.TB, f *feed, protobuf bool) (info runtime.SerializerInfo, enc runtime.Encoder) {
 	tb.Helper()
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme),
+		networkingv1.AddToScheme(scheme)); err != nil {
 		tb.Fatal(err)
 	}
 	codecs, mediaType := serializer.NewCodecFactory(scheme).WithoutConversion(), runtime.ContentTypeJSON

@@ -111,11 +111,14 @@ func TestFollowsObjects(t *testing.T) {
 				t.Errorf("objects after the first list: %q", got)
 			}
 			api.put("services", "dns", clusterIP(2))
-			eventually(t, "a new Service arrives", 2*time.Second, func() bool { return r.names() == "dns kubernetes web web" })
+			eventually(t, "a new Service arrives", 2*time.Second,
+				func() bool { return r.names() == "dns kubernetes web web" })
 			api.remove("services", "dns")
-			eventually(t, "a deleted Service goes", 2*time.Second, func() bool { return r.names() == "kubernetes web web" })
+			eventually(t, "a deleted Service goes", 2*time.Second,
+				func() bool { return r.names() == "kubernetes web web" })
 			api.put("services", "web", `"spec":{"clusterIP":"None"}`)
-			eventually(t, "a Service that becomes headless goes", 2*time.Second, func() bool { return r.names() == "kubernetes web" })
+			eventually(t, "a Service that becomes headless goes", 2*time.Second,
+				func() bool { return r.names() == "kubernetes web" })
 			st := r.Status()
 			if !st.Synced || st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Second {
 				t.Errorf("status %+v", st)

@@ -74,7 +74,8 @@ func TestFalseDNSAnswers(t *testing.T) {
 			if r.log.count("using a previous address") == 0 { // an earlier connection attempt succeeded
 				r.redial(t, api, 10*time.Second)
 			}
-			eventually(t, "a line about it", 10*time.Second, func() bool { return r.log.count("using a previous address") > 0 })
+			eventually(t, "a line about it", 10*time.Second,
+				func() bool { return r.log.count("using a previous address") > 0 })
 
 			known := r.server(url).ProvenAddrs
 			again := prepare(t, url, authorityOf(api), func(o *Options) {
@@ -87,7 +88,8 @@ func TestFalseDNSAnswers(t *testing.T) {
 
 			names.Set(apiName, nameserver.Addrs("127.0.0.1")...)
 			r.redial(t, api, 10*time.Second)
-			eventually(t, "the name is followed", 10*time.Second, func() bool { return r.log.count("name resolves to the API server again") > 0 })
+			eventually(t, "the name is followed", 10*time.Second,
+				func() bool { return r.log.count("name resolves to the API server again") > 0 })
 		})
 	}
 }
@@ -118,7 +120,10 @@ func selfSigned(t *testing.T) tls.Certificate {
 	if err != nil {
 		t.Error(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{apiName}, NotAfter: time.Now().Add(time.Hour)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{apiName},
+		NotAfter: time.Now().Add(time.Hour),
+	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Error(err)

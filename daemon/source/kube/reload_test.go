@@ -132,11 +132,13 @@ func TestReplacedTokenIsPickedUp(t *testing.T) {
 			r.waitSynced(t, 10*time.Second)
 			g.tokens.Store([]string{"two"})
 			api.CloseClientConnections()
-			eventually(t, "the old token is refused", 20*time.Second, func() bool { return strings.Contains(r.Status().Fault.Message, "401") })
+			eventually(t, "the old token is refused", 20*time.Second,
+				func() bool { return strings.Contains(r.Status().Fault.Message, "401") })
 			api.put("services", "b", clusterIP(2))
 			way.replace(t, dir, api.URL)
 			// client-go (v0.37.2) reads a token file once a minute.
-			eventually(t, "the new token is used", 2*time.Minute, func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
+			eventually(t, "the new token is used", 2*time.Minute,
+				func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
 		})
 	}
 }
@@ -187,7 +189,8 @@ func TestTokenRotationNeedsNoList(t *testing.T) {
 		return g.latest.Load() == "two"
 	})
 	api.put("services", "b", clusterIP(2))
-	eventually(t, "b arrives", 20*time.Second, func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
+	eventually(t, "b arrives", 20*time.Second,
+		func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
 	if n := api.count("services", "list", "stream"); n != 1 {
 		t.Errorf("%d lists, want 1", n)
 	}
@@ -249,7 +252,8 @@ func TestAnotherServerReplacesObjects(t *testing.T) {
 	}
 	mustWrite(t, path, withUser(after.URL, "token: one"))
 	eventually(t, "the objects are the new server's", 45*time.Second, func() bool { return r.names() == "b" })
-	eventually(t, "the new server's cluster", 10*time.Second, func() bool { server, _ := r.Cluster(); return server == after.URL })
+	eventually(t, "the new server's cluster", 10*time.Second,
+		func() bool { server, _ := r.Cluster(); return server == after.URL })
 	if r.APIServer() != after.URL || r.apiServer(after.URL) == nil || r.apiServer(before.URL) != nil {
 		t.Errorf("server %s; addresses %v, before %v", r.APIServer(), r.apiServer(after.URL), r.apiServer(before.URL))
 	}
@@ -325,7 +329,10 @@ func TestReplacedCertificatesArePickedUp(t *testing.T) {
 		}
 		clients := x509.NewCertPool()
 		clients.AddCert(a.cert)
-		now.Store(&tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"}})
+		now.Store(&tls.Config{
+			Certificates: []tls.Certificate{pair}, ClientCAs: clients,
+			ClientAuth: tls.RequireAndVerifyClientCert, NextProtos: []string{"h2"},
+		})
 	}
 	dir := t.TempDir()
 	files := func(a *authority) {
@@ -338,7 +345,10 @@ func TestReplacedCertificatesArePickedUp(t *testing.T) {
 	files(first)
 	api := newFakeAPI(t)
 	api.EnableHTTP2 = true
-	api.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return now.Load(), nil }}
+	api.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		return now.Load(),
+			nil
+	}}
 	api.StartTLS()
 	api.put("services", "a", clusterIP(1))
 	text := strings.NewReplacer("SERVER", api.URL).Replace(`{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
@@ -352,8 +362,10 @@ users: [{name: u, user: {client-certificate: client.crt, client-key: client.key}
 	eventually(t, "the new server is refused", 20*time.Second, func() bool { return r.Status().Fault.Message != "" })
 	files(second)
 	api.put("services", "b", clusterIP(2))
-	eventually(t, "the new certificates are used", 45*time.Second, func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
-	if got := r.Expiries(); len(got) != 2 || got["ca"].Until != second.cert.NotAfter || got["client-certificate"].Until.IsZero() {
+	eventually(t, "the new certificates are used", 45*time.Second,
+		func() bool { return r.names() == "a b" && r.Status().Fault.Message == "" })
+	if got := r.Expiries(); len(got) != 2 || got["ca"].Until != second.cert.NotAfter ||
+		got["client-certificate"].Until.IsZero() {
 		t.Errorf("expiries %v", got)
 	}
 }

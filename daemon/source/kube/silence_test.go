@@ -129,7 +129,8 @@ func TestBlackHoleIsDetected(t *testing.T) {
 	api.put("services", "a", clusterIP(1))
 	h := newSilentProxy(t, api.Listener.Addr().String())
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
-	r := start(t, fmt.Sprintf("https://%s", h.Addr()), ", certificate-authority-data: "+base64.StdEncoding.EncodeToString(ca), nil)
+	r := start(t, fmt.Sprintf("https://%s", h.Addr()),
+		", certificate-authority-data: "+base64.StdEncoding.EncodeToString(ca), nil)
 	r.waitSynced(t, 3*time.Second)
 	time.Sleep(1200 * time.Millisecond)
 	h.epoch.Add(1)

@@ -183,8 +183,10 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 				const lasts = 10 * time.Minute
 				for time.Since(began) < lasts {
 					time.Sleep(time.Second)
-					if st := r.Status(); time.Since(began) > took && st.Fault.Message == "" || !st.LastContact.Equal(contact) {
-						t.Fatalf("%s after the fault began: contact %s after it, status %+v", time.Since(began), st.LastContact.Sub(began), st)
+					if st := r.Status(); time.Since(began) > took && st.Fault.Message == "" ||
+						!st.LastContact.Equal(contact) {
+						t.Fatalf("%s after the fault began: contact %s after it, status %+v", time.Since(began),
+							st.LastContact.Sub(began), st)
 					}
 				}
 				if n := len(api.seen()) - before; n > int(lasts.Seconds())*2 || n < 10 {
@@ -203,7 +205,8 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 						t.Fatalf("not healed: %q, %+v", r.names(), r.Status())
 					}
 				}
-				t.Logf("noticed after %s (%s), %d requests in %s, healed after %s", took, fault, asked, lasts, time.Since(mended))
+				t.Logf("noticed after %s (%s), %d requests in %s, healed after %s", took, fault, asked, lasts,
+					time.Since(mended))
 			})
 		})
 	}
@@ -385,7 +388,8 @@ func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 		time.Sleep(time.Minute)
 		api.breakWith(badAnswers["cut off"].answer)
 		waitForFault(t, r)
-		if got := r.Status().Fault.Message; strings.Contains(got, "error on the server") || strings.Contains(got, "500") {
+		if got := r.Status().Fault.Message; strings.Contains(got, "error on the server") ||
+			strings.Contains(got, "500") {
 			t.Errorf("the fault is %q", got)
 		}
 	})

@@ -37,15 +37,18 @@ func TestTryReportsAnswerClockAndRefusal(t *testing.T) {
 	}
 	code, o.Namespaces = http.StatusForbidden, []string{"shop"}
 	c, err = Try(t.Context(), o)
-	if err != nil || !strings.Contains(c.Fault.Message, "403") || !c.SkewKnown || asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fault.Fix, "kubectl apply -f ") {
+	if err != nil || !strings.Contains(c.Fault.Message, "403") || !c.SkewKnown ||
+		asked != "/api/v1/namespaces/shop/services?limit=1" || !strings.HasPrefix(c.Fault.Fix, "kubectl apply -f ") {
 		t.Errorf("refused: %+v %v, asked for %s", c, err, asked)
 	}
 	code = http.StatusUnauthorized
-	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "401") || !strings.Contains(c.Fault.Fix, "kubectl -n kube-system create token") {
+	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "401") ||
+		!strings.Contains(c.Fault.Fix, "kubectl -n kube-system create token") {
 		t.Errorf("not known: %+v %v", c, err)
 	}
 	server.Close()
-	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "connection refused") || c.SkewKnown || !strings.HasPrefix(c.Fault.Fix, "ip route get 127.0.0.1 ") {
+	if c, err = Try(t.Context(), o); err != nil || !strings.Contains(c.Fault.Message, "connection refused") ||
+		c.SkewKnown || !strings.HasPrefix(c.Fault.Fix, "ip route get 127.0.0.1 ") {
 		t.Errorf("nobody there: %+v %v", c, err)
 	}
 }

@@ -29,7 +29,8 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 			inBubble(t, prepare, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				for range 3600 {
 					time.Sleep(time.Second)
-					if st := r.Status(); st.Fault.Message != "" || time.Since(st.LastContact) > bookmarkLimit+testTimeout+testJitter {
+					if st := r.Status(); st.Fault.Message != "" ||
+						time.Since(st.LastContact) > bookmarkLimit+testTimeout+testJitter {
 						t.Fatalf("stale by %s: %+v", time.Since(st.LastContact), st)
 					}
 				}
@@ -56,7 +57,10 @@ func TestWatchWithoutBookmarks(t *testing.T) {
 // If a server hangs with open connections, the source detects the fault within 90 s, regardless of how old the watch
 // is.
 func TestHungServerIsDetected(t *testing.T) {
-	for _, after := range []time.Duration{5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second, 12 * time.Minute} {
+	for _, after := range []time.Duration{
+		5 * time.Second, time.Minute, 61 * time.Second, 100 * time.Second,
+		12 * time.Minute,
+	} {
 		t.Run(after.String(), func(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				time.Sleep(after)

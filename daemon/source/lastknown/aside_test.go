@@ -54,7 +54,8 @@ func TestDamagedFilesAreBounded(t *testing.T) {
 		dir := t.TempDir()
 		damaged := filepath.Join(dir, snapshotName+".damaged")
 		for i := range 4 {
-			if err := os.WriteFile(filepath.Join(dir, snapshotName), fmt.Appendf(nil, "damage %d", i), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, snapshotName), fmt.Appendf(nil, "damage %d", i),
+				0o600); err != nil {
 				t.Fatal(err)
 			}
 			boot(t, dir).stop()
@@ -86,7 +87,8 @@ func TestNewerStateIsKeptAfterDowngrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := boot(t, dir)
-		if got := h.Status().Fault.Message; h.loaded.synced || !strings.Contains(got, "newer") || strings.Contains(h.log.String(), "level=ERROR") {
+		if got := h.Status().Fault.Message; h.loaded.synced || !strings.Contains(got, "newer") ||
+			strings.Contains(h.log.String(), "level=ERROR") {
 			t.Errorf("synced %v, fault %q, log:\n%s", h.loaded.synced, got, h.log)
 		}
 		if kept, err := os.ReadFile(path); err != nil || !bytes.Equal(kept, newer) {

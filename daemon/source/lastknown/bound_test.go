@@ -68,7 +68,8 @@ func TestHugeFileIsSetAside(t *testing.T) {
 			if used > 48 {
 				t.Errorf("%s: reading it took %d MiB", name, used)
 			}
-			if got := h.Status().Fault.Message; h.loaded.synced || !strings.Contains(got, c.want) || strings.Count(h.log.String(), "level=ERROR") != 1 {
+			if got := h.Status().Fault.Message; h.loaded.synced || !strings.Contains(got, c.want) ||
+				strings.Count(h.log.String(), "level=ERROR") != 1 {
 				t.Errorf("%s: synced %v, fault %q, want %q", name, h.loaded.synced, got, c.want)
 			}
 			if err := os.Remove(snapshot + ".damaged"); err != nil {
@@ -85,7 +86,8 @@ func TestUnsuitableObjectsAreLeftOut(t *testing.T) {
 		for i := range 1000 {
 			e := source.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Hints: &source.Hints{}}
 			for j := range 50 {
-				e.ForNodes = append(e.ForNodes, strings.Repeat("n", 60)+"."+strings.Repeat("m", 60)+"."+strings.Repeat("o", 60)+fmt.Sprint(".", j))
+				e.ForNodes = append(e.ForNodes, strings.Repeat("n", 60)+"."+strings.Repeat("m", 60)+"."+
+					strings.Repeat("o", 60)+fmt.Sprint(".", j))
 			}
 			huge.Endpoints = append(huge.Endpoints, e)
 		}
@@ -134,7 +136,10 @@ func TestTooManyHoldingsAreLeftOut(t *testing.T) {
 func TestHoldingsAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		one := []source.Holding{{Addr: netip.MustParseAddr("198.51.100.1"), Protocol: plan.TCP, Port: 80, Namespace: "ns", Name: "web"}}
+		one := []source.Holding{{
+			Addr: netip.MustParseAddr("198.51.100.1"), Protocol: plan.TCP, Port: 80,
+			Namespace: "ns", Name: "web",
+		}}
 		two := append(slices.Clone(one), source.Holding{Protocol: plan.UDP, Port: 30053, Namespace: "ns", Name: "dns"})
 		h := boot(t, dir)
 		if held := h.Holdings(); held != nil {

@@ -29,7 +29,8 @@ func TestWriterContinuesAfterPanic(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() {
-			done <- parts.Run(ctx, "source lastknown", func(ctx context.Context) error { return s.Run(ctx, newMemory()) })
+			done <- parts.Run(ctx, "source lastknown",
+				func(ctx context.Context) error { return s.Run(ctx, newMemory()) })
 		}()
 		synctest.Wait()
 		h := &host{Store: s, api: api}

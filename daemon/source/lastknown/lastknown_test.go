@@ -57,10 +57,16 @@ func everyKind() []source.Object {
 	svc := aService("web", 80)
 	svc.Faults = []fault.Fault{source.FaultOf(svc.Key(), "spec.ports[1].port", "0 is not 1 to 65535")}
 	return []source.Object{ // sorted by key
-		&source.APIServer{Name: "https://localhost:6443", Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}, ProvenAddrs: provenAddrs()},
+		&source.APIServer{
+			Name:  "https://localhost:6443",
+			Addrs: []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("2001:db8::6")}, ProvenAddrs: provenAddrs(),
+		},
 		aSlice("web", 3),
 		&source.Manifest{Name: "/etc/edgeway/manifests/web.yaml"},
-		&source.Node{Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}},
+		&source.Node{
+			Name: "n", Zone: "a", Addresses: []netip.Addr{netip.MustParseAddr("2001:db8::1")},
+			PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		},
 		svc,
 		&source.ServiceCIDR{Name: "kubernetes", CIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
 	}
@@ -301,7 +307,10 @@ func TestUnchangedStateIsNotWritten(t *testing.T) {
 func TestLoad(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	synctest.Test(t, func(t *testing.T) {
-		s := New(dir, Options{Name: "other", Cluster: server("https://192.0.2.1:6443"), Logger: slog.New(slog.DiscardHandler)})
+		s := New(dir, Options{
+			Name: "other", Cluster: server("https://192.0.2.1:6443"),
+			Logger: slog.New(slog.DiscardHandler),
+		})
 		if objects, ok := s.Load(); !ok || objects != nil || s.Name() != "other" {
 			t.Errorf("without a state: %v %v, as %q", objects, ok, s.Name())
 		}

@@ -67,7 +67,8 @@ func TestLinksFollowEvents(t *testing.T) {
 		if out, err := lab.Node.Command(t.Context(), "ip", strings.Fields(step.ip)...).CombinedOutput(); err != nil {
 			t.Fatalf("ip %s: %v: %s", step.ip, err, out)
 		}
-		for deadline := time.Now().Add(patience); listed() != step.want || changes.Load()-before < step.changes; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); listed() != step.want ||
+			changes.Load()-before < step.changes; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("after ip %s: %q, %d changes", step.ip, listed(), changes.Load()-before)
 			}

@@ -14,7 +14,8 @@ import (
 func addAddresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
-			attrs = AppendAttr(AppendAttr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET, "s")
+			attrs = AppendAttr(AppendAttr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE, "ours"), unix.NFTA_SET_ELEM_LIST_SET,
+				"s")
 			attrs, all := Begin(attrs, Nested|unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 			for _, n := range list {
 				var element, key int
@@ -282,7 +283,10 @@ func touchOther(c *Conn, n int) error {
 
 // FuzzResponse parses random bytes as the kernel's responses.
 func FuzzResponse(f *testing.F) {
-	f.Add([]byte{44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0})
+	f.Add([]byte{
+		44, 0, 0, 0, 2, 0, 0, 3, 1, 0, 0, 0, 0, 0, 0, 0, 254, 255, 255, 255, 20, 0, 0, 0, 0, 10, 0, 0, 1, 0, 0,
+		0, 0, 0, 0, 0, 8, 0, 2, 0, 40, 0, 0, 0,
+	})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		n := 0
 		for range eachResponse(b) {

@@ -270,7 +270,8 @@ func capabilities(t *testing.T) (data [2]unix.CapUserData) {
 func TestRequestAfterUnreadAnswer(t *testing.T) {
 	m, _ := newWatcher(t)
 	nft(t, "add table ip ours\nadd chain ip ours c")
-	if err := m.Conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP, []byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {
+	if err := m.Conn.request(unix.NFT_MSG_GETCHAIN, unix.NLM_F_REQUEST|unix.NLM_F_DUMP,
+		[]byte{unix.NFPROTO_IPV4, unix.NFNETLINK_V0, 0, 0}); err != nil {
 		t.Fatal(err)
 	}
 	tables := func() (n int, err error) {

@@ -35,7 +35,8 @@ func FuzzDecode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, keyEnd, data []byte) {
 		for i, set := range testSchema().Sets {
 			for _, family := range []plan.Family{plan.IPv4, plan.IPv6} {
-				e, err := set.decode(family, SetID(i), rawElement{key: key, keyEnd: keyEnd, data: data, user: data}, map[string]string{})
+				e, err := set.decode(family, SetID(i), rawElement{key: key, keyEnd: keyEnd, data: data, user: data},
+					map[string]string{})
 				if err != nil && !errors.Is(err, errUnreadable) {
 					t.Errorf("%s: error %v, want errUnreadable", set.Name, err)
 				}

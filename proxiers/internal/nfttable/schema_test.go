@@ -63,7 +63,10 @@ func (l ruleList) Rules(*plan.Node) []string { return l }
 func testNeeds(n *Needs, svc *plan.ServicePort) {
 	clients := "clients-" + svc.Name.Name
 	n.AddObject(Object{ObjectID: ObjectID{svc.Family, MapObject, clients}, Size: 16, Timeout: time.Minute})
-	note := Object{ObjectID: ObjectID{svc.Family, ChainObject, "note-" + svc.Name.Name}, Rules: ruleList{"update @" + clients + " { $ip saddr : $ip daddr }"}}
+	note := Object{
+		ObjectID: ObjectID{svc.Family, ChainObject, "note-" + svc.Name.Name},
+		Rules:    ruleList{"update @" + clients + " { $ip saddr : $ip daddr }"},
+	}
 	n.AddObject(note)
 	for _, f := range svc.Frontends {
 		key := Element{Family: svc.Family, Addr: f.Addr, Proto: svc.Name.Protocol, Port: f.Port}
@@ -72,20 +75,29 @@ func testNeeds(n *Needs, svc *plan.ServicePort) {
 		})
 		n.AddEntry(frontends, key, Value{Number: number})
 		for _, p := range f.AllowFrom {
-			n.AddEntry(allowed, Element{Family: svc.Family, Port: f.Port, Peer: p.Addr(), PeerBits: uint8(p.Bits())}, Value{})
+			n.AddEntry(allowed, Element{Family: svc.Family, Port: f.Port, Peer: p.Addr(), PeerBits: uint8(p.Bits())},
+				Value{})
 		}
 		for i, e := range svc.Pools[0] {
-			n.AddEntry(slots, Element{Family: svc.Family, Addr: f.Addr, Port: f.Port, Slot: uint32(i)}, Value{Endpoint: e.Addr})
-			n.AddEntry(peers, Element{Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(), PeerPort: e.Addr.Port()}, Value{Chain: note.Name})
+			n.AddEntry(slots, Element{Family: svc.Family, Addr: f.Addr, Port: f.Port, Slot: uint32(i)},
+				Value{Endpoint: e.Addr})
+			n.AddEntry(peers, Element{
+				Family: svc.Family, Proto: svc.Name.Protocol, Peer: e.Addr.Addr(),
+				PeerPort: e.Addr.Port(),
+			}, Value{Chain: note.Name})
 		}
 		n.AddShared(hosts, Element{Family: svc.Family, Addr: f.Addr})
 	}
 }
 
 func testPlan() *plan.Plan {
-	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
+	one := plantest.Service("one", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)},
+		plantest.Endpoint("10.244.1.1:8080"), plantest.Endpoint("10.244.1.2:8081"))
 	one.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("10.0.0.0/8"), plantest.Prefix("192.0.2.7/32")}
-	six := plantest.Service("six", []plan.Frontend{{Kind: plan.ClusterIP, Addr: plantest.Addr("fd00::1"), Port: 80, Routes: plantest.ClusterIPRoutes}}, plantest.Endpoint("[fd00:1::1]:8080"))
+	six := plantest.Service("six", []plan.Frontend{{
+		Kind: plan.ClusterIP, Addr: plantest.Addr("fd00::1"), Port: 80,
+		Routes: plantest.ClusterIPRoutes,
+	}}, plantest.Endpoint("[fd00:1::1]:8080"))
 	six.Family = plan.IPv6
 	six.Frontends[0].AllowFrom = []netip.Prefix{plantest.Prefix("fd00:2::/61")}
 	return plantest.Plan(plantest.Node(), one, six)
@@ -124,19 +136,22 @@ func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []stri
 func TestChunkKeepsServicesTogether(t *testing.T) {
 	var list []*plan.ServicePort
 	for i, name := range []string{"multi", "multi", "multi", "next"} {
-		svc := plantest.Service(name, []plan.Frontend{plantest.ClusterIP("10.96.0.1", uint16(80+i))}, plantest.Endpoint("10.244.1.1:8080"))
+		svc := plantest.Service(name, []plan.Frontend{plantest.ClusterIP("10.96.0.1", uint16(80+i))},
+			plantest.Endpoint("10.244.1.1:8080"))
 		svc.Name.Port = string(rune('a' + i))
 		list = append(list, svc)
 	}
 	texts := transactions(t, 6, proxiers.NewChange(nil, plantest.Plan(plantest.Node(), list...)))
-	if len(texts) != 2 || !strings.Contains(texts[0], "10.96.0.1 . tcp . 82") || !strings.Contains(texts[1], "10.96.0.1 . tcp . 83") {
+	if len(texts) != 2 || !strings.Contains(texts[0], "10.96.0.1 . tcp . 82") ||
+		!strings.Contains(texts[1], "10.96.0.1 . tcp . 83") {
 		t.Errorf("the first chunk does not end with the Service: %q", texts)
 	}
 }
 
 // A sync's removals alone may fill more than one chunk.
 func TestRemovalsExceedingChunk(t *testing.T) {
-	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)}, plantest.Endpoint("10.244.1.1:8080"))
+	gone, kept := longPool(10, 0), plantest.Service("kept", []plan.Frontend{plantest.ClusterIP("10.96.0.2", 80)},
+		plantest.Endpoint("10.244.1.1:8080"))
 	prev := plantest.Plan(plantest.Node(), gone, kept)
 	next := plantest.WithEndpoints(plantest.Plan(plantest.Node(), kept), 0, plantest.Endpoint("10.244.1.2:8080"))
 	texts := transactions(t, 15, proxiers.NewChange(prev, next))
@@ -165,8 +180,10 @@ func TestNumbersAreDistinct(t *testing.T) {
 func TestSharedObjectsAreCounted(t *testing.T) {
 	env := proxiers.Env{Families: []plan.Family{plan.IPv4}}
 	node := plantest.Node()
-	a := plantest.Service("a", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)}, plantest.Endpoint("10.244.1.1:8080"))
-	b := plantest.Service("b", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 81)}, plantest.Endpoint("10.244.1.2:8080"))
+	a := plantest.Service("a", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)},
+		plantest.Endpoint("10.244.1.1:8080"))
+	b := plantest.Service("b", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 81)},
+		plantest.Endpoint("10.244.1.2:8080"))
 	both, one, none := plantest.Plan(node, a, b), plantest.Plan(node, a), plantest.Plan(node)
 	for _, c := range []struct {
 		name       string

@@ -96,7 +96,8 @@ func TestTouchedTableTriggersFullSync(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := withEndpoints(next, "10.244.1.1:8080", "10.244.1.3:8080")
-	nft(t, "add element ip "+table.Table+" hosts { 198.51.100.1 }\ndelete element ip "+table.Table+" slots { 10.96.0.1 . 80 . 0 }")
+	nft(t, "add element ip "+table.Table+" hosts { 198.51.100.1 }\ndelete element ip "+table.Table+
+		" slots { 10.96.0.1 . 80 . 0 }")
 	if err := table.Apply(t.Context(), proxiers.NewChange(next, other)); err != nil {
 		t.Fatal(err)
 	}

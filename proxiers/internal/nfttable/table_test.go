@@ -77,7 +77,8 @@ func differences(t *testing.T, table *Table, next *plan.Plan) (added, deleted []
 			for i, list := range ofFamily {
 				for _, e := range list {
 					set := &table.Sets[i]
-					lines = append(lines, set.Name+" "+string(e.appendValue(append(set.appendKey(nil, &e.Element), ' '))))
+					lines = append(lines, set.Name+" "+
+						string(e.appendValue(append(set.appendKey(nil, &e.Element), ' '))))
 				}
 			}
 		}
@@ -116,7 +117,8 @@ func TestReadBack(t *testing.T) {
 	} {
 		nft(t, strings.ReplaceAll(c.script, " T ", " "+table.Table+" "))
 		added, deleted := differences(t, table, next)
-		if strings.TrimSpace(strings.Join(added, "\n")) != strings.TrimSpace(c.added) || strings.TrimSpace(strings.Join(deleted, "\n")) != strings.TrimSpace(c.deleted) {
+		if strings.TrimSpace(strings.Join(added, "\n")) != strings.TrimSpace(c.added) ||
+			strings.TrimSpace(strings.Join(deleted, "\n")) != strings.TrimSpace(c.deleted) {
 			t.Errorf("%s: added %q, deleted %q", c.script, added, deleted)
 		}
 		if err := table.Apply(t.Context(), proxiers.NewChange(nil, next)); err != nil {
@@ -146,7 +148,8 @@ func TestTendSweepsIdleObjects(t *testing.T) {
 	if err := table.Maintain(t.Context()); err != nil || !table.Due().IsZero() {
 		t.Errorf("error %v, due at %s", err, table.Due())
 	}
-	if state := nft(t, "list ruleset"); strings.Contains(state, "note-") || strings.Contains(state, "clients-") || !strings.Contains(state, "chain misses") {
+	if state := nft(t, "list ruleset"); strings.Contains(state, "note-") || strings.Contains(state, "clients-") ||
+		!strings.Contains(state, "chain misses") {
 		t.Errorf("what is left:\n%s", state)
 	}
 }
@@ -242,7 +245,8 @@ func TestHungNFT(t *testing.T) {
 		start := time.Now()
 		err := c.run(ctx)
 		cancel()
-		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrUnsupported) || took > time.Minute {
+		if took := time.Since(start); !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, proxiers.ErrUnsupported) || took > time.Minute {
 			t.Errorf("%s: error %v after %s", c.name, err, took)
 		}
 	}

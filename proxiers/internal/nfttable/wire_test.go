@@ -110,7 +110,8 @@ func readWire(t *testing.T, s setChange, id SetID, f plan.Family) (all []Entry) 
 		if n == 0 || len(attrs)%4 != 0 {
 			t.Fatalf("message of %d elements and %d bytes", n, len(attrs))
 		}
-		if table := netlink.Text(netlink.Attr(attrs, unix.NFTA_SET_ELEM_LIST_TABLE)); string(table) != testSchema().Table {
+		if table := netlink.Text(netlink.Attr(attrs,
+			unix.NFTA_SET_ELEM_LIST_TABLE)); string(table) != testSchema().Table {
 			t.Fatalf("table %q", table)
 		}
 		err := eachElement(netlink.Message{Attrs: attrs}, func(raw rawElement) error {

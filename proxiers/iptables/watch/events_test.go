@@ -49,13 +49,16 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 func recordNotifications(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
-	m, err := netlink.NewWatcher(netlink.WatcherOptions{Notify: func(string) {}, AffectedObject: func(m netlink.Message) string {
-		mu.Lock()
-		defer mu.Unlock()
-		m.Attrs = append([]byte(nil), m.Attrs...)
-		notices = append(notices, m)
-		return ""
-	}})
+	m, err := netlink.NewWatcher(netlink.WatcherOptions{
+		Notify: func(string) {},
+		AffectedObject: func(m netlink.Message) string {
+			mu.Lock()
+			defer mu.Unlock()
+			m.Attrs = append([]byte(nil), m.Attrs...)
+			notices = append(notices, m)
+			return ""
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +106,8 @@ func FuzzAffectedObject(f *testing.F) {
 		return string(b)
 	}
 	verdict := attr(unix.NFTA_DATA_VERDICT, attr(unix.NFTA_VERDICT_CHAIN, "KUBE-SERVICES\x00"))
-	immediate := attr(unix.NFTA_EXPR_NAME, "immediate\x00") + attr(unix.NFTA_EXPR_DATA, attr(unix.NFTA_IMMEDIATE_DATA, verdict))
+	immediate := attr(unix.NFTA_EXPR_NAME, "immediate\x00") + attr(unix.NFTA_EXPR_DATA,
+		attr(unix.NFTA_IMMEDIATE_DATA, verdict))
 	jump := []byte(attr(unix.NFTA_RULE_TABLE, "nat\x00") + attr(unix.NFTA_RULE_CHAIN, "PREROUTING\x00") +
 		attr(unix.NFTA_RULE_EXPRESSIONS, attr(unix.NFTA_LIST_ELEM, immediate)))
 	e := testOptions()
@@ -119,7 +123,8 @@ func FuzzAffectedObject(f *testing.F) {
 		if what != "" && !strings.Contains(text, "nat") && !strings.Contains(text, "filter") {
 			t.Errorf("%q in %q", what, text)
 		}
-		if strings.HasPrefix(what, "chain") && !strings.Contains(text, "KUBE-") && strings.Contains(text, "PREROUTING") && netlink.Attr(attrs, unix.NFTA_RULE_EXPRESSIONS) != nil {
+		if strings.HasPrefix(what, "chain") && !strings.Contains(text, "KUBE-") &&
+			strings.Contains(text, "PREROUTING") && netlink.Attr(attrs, unix.NFTA_RULE_EXPRESSIONS) != nil {
 			t.Errorf("%q in %q", what, text)
 		}
 	})

@@ -152,7 +152,8 @@ func BenchmarkPoll(b *testing.B) {
 	p := idlePollWatcher(b, &settled, func(Table) string { return "" })
 	err := p.RunCommit(1, true, func() error {
 		for _, f := range families {
-			iptablestest.Run(b, manyChains(5000, ":KUBE-SVC-%d - [0:0]"), iptablestest.ProgramName(xtables.Legacy, f)+"-restore", "--noflush")
+			iptablestest.Run(b, manyChains(5000, ":KUBE-SVC-%d - [0:0]"),
+				iptablestest.ProgramName(xtables.Legacy, f)+"-restore", "--noflush")
 			iptablestest.Restore(b, xtables.Legacy, f, "filter", ":KUBE-SERVICES - [0:0]")
 		}
 		return nil

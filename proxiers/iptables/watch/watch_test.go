@@ -302,10 +302,14 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 		for _, big := range []bool{false, true} {
 			for range 3 {
 				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv4, "nat", "-A KUBE-SVC-A -j RETURN") })
-				w.own(t, 1, big, func() { iptablestest.Restore(t, v, plan.IPv6, "nat", ":KUBE-SVC-A - [0:0]", "-A KUBE-SVC-A -j RETURN") })
+				w.own(t, 1, big, func() {
+					iptablestest.Restore(t, v, plan.IPv6, "nat", ":KUBE-SVC-A - [0:0]",
+						"-A KUBE-SVC-A -j RETURN")
+				})
 			}
 			w.own(t, 1, big, func() {
-				iptablestest.Run(t, manyChains(3000, ":KUBE-SVC-%d - [0:0]"), "iptables-"+string(v)+"-restore", "--noflush")
+				iptablestest.Run(t, manyChains(3000, ":KUBE-SVC-%d - [0:0]"), "iptables-"+string(v)+"-restore",
+					"--noflush")
 			})
 			w.own(t, 1, big, func() {
 				iptablestest.Run(t, manyChains(3000, "-X KUBE-SVC-%d"), "iptables-"+string(v)+"-restore", "--noflush")

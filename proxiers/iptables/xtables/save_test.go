@@ -30,7 +30,10 @@ func TestSave(t *testing.T) {
 			t.Fatal(err)
 		}
 		slices.Sort(chains)
-		chains = slices.DeleteFunc(chains, func(c string) bool { return c == "INPUT" || c == "OUTPUT" || c == "POSTROUTING" })
+		chains = slices.DeleteFunc(chains, func(c string) bool {
+			return c == "INPUT" || c == "OUTPUT" ||
+				c == "POSTROUTING"
+		})
 		if want := []string{"DOCKER", "KUBE-SERVICES", "PREROUTING"}; !slices.Equal(chains, want) {
 			t.Errorf("chains: got %q, want %q", chains, want)
 		}
@@ -49,7 +52,8 @@ func TestSaveCreatesNoTables(t *testing.T) {
 		before := fmt.Sprint(iptablestest.NFTRuleset(t), registeredTables(t))
 		for _, f := range []plan.Family{plan.IPv4, plan.IPv6} {
 			for _, table := range []string{NAT, Filter} {
-				if err := testTools(t, v, f).Save(t.Context(), table, func(l Line) { t.Errorf("%s %s has %+v", f, table, l) }); err != nil {
+				if err := testTools(t, v, f).Save(t.Context(), table,
+					func(l Line) { t.Errorf("%s %s has %+v", f, table, l) }); err != nil {
 					t.Error(err)
 				}
 			}
@@ -69,7 +73,8 @@ func TestEndlessLine(t *testing.T) {
 			t.Fatalf("%d, %v", n, err)
 		}
 	}
-	if _, err := r.Write([]byte("\n-A KUBE-SERVICES -j ACCEPT\n")); err != nil || r.err == nil || visited > 0 || len(r.partialLine) > 2*maxLine {
+	if _, err := r.Write([]byte("\n-A KUBE-SERVICES -j ACCEPT\n")); err != nil || r.err == nil || visited > 0 ||
+		len(r.partialLine) > 2*maxLine {
 		t.Errorf("write: %v, read: %v, %d lines, %d bytes kept", err, r.err, visited, len(r.partialLine))
 	}
 }
@@ -91,7 +96,8 @@ func FuzzSave(f *testing.F) {
 		}
 		whole, err := read(output)
 		cut = max(0, min(cut, len(output)))
-		if parts, failed := read(output[:cut], output[cut:]); !slices.Equal(parts, whole) || (err == nil) != (failed == nil) {
+		if parts, failed := read(output[:cut], output[cut:]); !slices.Equal(parts, whole) ||
+			(err == nil) != (failed == nil) {
 			t.Errorf("%+v, %v and in pieces %+v, %v", whole, err, parts, failed)
 		}
 		for _, l := range whole {

@@ -67,7 +67,8 @@ func TestMissingPrivilegeIsNoRefusal(t *testing.T) {
 	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)
 		iptablestest.RestrictPrograms(t, map[string]string{"setpriv": "", "sh": ""})
-		tools.programs.restore = script(t, "exec /usr/bin/setpriv --bounding-set=-net_admin "+tools.programs.restore+` "$@"`)
+		tools.programs.restore = script(t, "exec /usr/bin/setpriv --bounding-set=-net_admin "+tools.programs.restore+
+			` "$@"`)
 		err := tools.Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 		if err == nil || errors.Is(err, proxiers.ErrRefused) {
 			t.Errorf("want an error that is no refusal, got %v", err)
@@ -162,7 +163,8 @@ func TestLockTimeout(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	err := tools.Restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), os.Getenv("XTABLES_LOCKFILE")) {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrRefused) ||
+		!strings.Contains(err.Error(), os.Getenv("XTABLES_LOCKFILE")) {
 		t.Errorf("want an error that names the lock, got %v", err)
 	}
 	if locks, waited := tools.LockWait(); locks != 0 || waited < 50*time.Millisecond {
@@ -205,7 +207,9 @@ func TestConcurrentChanges(t *testing.T) {
 		iptablestest.Restore(t, v, plan.IPv4, NAT, ":OTHER-0 - [0:0]", ":OTHER-1 - [0:0]")
 		var wait [2]func()
 		for i := range wait {
-			wait[i] = iptablestest.StartScript(t, fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done", rounds, v, i))
+			wait[i] = iptablestest.StartScript(t,
+				fmt.Sprintf("for i in $(seq %d); do iptables-%s --wait -t nat -A OTHER-%d -j ACCEPT || exit 1; done",
+					rounds, v, i))
 		}
 		for i := range rounds {
 			if err := tools.Restore(t.Context(), write(NAT, fmt.Sprintf("KUBE-SVC-%d", i), "-j ACCEPT")); err != nil {

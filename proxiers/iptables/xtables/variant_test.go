@@ -43,7 +43,8 @@ func TestVariantFollowsIptables(t *testing.T) {
 		iptablestest.RestrictPrograms(t, programs)
 		for _, other := range Variants() {
 			if other != v {
-				iptablestest.Restore(t, other, plan.IPv4, NAT, `-A OUTPUT -m comment --comment "edgeway: Services" -j ACCEPT`)
+				iptablestest.Restore(t, other, plan.IPv4, NAT,
+					`-A OUTPUT -m comment --comment "edgeway: Services" -j ACCEPT`)
 			}
 		}
 		before := registeredTables(t)
@@ -82,12 +83,14 @@ func TestPlainProgramsOfOneVariant(t *testing.T) {
 	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		iptablestest.RestrictPrograms(t, plainPrograms(v))
 		wantChoice(t, v)
-		if err := testTools(t, v, plan.IPv6).Restore(t.Context(), []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
+		if err := testTools(t, v, plan.IPv6).Restore(t.Context(),
+			[]byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n")); err != nil {
 			t.Error(err)
 		}
 		other := map[Variant]Variant{NFT: Legacy, Legacy: NFT}[v]
 		_, err := Open(t.Context(), other, plan.IPv4)
-		if !errors.Is(err, proxiers.ErrUnsupported) || !strings.Contains(err.Error(), "install the iptables package, version 1.8 or newer (Fedora, RHEL: iptables-"+string(other)) {
+		if !errors.Is(err, proxiers.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "install the iptables package, version 1.8 or newer (Fedora, RHEL: iptables-"+string(other)) {
 			t.Errorf("want an error that names the package of the programs that are missing, got %v", err)
 		}
 	})
@@ -147,7 +150,10 @@ func TestOldLegacyIsUsable(t *testing.T) {
 }
 
 func FuzzVersion(f *testing.F) {
-	for _, line := range []string{"iptables v1.8.9 (nf_tables)\n", "iptables v1.8.7 (legacy)", "ip6tables v1.6.2", "v1.99999999999", "version"} {
+	for _, line := range []string{
+		"iptables v1.8.9 (nf_tables)\n", "iptables v1.8.7 (legacy)", "ip6tables v1.6.2",
+		"v1.99999999999", "version",
+	} {
 		f.Add(line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {

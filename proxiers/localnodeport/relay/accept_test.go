@@ -22,7 +22,8 @@ func TestDialFailover(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{closedPort(t), closedPort(t), server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
 	exchange(t, dialTCP(t, addr), "hello")
-	if got := target.failures(); len(got) != 2 || !errors.Is(got[0], syscall.ECONNREFUSED) || !errors.Is(got[1], syscall.ECONNREFUSED) {
+	if got := target.failures(); len(got) != 2 || !errors.Is(got[0], syscall.ECONNREFUSED) ||
+		!errors.Is(got[1], syscall.ECONNREFUSED) {
 		t.Errorf("failures %v", got)
 	}
 	if s := r.Stats(); s.DialFailures != 2 || s.Retries != 2 || s.NoEndpoint != 0 {
@@ -52,7 +53,8 @@ func fullListener(t *testing.T) netip.AddrPort {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Close(fd) })
-	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
+		unix.Listen(fd, 0)); err != nil {
 		t.Fatal(err)
 	}
 	sa, err := unix.Getsockname(fd)
@@ -321,7 +323,9 @@ func TestOutOfDescriptors(t *testing.T) {
 
 // openUntilPause opens connections and reads their responses until the relay reports a pause. openUntilPause does not
 // read from the last connection, which the relay may or may not have accepted.
-func openUntilPause(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn, report string) {
+func openUntilPause(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn,
+	report string,
+) {
 	t.Helper()
 	for range 60 {
 		c := dialTCP(t, addr)

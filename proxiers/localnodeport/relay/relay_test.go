@@ -304,22 +304,23 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 // client has disconnected.
 func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	got := make(chan error, 1)
-	r, _, addr := relayTo(t, Options{HalfClosedTimeout: 300 * time.Millisecond}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
-		defer c.Close()
-		_, err := io.Copy(io.Discard, c)
-		for range 10 { // the data resets the idle timeout
-			_, _ = io.WriteString(c, ".")
-			time.Sleep(100 * time.Millisecond)
-		}
-		for err == nil { // simulates an endpoint that waits and tests its connection
-			time.Sleep(50 * time.Millisecond)
-			_, err = c.SyscallConn()
-			if e := pendingError(c); e != nil {
-				err = e
+	r, _, addr := relayTo(t, Options{HalfClosedTimeout: 300 * time.Millisecond},
+		&pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
+			defer c.Close()
+			_, err := io.Copy(io.Discard, c)
+			for range 10 { // the data resets the idle timeout
+				_, _ = io.WriteString(c, ".")
+				time.Sleep(100 * time.Millisecond)
 			}
-		}
-		got <- err
-	})}})
+			for err == nil { // simulates an endpoint that waits and tests its connection
+				time.Sleep(50 * time.Millisecond)
+				_, err = c.SyscallConn()
+				if e := pendingError(c); e != nil {
+					err = e
+				}
+			}
+			got <- err
+		})}})
 	c := dialTCP(t, addr)
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)

@@ -82,7 +82,8 @@ func parseEvent(line []byte) (r request, ok bool, err error) {
 		return r, false, fmt.Errorf("audit log line: %w", err)
 	}
 	query := uri.Query()
-	r = request{at: e.RequestReceivedTimestamp, host: host, list: query.Get("watch") == "" || query.Get("sendInitialEvents") == "true"}
+	r = request{at: e.RequestReceivedTimestamp, host: host, list: query.Get("watch") == "" ||
+		query.Get("sendInitialEvents") == "true"}
 	switch {
 	case e.Stage == "RequestReceived":
 		return r, true, nil

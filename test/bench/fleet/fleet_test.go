@@ -17,7 +17,14 @@ func TestParse(t *testing.T) {
 	if o, err := parse([]string{"-hosts", "3"}); err != nil || o.hosts != 3 {
 		t.Errorf("got %+v, %v", o, err)
 	}
-	for _, args := range [][]string{{"-hosts", "0"}, {"-services", "9"}, {"-rest", "1ms"}, {"-rate", "0"}, {"-down", "-1s"}, {"-wrong"}} {
+	for _, args := range [][]string{
+		{"-hosts", "0"},
+		{"-services", "9"},
+		{"-rest", "1ms"},
+		{"-rate", "0"},
+		{"-down", "-1s"},
+		{"-wrong"},
+	} {
 		if _, err := parse(args); err == nil {
 			t.Errorf("%q is accepted", args)
 		}
@@ -26,13 +33,15 @@ func TestParse(t *testing.T) {
 
 func line(stage, agent, uri string, code int, second string) string {
 	return `{"kind":"Event","stage":"` + stage + `","requestURI":"` + uri + `","userAgent":"` + agent +
-		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` + string(rune('0'+code/100)) + `00}}` + "\n"
+		`","requestReceivedTimestamp":"2026-01-02T03:04:` + second + `Z","responseStatus":{"code":` +
+		string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
 // Each request from a host must count once, in the second when the API server receives it. Rejected requests must count
 // separately. Incomplete lines and other clients' requests must not count.
 func TestRequestsAreCountedFromAuditLog(t *testing.T) {
-	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7", "/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
+	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7",
+		"/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"
 	log := filepath.Join(t.TempDir(), "audit.log")
 	text := line("RequestReceived", userAgent+"a", watch, 200, "00.900000") + // before the interval
 		line("RequestReceived", userAgent+"a", watch, 200, "01.500000") +

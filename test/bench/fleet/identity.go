@@ -51,7 +51,8 @@ func (l *lab) makeIdentities(ctx context.Context) error {
 		return err
 	}
 	l.controllerToken = token
-	if err := l.kubectl(ctx, "create", "clusterrolebinding", "controller", "--clusterrole=edgeway", "--serviceaccount=default:controller"); err != nil {
+	if err := l.kubectl(ctx, "create", "clusterrolebinding", "controller", "--clusterrole=edgeway",
+		"--serviceaccount=default:controller"); err != nil {
 		return err
 	}
 	return os.Chmod(l.dir, 0o711)
@@ -63,7 +64,8 @@ func (l *lab) account(ctx context.Context, namespace, name string) (token string
 		return "", err
 	}
 	accounts := admin.Core.ServiceAccounts(namespace)
-	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+	if _, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		metav1.CreateOptions{}); err != nil {
 		return "", err
 	}
 	request, err := accounts.CreateToken(ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -97,7 +99,10 @@ func (l *lab) kubectl(ctx context.Context, args ...string) error {
 	if err != nil {
 		return err
 	}
-	all := append([]string{"netns", "exec", l.core(), filepath.Join(programs, "kubectl"), "--kubeconfig", l.cluster.Kubeconfig(cluster.Admin)}, args...)
+	all := append([]string{
+		"netns", "exec", l.core(), filepath.Join(programs, "kubectl"), "--kubeconfig",
+		l.cluster.Kubeconfig(cluster.Admin),
+	}, args...)
 	if out, err := exec.CommandContext(ctx, "ip", all...).CombinedOutput(); err != nil {
 		return fmt.Errorf("kubectl %q: %w\n%s", args, err, out)
 	}

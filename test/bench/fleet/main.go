@@ -55,7 +55,8 @@ func parse(args []string) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if o.hosts < 1 || o.services < labelValueCount || o.endpoints < 1 || o.rate < 1 || o.downtime < 0 || min(o.rest, o.busy, o.countTime) < time.Second {
+	if o.hosts < 1 || o.services < labelValueCount || o.endpoints < 1 || o.rate < 1 || o.downtime < 0 ||
+		min(o.rest, o.busy, o.countTime) < time.Second {
 		return o, fmt.Errorf("want at least %d Services, at least 1 for every other count, "+
 			"and at least 1s for -rest, -busy and -back", labelValueCount)
 	}

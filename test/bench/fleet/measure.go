@@ -86,7 +86,8 @@ func (m *measurement) begin(ctx context.Context) error {
 	if m.fleet, err = m.start(selector); err != nil {
 		return err
 	}
-	if err := m.fleet.await(ctx, "all hosts are in sync", func(s state) bool { return s.Synced == m.opts.hosts }); err != nil {
+	if err := m.fleet.await(ctx, "all hosts are in sync",
+		func(s state) bool { return s.Synced == m.opts.hosts }); err != nil {
 		return err
 	}
 	after, err := m.usage()

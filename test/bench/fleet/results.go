@@ -71,7 +71,8 @@ func rows() []row {
 	}
 	return append(all,
 		row{back.of(requestsEach), 1, ""}, row{back.of(listsEach), 1, ""}, row{back.of(mostRequests), 1, ""},
-		row{back.of(mostLists), 1, ""}, row{back.of(refused), 1, ""}, row{recoveryTime, 1, "s"}, row{back.of(bytesEach), 1 << 10, "KiB"},
+		row{back.of(mostLists), 1, ""}, row{back.of(refused), 1, ""}, row{recoveryTime, 1, "s"},
+		row{back.of(bytesEach), 1 << 10, "KiB"},
 		row{back.of(hostCPU), 1e-3, "ms"}, row{back.of(serverCPU), 1, "s"}, row{back.of(serverMemory), 1 << 20, "MiB"},
 		row{back.of(kubectlLatency), 1e-3, "ms"}, row{back.of(controllerLatency), 1e-3, "ms"})
 }
@@ -87,7 +88,8 @@ func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })
 	})
-	fmt.Fprintf(w, "| the hosts watch | %s |\n| --- |%s\n", strings.Join(measured, " | "), strings.Repeat(" ---: |", len(measured)))
+	fmt.Fprintf(w, "| the hosts watch | %s |\n| --- |%s\n", strings.Join(measured, " | "),
+		strings.Repeat(" ---: |", len(measured)))
 	for _, row := range rows() {
 		name := string(row.measure)
 		if row.unit != "" {

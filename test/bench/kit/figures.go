@@ -80,7 +80,8 @@ func (f Figures) Save(path string) error {
 		all = append(all, entry{k, median, values})
 	}
 	slices.SortFunc(all, func(a, b entry) int {
-		return cmp.Or(cmp.Compare(a.Measure, b.Measure), cmp.Compare(a.Services, b.Services), cmp.Compare(a.Program, b.Program))
+		return cmp.Or(cmp.Compare(a.Measure, b.Measure), cmp.Compare(a.Services, b.Services),
+			cmp.Compare(a.Program, b.Program))
 	})
 	raw, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {

@@ -70,7 +70,8 @@ func discard(conn net.Conn, count *atomic.Int64) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	for n, errno := uintptr(1), unix.Errno(0); err == nil && errno == 0 && n > 0; {
 		err = raw.Read(func(fd uintptr) bool {
-			n, _, errno = unix.Syscall6(unix.SYS_RECVFROM, fd, 0, uintptr(len(payload)), unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
+			n, _, errno = unix.Syscall6(unix.SYS_RECVFROM, fd, 0, uintptr(len(payload)),
+				unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
 			return errno != unix.EAGAIN
 		})
 		if errno == 0 {
@@ -90,7 +91,8 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	}
 	for until := time.Now().Add(patience); err == nil && l.endpoint.open.Load() > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			err = fmt.Errorf("%d connections of the relay are still open after the clients closed all connections", l.endpoint.open.Load())
+			err = fmt.Errorf("%d connections of the relay are still open after the clients closed all connections",
+				l.endpoint.open.Load())
 		}
 	}
 	return value, err

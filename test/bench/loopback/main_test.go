@@ -26,7 +26,10 @@ func TestEveryProgramIsMeasured(t *testing.T) {
 		}
 		return
 	}
-	o := options{json: filepath.Join(t.TempDir(), "loopback.json"), rounds: 1, connections: 60, streams: []int{1, 3}, window: 50 * time.Millisecond}
+	o := options{
+		json: filepath.Join(t.TempDir(), "loopback.json"), rounds: 1, connections: 60, streams: []int{1, 3},
+		window: 50 * time.Millisecond,
+	}
 	var out strings.Builder
 	if err := run(t.Context(), o, &out); err != nil {
 		t.Fatal(err)

@@ -132,5 +132,6 @@ func formatNumber(v float64) string {
 }
 
 func text(b *strings.Builder, at Point, anchor, words, style string) {
-	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", at.X, at.Y, anchor, style, html.EscapeString(words))
+	fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="%s" %s>%s</text>`+"\n", at.X, at.Y, anchor, style,
+		html.EscapeString(words))
 }

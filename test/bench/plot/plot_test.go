@@ -55,7 +55,10 @@ func TestAxesAreLogarithmic(t *testing.T) {
 
 // A panel without results, or with a single result at a power of ten, must not break the picture.
 func TestFewFigures(t *testing.T) {
-	if got := circles(t, SVG("", []Panel{{Title: "none"}, {Lines: []Line{{Points: []Point{{100, 1}}}}}})); len(got) != 1 || got[0].y != plotUpper+plotHigh {
+	if got := circles(t, SVG("", []Panel{
+		{Title: "none"},
+		{Lines: []Line{{Points: []Point{{100, 1}}}}},
+	})); len(got) != 1 || got[0].y != plotUpper+plotHigh {
 		t.Errorf("got %v", got)
 	}
 	circles(t, SVG("nothing", nil))

@@ -82,7 +82,8 @@ func (c *Cluster) start(ctx context.Context) error {
 	c.apiPort = ports[0]
 	c.etcdURL = "http://127.0.0.1:" + strconv.Itoa(ports[1])
 	c.peerURL = "http://127.0.0.1:" + strconv.Itoa(ports[2])
-	if c.creds, err = newCredentials(c.dir, []netip.Addr{c.opts.Addr, netip.AddrFrom4([4]byte{127, 0, 0, 1})}); err != nil {
+	if c.creds, err = newCredentials(c.dir,
+		[]netip.Addr{c.opts.Addr, netip.AddrFrom4([4]byte{127, 0, 0, 1})}); err != nil {
 		return err
 	}
 	if err := c.writeUsers(); err != nil {

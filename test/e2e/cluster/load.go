@@ -82,7 +82,8 @@ func (c *Cluster) AddService(ctx context.Context, i int) error {
 
 // AddSlice creates an EndpointSlice through the API server.
 func (c *Cluster) AddSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Create(ctx, slice,
+		metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
 	}
 	return nil
@@ -94,7 +95,8 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	if err := c.admin.Core.Services(corev1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("Service %s: %w", name, err)
 	}
-	if err := c.admin.Discovery.EndpointSlices(corev1.NamespaceDefault).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := c.admin.Discovery.EndpointSlices(corev1.NamespaceDefault).Delete(ctx, name,
+		metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", name, err)
 	}
 	return nil
@@ -102,7 +104,8 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 
 // UpdateSlice replaces an EndpointSlice regardless of its resource version in the API server.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
-	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice,
+		metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("EndpointSlice %s: %w", slice.Name, err)
 	}
 	return nil

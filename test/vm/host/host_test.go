@@ -55,7 +55,8 @@ func newMachines(t *testing.T) machines {
 func upgradeJob(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
-	job := bootJob(t, inside, deb, state{dir: before + "/state", kubeconfig: before + "/kubeconfig"}, before+"/site.toml")
+	job := bootJob(t, inside, deb, state{dir: before + "/state", kubeconfig: before + "/kubeconfig"},
+		before+"/site.toml")
 	job.Files["before"] = before
 	if old := os.Getenv("EDGEWAY_UPGRADE_FROM"); old != "" {
 		job.Files["edgeway_0.9.0-1_amd64.deb"], job.Files[filepath.Base(deb)] = old, deb

@@ -113,7 +113,8 @@ func load(t *testing.T, plane *cluster.Cluster, manifest string) {
 		} else {
 			var slice discoveryv1.EndpointSlice
 			if err = yaml.Unmarshal([]byte(text), &slice); err == nil {
-				_, err = admin.Discovery.EndpointSlices(slice.Namespace).Create(t.Context(), &slice, metav1.CreateOptions{})
+				_, err = admin.Discovery.EndpointSlices(slice.Namespace).Create(t.Context(), &slice,
+					metav1.CreateOptions{})
 			}
 		}
 		if err != nil {

@@ -56,7 +56,8 @@ func TestSwitch(t *testing.T) {
 	s.waitFor(changeTimeout, s.expectBackend("iptables-nft", "fallback"))
 	s.waitFor(changeTimeout, s.verifyShop)
 	out, _ := s.edgeway("status")
-	if !strings.Contains(out, "Edgeway uses the backend iptables-nft, because this host") || !strings.Contains(out, "the ip_vs kernel module is not loaded") {
+	if !strings.Contains(out, "Edgeway uses the backend iptables-nft, because this host") ||
+		!strings.Contains(out, "the ip_vs kernel module is not loaded") {
 		t.Errorf("status does not say what serves, and why:\n%s", out)
 	}
 	if loaded() {
@@ -64,8 +65,10 @@ func TestSwitch(t *testing.T) {
 	}
 	open := s.openAll()
 	clients := startLoad(
-		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.client, at(nodeAddr, shop.nodePort), plan.TCP),
-		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP), expectResponse(s.visitor, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.client, at(nodeAddr, shop.nodePort), plan.TCP),
+		expectResponse(s.node, at(shop.clusterIP, 80), plan.TCP),
+		expectResponse(s.visitor, at(shop.clusterIP, 80), plan.TCP),
 		expectResponse(s.client, at(shop.clusterIP, 53), plan.UDP),
 	)
 	defer clients.end()
@@ -73,9 +76,11 @@ func TestSwitch(t *testing.T) {
 		t.Helper()
 		time.Sleep(time.Second) // give connections without a response time to fail
 		count, failures := clients.newResults()
-		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures), failures[:min(len(failures), 5)])
+		t.Logf("to %s in %.1f s: %d connections, %d failed %q", to, took.Seconds(), count, len(failures),
+			failures[:min(len(failures), 5)])
 		if len(failures) > most || count < 100 {
-			t.Errorf("to %s: %d connections of %d failed, want %d at most: %q", to, len(failures), count, most, failures[:min(len(failures), 5)])
+			t.Errorf("to %s: %d connections of %d failed, want %d at most: %q", to, len(failures), count, most,
+				failures[:min(len(failures), 5)])
 		}
 		for _, h := range open {
 			if got := h.Ask(5 * time.Second); got.Result != netlab.Served {

@@ -120,7 +120,8 @@ func (s *site) write(svc service) {
 	}
 	kind, tcp, udp := "ClusterIP", "", ""
 	if svc.nodePort != 0 {
-		kind, tcp, udp = "NodePort", fmt.Sprintf(", nodePort: %d", svc.nodePort), fmt.Sprintf(", nodePort: %d", svc.nodePort+1000)
+		kind, tcp, udp = "NodePort", fmt.Sprintf(", nodePort: %d", svc.nodePort),
+			fmt.Sprintf(", nodePort: %d", svc.nodePort+1000)
 	}
 	text := fmt.Sprintf(`apiVersion: v1
 kind: Service

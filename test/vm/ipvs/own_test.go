@@ -66,7 +66,8 @@ func TestForeignServer(t *testing.T) {
 	named := func() error {
 		st, err := s.status()
 		if err == nil && !slices.ContainsFunc(st.Quarantined, func(q quarantined) bool {
-			return q.Name == "default/taken:a/TCP" && strings.Contains(q.Error, "another program has a virtual server at this address")
+			return q.Name == "default/taken:a/TCP" &&
+				strings.Contains(q.Error, "another program has a virtual server at this address")
 		}) {
 			err = fmt.Errorf("quarantined are %q", st.Quarantined)
 		}
@@ -131,7 +132,8 @@ func TestDangerousAddress(t *testing.T) {
 			all = append(all, f.String())
 		}
 		for name, words := range says {
-			if err == nil && !slices.ContainsFunc(all, func(p string) bool { return strings.Contains(p, "default/"+name) && strings.Contains(p, words) }) {
+			if err == nil && !slices.ContainsFunc(all,
+				func(p string) bool { return strings.Contains(p, "default/"+name) && strings.Contains(p, words) }) {
 				err = fmt.Errorf("nothing says of %s %q: %q", name, words, all)
 			}
 		}
@@ -141,7 +143,10 @@ func TestDangerousAddress(t *testing.T) {
 		if routes := s.onNode("ip", "route", "show", "table", "237"); strings.Contains(routes, " "+address+" ") {
 			t.Errorf("%s: there is a route:\n%s", name, routes)
 		}
-		if i := slices.IndexFunc(s.servers(), func(line string) bool { return strings.Contains(line, "-t "+address+":") }); i >= 0 {
+		if i := slices.IndexFunc(s.servers(), func(line string) bool {
+			return strings.Contains(line,
+				"-t "+address+":")
+		}); i >= 0 {
 			t.Errorf("%s: there is a virtual server: %s", name, s.servers()[i])
 		}
 	}
@@ -172,7 +177,8 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond)
 		count, failures := clients.newResults()
 		if len(failures) > 0 || count < 20 {
-			t.Errorf("ip %s: %d connections of %d failed: %q", strings.Join(step, " "), len(failures), count, failures[:min(len(failures), 3)])
+			t.Errorf("ip %s: %d connections of %d failed: %q", strings.Join(step, " "), len(failures), count,
+				failures[:min(len(failures), 3)])
 		}
 		s.must(s.expectBackend("ipvs")())
 		if st, err := s.status(); err != nil || len(st.Problems.First)+len(st.Quarantined) > 0 {

@@ -21,7 +21,10 @@ func dialer(from netip.AddrPort) *net.Dialer {
 	return &net.Dialer{
 		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
-			return c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+			return c.Control(func(fd uintptr) {
+				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR,
+					1)
+			})
 		},
 	}
 }

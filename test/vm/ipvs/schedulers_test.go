@@ -125,10 +125,13 @@ func TestSchedulers(t *testing.T) {
 			t.Log("this kernel has no scheduler twos")
 			continue
 		}
-		svc := service{name: "by-" + c.name, clusterIP: fmt.Sprintf("10.96.1.%d", 10+i), pods: []int{0, 1, 2}, annotations: map[string]string{
-			"edgeway.io/ipvs-scheduler": c.name,
-			"edgeway.io/ipvs-weights":   fmt.Sprintf("node-0=%d, node-1=%d, 10.244.1.13=%d", c.weights[0], c.weights[1], c.weights[2]),
-		}}
+		svc := service{
+			name: "by-" + c.name, clusterIP: fmt.Sprintf("10.96.1.%d", 10+i), pods: []int{0, 1, 2},
+			annotations: map[string]string{
+				"edgeway.io/ipvs-scheduler": c.name,
+				"edgeway.io/ipvs-weights":   fmt.Sprintf("node-0=%d, node-1=%d, 10.244.1.13=%d", c.weights[0], c.weights[1], c.weights[2]),
+			},
+		}
 		s.write(svc)
 		s.waitFor(changeTimeout, s.expectServer(svc, fmt.Sprintf("-A -t %s:10080 -s %s", svc.clusterIP, c.name)))
 		r, err := s.openConnections(at(svc.clusterIP, 80), func(r distribution) {
@@ -139,7 +142,8 @@ func TestSchedulers(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", c.name, c.weights[0], c.weights[1], c.weights[2],
+		fmt.Fprintf(&table, "| %s | %d | %d | %d | %d | %d | %d | %d | %d | %d |\n", c.name, c.weights[0], c.weights[1],
+			c.weights[2],
 			r.total[0], r.total[1], r.total[2], r.open[0], r.open[1], r.open[2])
 		if why := c.verify(r); why != "" {
 			t.Errorf("%s: %s", c.name, why)
@@ -156,7 +160,8 @@ func (s *site) has(scheduler string) bool {
 func (s *site) expectServer(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
-		if !slices.Contains(have, command) || strings.Count(strings.Join(have, "\n"), "-a -t "+svc.clusterIP+":10080 ") != len(svc.pods) {
+		if !slices.Contains(have, command) || strings.Count(strings.Join(have, "\n"),
+			"-a -t "+svc.clusterIP+":10080 ") != len(svc.pods) {
 			return fmt.Errorf("virtual servers are %q, want %q", have, command)
 		}
 		return nil
@@ -242,7 +247,10 @@ func finish(conn net.Conn) error {
 func (s *site) verifyExplanation(svc service, r distribution) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")
-	for _, words := range []string{"wlc, of the virtual server " + svc.clusterIP + ":10080", "weight 3,", fmt.Sprintf("%d active and", r.open[1])} {
+	for _, words := range []string{
+		"wlc, of the virtual server " + svc.clusterIP + ":10080", "weight 3,",
+		fmt.Sprintf("%d active and", r.open[1]),
+	} {
 		if code != 0 || !strings.Contains(out, words) {
 			s.Errorf("explain does not say %q:\n%s", words, out)
 		}

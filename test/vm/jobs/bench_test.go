@@ -32,7 +32,8 @@ func TestNightlyIPVSBench(t *testing.T) {
 		Counted: true, MIPS: 1000, // the API server may exit if its start takes more than a minute
 		Env: []string{"EDGEWAY_CONTROLPLANE_BIN=/vm/job/programs"},
 		Command: []string{
-			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-rounds=1", "-changes=9", "-patience=20ms",
+			"sh", "-c", `modprobe ip_vs && exec ./bench "$@"`, "bench", "-mode=ipvs", "-rounds=1", "-changes=9",
+			"-patience=20ms",
 			"-edgeway=/vm/job/edgeway", "-kube-proxy=/vm/job/programs/kube-proxy",
 			"-json=/vm/out/ipvs.json", "-logs=/vm/out",
 		},

@@ -16,7 +16,10 @@ func TestNightlyIPVS(t *testing.T) { inIPVS(t, ".", vm.Suites()...) }
 
 func inIPVS(t *testing.T, tests string, suites ...vm.Suite) {
 	t.Helper()
-	files := map[string]string{"edgeway": vmtest.Build(t, "edgeway/cmd/edgeway"), "ipvs": vmtest.BuildTest(t, "edgeway/test/vm/ipvs")}
+	files := map[string]string{
+		"edgeway": vmtest.Build(t, "edgeway/cmd/edgeway"),
+		"ipvs":    vmtest.BuildTest(t, "edgeway/test/vm/ipvs"),
+	}
 	for _, suite := range suites {
 		t.Run(string(suite), func(t *testing.T) {
 			t.Parallel()

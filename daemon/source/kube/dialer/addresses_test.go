@@ -27,7 +27,8 @@ func wantAddrs(t *testing.T, what string, got []netip.Addr, want ...string) {
 func TestProvenAddressesExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAddresses()
-		old, in, next := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("192.0.2.3")
+		old, in, next := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2"),
+			netip.MustParseAddr("192.0.2.3")
 		for _, addr := range []netip.Addr{old, in} {
 			a.noteResolved(nameserver.Addrs("192.0.2.1", "192.0.2.2"))
 			a.prove(addr)
@@ -111,7 +112,10 @@ func TestProofsAreRarelySaved(t *testing.T) {
 func TestRecalledAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Now().UTC()
-		before := []source.ServerAddr{{Addr: netip.MustParseAddr("192.0.2.1"), ProvedAt: at}, {Addr: netip.MustParseAddr("192.0.2.2"), ProvedAt: at, MissingSince: at}}
+		before := []source.ServerAddr{
+			{Addr: netip.MustParseAddr("192.0.2.1"), ProvedAt: at},
+			{Addr: netip.MustParseAddr("192.0.2.2"), ProvedAt: at, MissingSince: at},
+		}
 		a := newAddresses()
 		a.recall(nil) // Edgeway has not read the last-known state yet
 		a.prove(netip.MustParseAddr("192.0.2.3"))

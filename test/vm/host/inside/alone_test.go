@@ -31,7 +31,8 @@ func testWithoutNFTables(h *host) {
 		}
 	}
 	h.run("apt-get", "install", "-q", "-y", "--no-install-recommends", deb)
-	if out, code := h.try("dpkg-query", "-W", "-f", "${Status}", "nftables"); code == 0 && !strings.Contains(out, "not-installed") {
+	if out, code := h.try("dpkg-query", "-W", "-f", "${Status}", "nftables"); code == 0 &&
+		!strings.Contains(out, "not-installed") {
 		h.Errorf("nftables is %s", out)
 	}
 	h.run("apt-get", "check")

@@ -83,12 +83,14 @@ func useKubeconfigCredential(h *host) {
 		h.Fatal(err)
 	}
 	h.remove("/etc/edgeway/kubeconfig")
-	h.write("/etc/systemd/system/edgeway.service.d/credential.conf", "[Service]\nLoadCredential=kubeconfig:/root/edgeway.kubeconfig\n")
+	h.write("/etc/systemd/system/edgeway.service.d/credential.conf",
+		"[Service]\nLoadCredential=kubeconfig:/root/edgeway.kubeconfig\n")
 	site, err := os.ReadFile(siteFile)
 	if err != nil {
 		h.Fatal(err)
 	}
-	h.write(siteFile, strings.Replace(string(site), "/etc/edgeway/kubeconfig", "/run/credentials/edgeway.service/kubeconfig", 1))
+	h.write(siteFile, strings.Replace(string(site), "/etc/edgeway/kubeconfig",
+		"/run/credentials/edgeway.service/kubeconfig", 1))
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "restart", "edgeway")
 	h.verifyFromHost(clusterIP, loopback)
@@ -110,13 +112,15 @@ func startWithoutState(h *host) {
 	for _, e := range entries {
 		h.remove("/var/lib/edgeway/" + e.Name())
 	}
-	h.write("/etc/systemd/system/edgeway.service.d/limit.conf", fmt.Sprintf("[Service]\nTimeoutStartSec=%d\n", int(limit.Seconds())))
+	h.write("/etc/systemd/system/edgeway.service.d/limit.conf",
+		fmt.Sprintf("[Service]\nTimeoutStartSec=%d\n", int(limit.Seconds())))
 	h.run("systemctl", "daemon-reload")
 	h.run("systemctl", "start", "--no-block", "edgeway")
 	h.becomes("edgeway", "activating")
 	before := h.show("edgeway", "MainPID")
 	time.Sleep(2 * limit)
-	if state, pid := h.show("edgeway", "ActiveState"), h.show("edgeway", "MainPID"); state != "activating" || pid != before {
+	if state, pid := h.show("edgeway", "ActiveState"), h.show("edgeway", "MainPID"); state != "activating" ||
+		pid != before {
 		h.Errorf("edgeway is %s with process %s, before %s; want it to be activating", state, pid, before)
 	}
 	h.Logf("STATUS: %s", h.show("edgeway", "StatusText"))

@@ -178,7 +178,8 @@ func (h *host) end(c *trafficClient) {
 	h.Helper()
 	close(c.stop)
 	c.done.Wait()
-	h.Logf("%s: %d served, %d refused, %d cut, %d failed; longest %d ms %s", c.addr, c.served, c.refused, c.cut, c.failed,
+	h.Logf("%s: %d served, %d refused, %d cut, %d failed; longest %d ms %s", c.addr, c.served, c.refused, c.cut,
+		c.failed,
 		c.longest.Milliseconds(), strings.Join(c.faults, "; "))
 	if c.served == 0 {
 		h.Errorf("%s: nothing was served", c.addr)

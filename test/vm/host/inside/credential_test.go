@@ -65,7 +65,8 @@ func testLoadCredential(h *host) {
 // whenever it changes, without a restart or a reload.
 func testKubeconfigUnits(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
-	h.write("/etc/systemd/system/edgeway-kubeconfig.path", "[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")
+	h.write("/etc/systemd/system/edgeway-kubeconfig.path",
+		"[Path]\nPathChanged="+rootsKubeconfig+"\n[Install]\nWantedBy=multi-user.target\n")
 	h.write("/etc/systemd/system/edgeway-kubeconfig.service", `[Unit]
 Before=edgeway.service
 [Service]

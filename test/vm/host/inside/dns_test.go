@@ -103,14 +103,18 @@ func (s *nameServer) resolve(message []byte) ([]byte, error) {
 	s.mu.Lock()
 	s.asked = append(s.asked, name)
 	s.mu.Unlock()
-	reply := dnsmessage.Header{ID: header.ID, Response: true, Authoritative: true, RecursionDesired: header.RecursionDesired, RecursionAvailable: true}
+	reply := dnsmessage.Header{
+		ID: header.ID, Response: true, Authoritative: true,
+		RecursionDesired: header.RecursionDesired, RecursionAvailable: true,
+	}
 	if name != s.name {
 		reply.RCode = dnsmessage.RCodeNameError
 	}
 	b := dnsmessage.NewBuilder(nil, reply)
 	err = errors.Join(b.StartQuestions(), b.Question(q), b.StartAnswers())
 	if name == s.name && q.Type == dnsmessage.TypeA {
-		err = errors.Join(err, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET}, dnsmessage.AResource{A: s.addr.As4()}))
+		err = errors.Join(err, b.AResource(dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET},
+			dnsmessage.AResource{A: s.addr.As4()}))
 	}
 	if err != nil {
 		return nil, err

@@ -54,7 +54,8 @@ func (h *host) verifyDropped(whose string) (fix []string) {
 	h.waitFor(eventTimeout, func() error {
 		h.run("sh", "-c", triggerCheck)
 		out, code := h.try("edgeway", "status")
-		if code != 4 || !strings.Contains(out, ": DEGRADED") || !strings.Contains(out, "problem   firewall") || !strings.Contains(out, whose) {
+		if code != 4 || !strings.Contains(out, ": DEGRADED") || !strings.Contains(out, "problem   firewall") ||
+			!strings.Contains(out, whose) {
 			return fmt.Errorf("exit code %d, want 4, for %s:\n%s", code, whose, out)
 		}
 		return nil
@@ -67,7 +68,8 @@ func (h *host) verifyDropped(whose string) (fix []string) {
 func (h *host) verifyWorking() {
 	h.Helper()
 	h.verifyServed()
-	if out, code := h.try("edgeway", "doctor"); code != 0 || !strings.Contains(out, "no rule of another program drops connections to Services") {
+	if out, code := h.try("edgeway", "doctor"); code != 0 ||
+		!strings.Contains(out, "no rule of another program drops connections to Services") {
 		h.Errorf("edgeway doctor: exit code %d:\n%s", code, out)
 	}
 }

@@ -38,7 +38,8 @@ func newNetwork(t *testing.T) *network {
 		}
 	}
 	// The kernel uses a deprecated address only for connections that request it as their source.
-	out, err := exec.CommandContext(t.Context(), "ip", "address", "add", ownAddr6, "dev", "lo", "preferred_lft", "0", "nodad").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), "ip", "address", "add", ownAddr6, "dev", "lo", "preferred_lft", "0",
+		"nodad").CombinedOutput()
 	if err != nil {
 		t.Fatalf("ip address add: %v\n%s", err, out)
 	}
@@ -66,7 +67,8 @@ func (h *host) run(name string, args ...string) string {
 func (h *host) try(name string, args ...string) (out string, code int) {
 	h.Helper()
 	cmd := exec.CommandContext(context.WithoutCancel(h.Context()), name, args...) // cleanups also use try
-	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "SYSTEMD_PAGER=", "SYSTEMD_COLORS=0")
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C.UTF-8", "SYSTEMD_PAGER=",
+		"SYSTEMD_COLORS=0")
 	start := time.Now()
 	raw, err := cmd.CombinedOutput()
 	if took := time.Since(start); took > 3*time.Second {

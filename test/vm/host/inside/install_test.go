@@ -72,7 +72,8 @@ clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{nam
 	if out, code := h.try("systemctl", "start", "edgeway"); code == 0 {
 		h.Errorf("start succeeded: %s", out)
 	}
-	if state, status := h.show("edgeway", "ActiveState"), h.show("edgeway", "ExecMainStatus"); state != "failed" || status != "2" {
+	if state, status := h.show("edgeway", "ActiveState"), h.show("edgeway", "ExecMainStatus"); state != "failed" ||
+		status != "2" {
 		h.Errorf("the service is %s after exit code %s, want failed after 2", state, status)
 	}
 	h.run("sh", "-c", mend)
@@ -124,7 +125,13 @@ func (h *host) verifyCapabilities(pid, caps string) {
 	if err != nil {
 		h.Fatal(err)
 	}
-	for _, want := range [][]string{{"Uid:", u.Uid}, {"Gid:", g.Gid}, {"CapPrm:", caps}, {"CapEff:", caps}, {"CapBnd:", caps}} {
+	for _, want := range [][]string{
+		{"Uid:", u.Uid},
+		{"Gid:", g.Gid},
+		{"CapPrm:", caps},
+		{"CapEff:", caps},
+		{"CapBnd:", caps},
+	} {
 		_, rest, _ := strings.Cut(string(status), want[0])
 		if fields := strings.Fields(rest); len(fields) == 0 || fields[0] != want[1] {
 			h.Errorf("want %s %s in\n%s", want[0], want[1], status)
@@ -140,13 +147,17 @@ func (h *host) verifyCapabilities(pid, caps string) {
 // verifyNoWarnings fails the test if the daemon has logged a warning, if systemd reports a problem with a unit, or if
 // systemd does not keep the two listeners open.
 func verifyNoWarnings(h *host) {
-	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway", "_TRANSPORT=journal"); out != "" {
+	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway",
+		"_TRANSPORT=journal"); out != "" {
 		h.Errorf("warnings of a daemon that has all it needs:\n%s", out)
 	}
 	if out := h.run("journalctl", "-q", "-o", "cat", "_TRANSPORT=journal", "SYSLOG_IDENTIFIER=edgeway"); out == "" {
 		h.Error("the daemon does not write to the journal itself")
 	}
-	units := []string{"verify", "--man=no", "edgeway.service", "edgeway-ready.target", "edgeway-nodeport@30080.socket", "edgeway-nodeport-ipv6@30080.socket"}
+	units := []string{
+		"verify", "--man=no", "edgeway.service", "edgeway-ready.target", "edgeway-nodeport@30080.socket",
+		"edgeway-nodeport-ipv6@30080.socket",
+	}
 	if out, code := h.try("systemd-analyze", units...); code != 0 || strings.Contains(out, "edgeway") {
 		h.Errorf("systemd-analyze verify: exit code %d: %s", code, out)
 	}
@@ -161,11 +172,13 @@ func testGroupAccess(h *host) {
 	member := []string{"--reuid", "nobody", "--regid", "edgeway-status", "--clear-groups", "edgeway"}
 	h.contains(h.run("setpriv", append(member, "status")...), "healthy")
 	h.contains(h.run("setpriv", append(member, "explain", "host", "default/web")...), "forward: ")
-	if out, code := h.try("setpriv", append(member, "reload")...); code != 1 || !strings.Contains(out, "run the command as root") {
+	if out, code := h.try("setpriv", append(member, "reload")...); code != 1 ||
+		!strings.Contains(out, "run the command as root") {
 		h.Errorf("reload by a member of the group: exit code %d, %s", code, out)
 	}
 	stranger := []string{"--reuid", "nobody", "--regid", "nogroup", "--clear-groups", "edgeway", "status"}
-	if out, code := h.try("setpriv", stranger...); code != 1 || !strings.Contains(out, "or as a member of the socket's group") {
+	if out, code := h.try("setpriv", stranger...); code != 1 ||
+		!strings.Contains(out, "or as a member of the socket's group") {
 		h.Errorf("status by a stranger: exit code %d, %s", code, out)
 	}
 }

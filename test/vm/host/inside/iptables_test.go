@@ -70,7 +70,8 @@ func testMissingRights(h *host) {
 		h.verifyCapabilities(h.show("edgeway", "MainPID"), netAdmin)
 		h.onlyRulesOf(map[string]string{"iptables": "iptables-nft", "nftables": "nftables"}[backend])
 		h.eventually(": healthy\n", "edgeway", "status")
-		if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "_PID="+h.show("edgeway", "MainPID")); out != "" {
+		if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat",
+			"_PID="+h.show("edgeway", "MainPID")); out != "" {
 			h.Errorf("warnings with %s: %s", backend, out)
 		}
 	}
@@ -102,7 +103,8 @@ func (h *host) onlyRulesOf(backend string) {
 	h.waitFor(eventTimeout, func() error {
 		for name, has := range h.rules() {
 			if has != (name == backend) {
-				return fmt.Errorf("the kernel has rules of %s: %v; it should have those of %s alone", name, has, backend)
+				return fmt.Errorf("the kernel has rules of %s: %v; it should have those of %s alone", name, has,
+					backend)
 			}
 		}
 		return nil
@@ -112,7 +114,10 @@ func (h *host) onlyRulesOf(backend string) {
 func (h *host) rules() map[string]bool {
 	h.Helper()
 	tables := h.run("nft", "list", "tables")
-	rules := map[string]bool{"nftables": strings.Contains(tables+"\n", " edgeway\n"), "ebpf": strings.Contains(tables, "edgeway-ebpf")}
+	rules := map[string]bool{
+		"nftables": strings.Contains(tables+"\n", " edgeway\n"),
+		"ebpf":     strings.Contains(tables, "edgeway-ebpf"),
+	}
 	for _, variant := range []string{"nft", "legacy"} {
 		saved := h.run("iptables-"+variant+"-save") + h.run("ip6tables-"+variant+"-save")
 		rules["iptables-"+variant] = strings.Contains(saved, "KUBE-")

@@ -19,7 +19,8 @@ func testJournal(h *host) {
 		}
 		return nil
 	})
-	h.contains(h.run("journalctl", "-x", "--no-pager", "MESSAGE_ID=5db7360b7fbe152e57cb132b9db453d6"), "Defined-By: Edgeway")
+	h.contains(h.run("journalctl", "-x", "--no-pager", "MESSAGE_ID=5db7360b7fbe152e57cb132b9db453d6"),
+		"Defined-By: Edgeway")
 	h.contains(h.run("journalctl", "-o", "cat", "STAGE=nftables"), "drifted")
 	h.contains(h.run("journalctl", "-p", "warning", "-u", "edgeway", "-o", "cat"), "faulty")
 }

@@ -19,7 +19,10 @@ spec:
   ports:
     - {name: http, protocol: TCP, port: 80, targetPort: 8080, nodePort: %[4]d}
 `, name, ip4, ip6, nodePort)
-	for _, family := range [][]string{{"IPv4", "10.244.1.11", "10.244.2.12"}, {"IPv6", "fd00:244:1::11", "fd00:244:2::12"}} {
+	for _, family := range [][]string{
+		{"IPv4", "10.244.1.11", "10.244.2.12"},
+		{"IPv6", "fd00:244:1::11", "fd00:244:2::12"},
+	} {
 		text += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice

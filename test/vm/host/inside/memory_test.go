@@ -45,7 +45,8 @@ func testMemoryLimit(h *host) {
 	h.verifyFromHost(clusterIP, clusterIP6, loopback)
 	h.Logf("peak memory of the unit: %s\n%s", h.show("edgeway", "MemoryPeak"), h.run("edgeway", "status"))
 	if pid := h.show("edgeway", "MainPID"); pid != before {
-		h.Errorf("process %s became %s:\n%s", before, pid, h.run("journalctl", "-u", "edgeway", "-o", "cat", "-n", "30"))
+		h.Errorf("process %s became %s:\n%s", before, pid,
+			h.run("journalctl", "-u", "edgeway", "-o", "cat", "-n", "30"))
 	}
 }
 

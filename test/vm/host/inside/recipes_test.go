@@ -87,8 +87,10 @@ func (h *host) followRecipe(guide, program string, replace ...string) {
 // servers are responsible for them.
 func testResolved(h *host) {
 	const name, other = "web.default.svc.cluster.local", "www.example.org"
-	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name, netip.MustParseAddr("10.96.0.20"))
-	uplink := serveNames(h.T, h.gateway, netip.MustParseAddrPort("192.0.2.1:53"), other, netip.MustParseAddr("198.51.100.80"))
+	cluster := serveNames(h.T, h.ep1, netip.MustParseAddrPort("10.244.1.11:53"), name,
+		netip.MustParseAddr("10.96.0.20"))
+	uplink := serveNames(h.T, h.gateway, netip.MustParseAddrPort("192.0.2.1:53"), other,
+		netip.MustParseAddr("198.51.100.80"))
 	h.run("resolvectl", "dns", "eth0", "192.0.2.1")
 	resolves := func() {
 		h.Helper()

@@ -12,13 +12,17 @@ func (h *host) aptGet(folder string, args ...string) (out string, code int) {
 	h.Helper()
 	const list = "/etc/apt/sources.list.d/edgeway.list"
 	h.write(list, "deb [signed-by="+jobDir+"/edgeway.asc] file:"+folder+" ./\n")
-	options := []string{"-q", "-o", "Dir::Etc::SourceList=" + list, "-o", "Dir::Etc::SourceParts=-", "-o", "APT::Update::Error-Mode=any"}
+	options := []string{
+		"-q", "-o", "Dir::Etc::SourceList=" + list, "-o", "Dir::Etc::SourceParts=-", "-o",
+		"APT::Update::Error-Mode=any",
+	}
 	return h.try("apt-get", append(options, args...)...)
 }
 
 func (h *host) take(version string) {
 	h.Helper()
-	out, code := h.aptGet(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades", "edgeway="+version)
+	out, code := h.aptGet(repository, "install", "-y", "--no-install-recommends", "--allow-downgrades",
+		"edgeway="+version)
 	if code != 0 {
 		h.Fatalf("install of edgeway %s: exit code %d\n%s", version, code, out)
 	}

@@ -103,7 +103,8 @@ func purgePackage(h *host, before inventory) {
 	if users := ownUsers.ReplaceAllString(after.users, ""); users != before.users || users == after.users {
 		h.Errorf("users before:\n%s\nand after:\n%s", before.users, after.users)
 	}
-	if units := h.run("systemctl", "list-units", "--all", "--no-legend", "--plain", "edgeway*"); strings.TrimSpace(units) != "" {
+	if units := h.run("systemctl", "list-units", "--all", "--no-legend", "--plain",
+		"edgeway*"); strings.TrimSpace(units) != "" {
 		h.Errorf("systemd still knows %s", units)
 	}
 }

@@ -18,26 +18,32 @@ func testSandbox(h *host) {
 	defer h.remove("/var/lib/edgeway/program")
 	user := []string{"--reuid", "edgeway", "--regid", "edgeway-status", "--groups", "edgeway"}
 	within := append([]string{"--target", pid, "--mount", "--", "setpriv"}, user...)
-	if out, code := h.try("nsenter", append(within, "/var/lib/edgeway/program")...); code == 0 || !strings.Contains(out, "Permission denied") {
+	if out, code := h.try("nsenter", append(within, "/var/lib/edgeway/program")...); code == 0 ||
+		!strings.Contains(out, "Permission denied") {
 		h.Errorf("a program in the daemon's own folder: exit code %d, %q; want it not to be executed", code, out)
 	}
 	h.run("nsenter", append(within, "nft", "--version")...)
 	if out := h.run("nsenter", append(within, "sh", "-c", findExecutableDirs)...); out != "" {
 		h.Errorf("the daemon can execute what it has written: %s", out)
 	}
-	if out := h.run("setpriv", append(user, "sh", "-c", findExecutableDirs)...); !slices.Contains(strings.Fields(out), "/var/lib/edgeway") {
+	if out := h.run("setpriv", append(user, "sh", "-c", findExecutableDirs)...); !slices.Contains(strings.Fields(out),
+		"/var/lib/edgeway") {
 		h.Errorf("outside of the sandbox the same user can execute what it has written in %q only, and not in the daemon's own folder: the test shows nothing", out)
 	}
 	if out := h.run("nsenter", "--target", pid, "--mount", "--", "cat", "/etc/shadow"); out != "" {
 		h.Errorf("/etc/shadow is there: %s", out)
 	}
 	calls := strings.Fields(h.show("edgeway", "SystemCallFilter"))
-	for call, want := range map[string]bool{"pipe2": true, "splice": true, "io_uring_setup": false, "memfd_create": false, "keyctl": false} {
+	for call, want := range map[string]bool{
+		"pipe2": true, "splice": true, "io_uring_setup": false,
+		"memfd_create": false, "keyctl": false,
+	} {
 		if has := slices.Contains(calls, call); has != want {
 			h.Errorf("system call %s is allowed: %v, want %v", call, has, want)
 		}
 	}
-	if adj, err := os.ReadFile("/proc/" + pid + "/oom_score_adj"); err != nil || strings.TrimSpace(string(adj)) != "-250" {
+	if adj, err := os.ReadFile("/proc/" + pid + "/oom_score_adj"); err != nil ||
+		strings.TrimSpace(string(adj)) != "-250" {
 		h.Errorf("oom_score_adj %q, %v; want -250", adj, err)
 	}
 }
@@ -62,7 +68,8 @@ func testOutOfMemory(h *host) {
 	})
 	before := h.show("edgeway", "MainPID")
 	cgroup := "/sys/fs/cgroup" + h.show("edgeway", "ControlGroup")
-	_, code := h.try("sh", "-c", "echo $$ >"+cgroup+"/cgroup.procs; echo 1000 >/proc/self/oom_score_adj; exec tail /dev/zero")
+	_, code := h.try("sh", "-c", "echo $$ >"+cgroup+
+		"/cgroup.procs; echo 1000 >/proc/self/oom_score_adj; exec tail /dev/zero")
 	if code != -1 {
 		h.Fatalf("exit code %d of a program that takes all memory; want it to be killed", code)
 	}
@@ -131,7 +138,8 @@ func testOperatorSettings(h *host) {
 	}
 	h.waitFor(eventTimeout, func() error {
 		out, _ := h.try("journalctl", "-u", "edgeway", "-x", "-n", "60", "--no-pager")
-		if !strings.Contains(out, "127.0.0.1:31086") || !strings.Contains(out, "operation not permitted") || !strings.Contains(out, "SocketBindDeny") {
+		if !strings.Contains(out, "127.0.0.1:31086") || !strings.Contains(out, "operation not permitted") ||
+			!strings.Contains(out, "SocketBindDeny") {
 			return errors.New("the journal does not say why the port is not served:\n" + out)
 		}
 		return nil

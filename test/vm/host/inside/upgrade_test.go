@@ -83,7 +83,8 @@ func testExternalIPs(h *host) {
 func upgradeEarlierVersion(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
-	h.run("sh", "-c", "rm /var/lib/edgeway/* && cp "+earlierStateDir+"/state/* /var/lib/edgeway/ && chown edgeway: /var/lib/edgeway/*")
+	h.run("sh", "-c", "rm /var/lib/edgeway/* && cp "+earlierStateDir+
+		"/state/* /var/lib/edgeway/ && chown edgeway: /var/lib/edgeway/*")
 	if _, err := os.Stat(packageFile("0.9.0")); err != nil {
 		h.Logf("by its rules: %v", err)
 		h.run("nft", "-f", earlierStateDir+"/rules.nft")
