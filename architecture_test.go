@@ -24,14 +24,14 @@ type listed struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// A rule forbids the packages at or below one path from importing the packages at or below the forbidden paths.
+// A rule prevents packages at or below one path from importing packages at or below any forbidden path.
 type rule struct {
 	packages  string
 	forbidden []string
 }
 
-// rules allow a package to import only packages to its right in this order: cmd/edgeway, daemon, proxiers/*, proxiers,
-// proxiers/plan.
+// rules enforce the import order cmd/edgeway, daemon, proxiers: a package may import only packages further right. None
+// of these packages may import edgeway/test, and packages at or below proxiers may not import k8s.io.
 var rules = []rule{
 	{packages: "edgeway/cmd", forbidden: []string{"edgeway/test"}},
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},
@@ -53,8 +53,8 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// layers lists the layers of the daemon's directories, from lowest to highest. A directory may import only directories
-// in lower layers.
+// layers lists the daemon's directories by layer, from lowest to highest. A directory may import only directories in
+// lower layers.
 var layers = [][]string{
 	{"files", "ownmark", "text"},
 	{"config", "endpointcheck", "journal", "nodeinfo", "source"},
@@ -161,8 +161,8 @@ func TestEveryPackageHasDocComment(t *testing.T) {
 var backendNames = []string{"nftables", "iptables", "iptables-nft", "iptables-legacy", "ipvs", "ebpf"}
 
 // TestOnlyBackendPackagesNameBackends verifies that backend names occur only in the backends' own directories. The
-// exceptions are the daemon's list of backends, the default in the configuration, and code that runs the iptables
-// programs to read a firewall's rules.
+// exceptions are the daemon's list of backends, the default backend in the configuration, and code that runs the
+// iptables programs to read a firewall's rules.
 func TestOnlyBackendPackagesNameBackends(t *testing.T) {
 	found := 0
 	for _, p := range list(t) {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// foreignTextFiles maps each file that may search an error's text to the program or library that reports the error only
-// as text.
+// foreignTextFiles lists the files that may search an error's text, each with the program or library that reports the
+// error only as text.
 var foreignTextFiles = map[string]string{
 	"edgeway/daemon/config/decode.go":           "the library for TOML",
 	"edgeway/daemon/doctor/firewall/read.go":    "nft",

@@ -34,7 +34,7 @@ type follower struct {
 	proxiers.Component
 	// enabled reports whether the configuration enables the follower. Edgeway removes a disabled follower's rules.
 	enabled bool
-	// sharedProxier is the Proxier that all instances of the daemon share, or nil if each instance creates its own.
+	// sharedProxier is the Proxier that survives a reload, or nil if each reload creates a new Proxier.
 	sharedProxier proxiers.Proxier
 }
 
@@ -65,7 +65,7 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// resolveBackend returns the backend that name identifies, directly or as an alias.
+// resolveBackend returns the backend with the given name, after resolving aliases.
 func resolveBackend(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {
@@ -81,8 +81,8 @@ func resolveBackend(ctx context.Context, list []proxiers.Component, name string)
 	return resolveBackend(ctx, list, actual)
 }
 
-// gapFunc returns a function that lists the features of a ServicePort that the backend or an enabled follower does not
-// implement as the plan specifies.
+// gapFunc returns a function that lists, for a ServicePort, the features that the backend or an enabled follower does
+// not implement as the plan specifies.
 func gapFunc(backend proxiers.Component, followers []follower) func(*plan.ServicePort) []proxiers.Gap {
 	components := []proxiers.Component{backend}
 	for _, f := range followers {
@@ -101,7 +101,7 @@ func gapFunc(backend proxiers.Component, followers []follower) func(*plan.Servic
 }
 
 // unusedComponents returns the Components that are not in use but may have left rules on the host: the disabled
-// followers, and all backends except the one that the parameter backend names.
+// followers, and all backends except the given one.
 func unusedComponents(backends []proxiers.Component, backend string, followers []follower) []proxiers.Component {
 	var out []proxiers.Component
 	for _, b := range backends {

@@ -28,8 +28,8 @@ import (
 // ServiceUser is the user that edgeway.service runs as.
 const ServiceUser = "edgeway"
 
-// IsInstalled reports whether edgeway.service reads the configuration at path. A configuration that edgeway.service
-// does not read may be for another host.
+// IsInstalled reports whether path is in /etc/edgeway, the directory from which edgeway.service reads its
+// configuration. A configuration in another directory may be for another host.
 func IsInstalled(path string) bool {
 	path, err := filepath.Abs(path)
 	return err == nil && filepath.Dir(path) == filepath.Dir(config.DefaultPath)
@@ -92,7 +92,7 @@ func (c *configCheck) checkServiceCIDRs() {
 	}
 }
 
-// checkBackend tests whether the backend can run with this kernel and with the permissions of this process.
+// checkBackend tests whether the backend can run on this kernel with the permissions of this process.
 func (c *configCheck) checkBackend(ctx context.Context) {
 	b, why, err := findBackend(ctx, c.cfg)
 	f := fault.Fault{ID: "backend", Severity: fault.Problem}
@@ -214,8 +214,8 @@ func (c *configCheck) checkWebConfig() {
 	c.add(fault.New("web-config", fault.Problem, fix, "%v", webConfigError(path, err)))
 }
 
-// checkManifests validates the manifests and the plan that results from them. The plan is for a host without addresses,
-// so no fault depends on this host.
+// checkManifests validates the manifests and the plan that results from them. The plan assumes a host without
+// addresses, so that no fault depends on the host that runs the command.
 func (c *configCheck) checkManifests() {
 	if len(c.cfg.Source.File.Paths) == 0 {
 		return

@@ -35,7 +35,7 @@ func (h quietHost) Ready() <-chan struct{}        { return h.ready }
 func (h quietHost) Changed() <-chan struct{}      { return nil }
 func (h quietHost) Host() *nodeinfo.Host          { return &nodeinfo.Host{} }
 
-// panickingBackend is a backend that panics if the plan contains a certain Service.
+// panickingBackend is a backend that panics if the plan contains the Service called name.
 type panickingBackend struct {
 	mu      sync.Mutex
 	name    string
@@ -99,7 +99,7 @@ func runCore(t *testing.T, cfg *config.Config, outside Overrides, backend *panic
 }
 
 // Edgeway omits an object that causes a panic during conversion, planning or rendering, and reports a problem that
-// names the object. The daemon serves all other objects from manifests and, after a restart, from the last-known state.
+// names the object. The daemon uses all other objects from manifests and, after a restart, from the last-known state.
 func TestObjectThatPanicsIsRefused(t *testing.T) {
 	panics := func(key source.Key) {
 		if key.Kind == source.KindService && key.Name == "bad" {
@@ -151,8 +151,7 @@ func TestObjectThatPanicsIsRefused(t *testing.T) {
 	}
 }
 
-// If a source keeps panicking, the daemon restarts it twice. A source's third panic within ten minutes terminates the
-// daemon.
+// The daemon restarts a source that panics, but a source's third panic within ten minutes terminates the daemon.
 func TestThirdSourcePanicEndsDaemon(t *testing.T) {
 	cfg := config.Default()
 	cfg.Source.File.Paths, cfg.Source.LastKnown.Directory = []string{t.TempDir()}, t.TempDir()

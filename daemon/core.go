@@ -75,8 +75,8 @@ type Overrides struct {
 	Lookup     func(ctx context.Context, name string) ([]netip.Addr, error)
 	NewWatcher func() (*files.Watcher, error)
 	// Tests set Convert and Plan to functions that panic. A source calls Convert with an object's key before it
-	// converts the object, or after it has decoded the object from the last-known state. The planner calls Plan with
-	// an object's key before it plans the object.
+	// converts the object. If the object comes from the last-known state, the source calls Convert after decoding the
+	// object. The planner calls Plan with an object's key before it plans the object.
 	Convert, Plan func(source.Key)
 }
 

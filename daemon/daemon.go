@@ -42,8 +42,8 @@ type Options struct {
 
 // Run runs the daemon until ctx is done. The kernel keeps forwarding connections after Run returns. Run returns only
 // errors that the operator must fix: the configuration is invalid at startup, another daemon is running, or the host
-// cannot run the backend. After a *config.Error or a *PermanentError, a restart would also fail. SIGHUP reloads the
-// configuration. If the new configuration is invalid, the previous configuration stays in force.
+// cannot run the backend. If the error is a *config.Error or a *PermanentError, a restart would fail, too. SIGHUP
+// reloads the configuration. If the new configuration is invalid, the previous configuration stays in force.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput)
 	logger := slog.New(logs)
@@ -173,14 +173,14 @@ const (
 	// hostTestTimeout is the time limit for testing whether the host supports a configuration. On a busy single-board
 	// computer, each program that a backend runs takes seconds.
 	hostTestTimeout = 5 * time.Minute
-	// startTimeout is the time that the daemon requests from systemd at startup for testing the host.
+	// startTimeout is the startup time that the daemon requests from systemd for testing the host.
 	startTimeout = hostTestTimeout + time.Minute
 	// confirmDelay is the delay before the daemon reads the configuration again after a permanent error, because
 	// another program may still be writing the file.
 	confirmDelay = 2 * time.Second
 )
 
-// loadAtStart calls loadSettings, and repeats the call once after a permanent error.
+// loadAtStart calls loadSettings, and retries once after a permanent error.
 func loadAtStart(ctx context.Context, path string, manager *sdunit.Manager) (settings, error) {
 	manager.ExtendStart(startTimeout)
 	set, err := loadSettings(ctx, path)
@@ -228,8 +228,8 @@ func (p *PermanentError) Error() string { return p.err.Error() }
 func (p *PermanentError) Unwrap() error { return p.err }
 
 // markPermanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark
-// other system call errors, because they may go away, for example when another program writes the file or mounts a
-// disk.
+// other system call errors, because they may go away, for example once another program has written the file or mounted
+// a disk.
 func markPermanent(err error) error {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok && !errors.Is(errno, fs.ErrPermission) {
 		return err

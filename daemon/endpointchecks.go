@@ -148,7 +148,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.DeadEndpoints) (out []faul
 		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
 		out = append(out, fault.Fault{
 			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
-			// Connections to the ServicePort's other pool never reach this endpoint.
+			// Connections that use the ServicePort's other pool never reach this endpoint.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),

@@ -88,9 +88,7 @@ func TestExaminedWhenDaemonCannotBeQueried(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request,
-	) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusForbidden)
 	})}
 	go func() { _ = server.Serve(l) }() // Serve runs until the server is closed
@@ -125,7 +123,8 @@ func TestUnreadableKubeconfigAtStartNamesFix(t *testing.T) {
 	}
 }
 
-// A host that reads only the API server has no manifests, so ExamineHost must not report the manifest source as faulty.
+// If the API server is the only source, there are no manifests, so ExamineHost must not report the manifest source as
+// faulty.
 func TestExaminedWithLastKnownStateOnly(t *testing.T) {
 	path := examinedConfig(t, "[source.kube]\nkubeconfig = \"/nonexistent/kubeconfig\"\n")
 	text, err := os.ReadFile(path)

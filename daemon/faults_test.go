@@ -34,8 +34,8 @@ func coreOptions(logger *slog.Logger) CoreOptions {
 	}
 }
 
-// Fault IDs that contain a source or follower name are not constants, so a search of the source code does not find
-// them.
+// A fault ID that contains the name of a source or follower is not a constant, so a search for string constants does
+// not find it.
 func TestSourceAndFollowerFaultIDsAreKnown(t *testing.T) {
 	ids := []string{"source-" + fileLayer, "source-" + kubeLayer}
 	for _, f := range followers(config.Default(), proxiers.Component{}, sharedComponents{}) {
@@ -71,7 +71,7 @@ func TestIgnoredNoticesAreNotReported(t *testing.T) {
 	}
 }
 
-// The daemon logs each fault, even while it omits log lines because many Services change.
+// The daemon logs every fault, even while it omits other lines because too many Services change.
 func TestFaultIsLoggedDuringManyServiceChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

@@ -54,8 +54,8 @@ type appliedPlan struct {
 // every two minutes. With 10,000 Services, returning the memory reduces the daemon's memory use from 104 MB to 40 MB.
 const freeDelay = 3 * time.Second
 
-// gcPercent is the value of GOGC after the first sync. With 10,000 Services, processing changes then needs 73 MiB
-// instead of 88 MiB. Before the first sync, Go's default of 100 shortens startup by 0.15 s.
+// gcPercent is the value of GOGC after the first sync. With 10,000 Services, gcPercent reduces the memory for
+// processing changes from 88 MiB to 73 MiB. Before the first sync, Go's default of 100 shortens startup by 0.15 s.
 const gcPercent = 50
 
 // freeMemory returns memory to the system. After the first sync, freeMemory also sets GOGC to gcPercent, unless the
@@ -76,7 +76,8 @@ type instance struct {
 	component proxiers.Component
 	// unsupportedErr is the reason why the configured backend cannot run, or nil if it can.
 	unsupportedErr error
-	// backendSynced reports whether the backend has synced. Until the first sync, the kernel uses the previous plan.
+	// backendSynced reports whether the backend has synced. Until the backend's first sync, the kernel keeps the rules
+	// of the previous plan.
 	backendSynced atomic.Bool
 	// stages holds the backend and its followers, in the order in which they run. closers holds the stages to close
 	// together with the instance.
@@ -275,8 +276,8 @@ func newShared(logger *slog.Logger, sockets localnodeport.Sockets) sharedCompone
 	return s
 }
 
-// drainTime is the maximum time that the daemon waits for connections to NodePorts on loopback to close. If systemd
-// keeps the sockets, new connections wait for the next process.
+// drainTime is the maximum time that the daemon waits for existing connections to NodePorts on loopback to close. If
+// systemd keeps the sockets, new connections wait for the next process.
 const drainTime = 500 * time.Millisecond
 
 func (s sharedComponents) close() {

@@ -16,9 +16,9 @@ import (
 	"edgeway/proxiers/messageid"
 )
 
-// leftoverCleaner removes the rules of Components that the configuration no longer enables: a previous backend after a
-// reload or a restart, or a disabled follower. The old rules stay until the configured backend has synced, so either
-// the old or the new rules apply to every connection.
+// leftoverCleaner removes the rules of Components that the configuration no longer enables: a disabled follower or,
+// after a reload or a restart, a previous backend. The old rules stay until the configured backend has synced, so
+// either the old or the new rules apply to every connection.
 //
 // While both backends have rules, the first backend that chooses an endpoint translates the whole connection, and the
 // other backend's rules do not apply. All backends use the same masquerade mark.
@@ -64,7 +64,7 @@ func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, be
 	return l
 }
 
-// notifyFullSync notifies run of a full sync, and does not block.
+// notifyFullSync notifies run of a full sync without blocking.
 func (l *leftoverCleaner) notifyFullSync() {
 	select {
 	case l.syncSignal <- struct{}{}:
@@ -102,7 +102,7 @@ func (l *leftoverCleaner) list() []leftover {
 	return l.components
 }
 
-// remove tries to remove the rules of each Component, and keeps each Component that still has rules.
+// remove tries to remove each Component's rules. Only Components that still have rules remain in the list.
 func (l *leftoverCleaner) remove(ctx context.Context) {
 	var left []leftover
 	for _, c := range l.list() {

@@ -16,8 +16,8 @@ import (
 )
 
 // fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias for one of these
-// variants. cleaned records the cleanups. fail maps the name of a backend to the error that its cleanup returns, or
-// that the resolution of the alias returns.
+// variants. cleaned records the cleanups. fail maps a backend's name to the error that its cleanup returns, and the
+// alias to the error that resolving it returns.
 type fakeBackends struct {
 	cleaned []string
 	fail    map[string]error
@@ -167,7 +167,7 @@ func TestLeftoversOfEarlierDaemonCauseNoFault(t *testing.T) {
 	})
 }
 
-// A cleanup that the daemon interrupts when it stops does not count as a failure.
+// A cleanup does not count as failed if the daemon stops while the cleanup is running.
 func TestInterruptedLeftoverCleanupIsNoFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -20,7 +20,7 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exportedMetrics returns the labels of each metric that the daemon exports with any backend.
+// exportedMetrics maps the name of each metric that the daemon exports with at least one backend to its labels.
 func exportedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
@@ -106,8 +106,8 @@ func TestMonitoringNamesOnlyOurMetrics(t *testing.T) {
 	}
 }
 
-// Every alert has a unit test in which the alert fires, and a unit test in which it does not fire. Every recording rule
-// has a unit test, and every record that the dashboard uses exists. scripts/check-packages runs these tests.
+// Every alert has a unit test in which it fires and a unit test in which it does not. Every recording rule has a unit
+// test, and every record that the dashboard uses has a recording rule. scripts/check-packages runs the unit tests.
 func TestEveryRuleHasUnitTests(t *testing.T) {
 	tests, rules := read(t, "testdata/alerts_test.yaml"), read(t, examples+"/alerts.yaml")
 	records := regexp.MustCompile(`- record: (\S+)`).FindAllStringSubmatch(rules, -1)

@@ -84,7 +84,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 }
 
 // readFiles reads the manifests once, and uses their last-known state if they are unreadable. held lists the owners of
-// contested ports in the last-known state.
+// contested ports, as recorded in the last-known state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	if objects, before, err := lastknown.Peek(fileStoreDir(cfg)); err == nil {

@@ -47,8 +47,8 @@ func ownPorts(cfg *config.Config) map[uint16]string {
 // LoadConfig reads the configuration at path.
 func LoadConfig(path string) (*config.Config, error) { return config.Load(path, Backends()) }
 
-// hostOptions returns options that exclude the backends' routing tables, the routes to Services, and the addresses on
-// kube-ipvs0. A kube-proxy that ran in ipvs mode leaves all Service addresses on kube-ipvs0.
+// hostOptions returns options that make the Watcher ignore the backends' routing tables, the routes to Services, and
+// the addresses on kube-ipvs0. A kube-proxy that ran in ipvs mode leaves all Service addresses on kube-ipvs0.
 func hostOptions(cfg *config.Config) nodeinfo.Options {
 	return nodeinfo.Options{
 		IgnoreDevices: []string{"kube-ipvs0"}, IgnoreTables: ignoredRouteTables(),
@@ -82,8 +82,8 @@ func limitMemory(logger *slog.Logger) {
 	}
 	if limit, ok := groupMemory("/proc/self/cgroup", "/sys/fs/cgroup"); ok {
 		debug.SetMemoryLimit(limit / 100 * memoryShare)
-		logger.Debug("using the control group's memory limit", "group_bytes", limit, "limit_bytes",
-			limit/100*memoryShare)
+		logger.Debug("using the control group's memory limit", "group_bytes", limit,
+			"limit_bytes", limit/100*memoryShare)
 	}
 }
 
@@ -97,11 +97,11 @@ const minBudget = 4 << 20
 // netlinkCost is the number of bytes that each port, address and endpoint uses if the backend writes through netlink.
 // This memory counts towards Go's memory limit, which is 60 % of the control group's memory limit.
 //
-// The costs come from measurements with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services
-// and a million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each) in at most
-// 97 MB. With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's memory use
-// peaks at 87 to 94 MB. The planner itself keeps 42 bytes for an endpoint, 200 for an address, and 600 for a port with
-// an address and an endpoint. An nftables map element occupies 100 bytes of kernel memory (Linux 6.18).
+// The costs were measured with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services and a
+// million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each) in at most 97 MB.
+// With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's memory use peaks at
+// 87 to 94 MB. The planner itself uses 42 bytes per endpoint, 200 per address, and 600 per port with an address and an
+// endpoint. An nftables map element occupies 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns the memory that Services may use within Go's memory limit. If cost is zero, budget uses netlinkCost.

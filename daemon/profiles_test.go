@@ -30,7 +30,8 @@ func TestProfilesNeedPasswordFromOtherHosts(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(filepath.Dir(u.config), "conf.d"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	u.write("conf.d/metrics.toml", fmt.Sprintf("[metrics]\naddress = \"0.0.0.0:10249\"\npprof = true\nweb_config = %q\n", web))
+	u.write("conf.d/metrics.toml", fmt.Sprintf(
+		"[metrics]\naddress = \"0.0.0.0:10249\"\npprof = true\nweb_config = %q\n", web))
 	u.start()
 	u.await("READY=1")
 	const profile, metrics = "/debug/pprof/goroutine", "/metrics"

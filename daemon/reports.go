@@ -51,7 +51,7 @@ func (i *instance) controlOptions() control.Options {
 	}
 }
 
-// examineTimeout limits how long Edgeway examines the host before it explains a connection.
+// examineTimeout is the maximum time for examining the host before Edgeway explains a connection.
 const examineTimeout = 5 * time.Second
 
 // freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
@@ -72,7 +72,7 @@ func (i *instance) explainer() proxiers.Explainer {
 	return nil
 }
 
-// path returns the backend's scheduler and shortcut for a connection.
+// path returns the scheduler and the shortcut that the backend uses for a connection.
 func (i *instance) path(d plan.Decision, bound bool) (proxiers.Path, error) {
 	if e := i.explainer(); e != nil {
 		return e.Explain(d, bound)
@@ -97,8 +97,8 @@ func (i *instance) status() control.Status {
 	return s
 }
 
-// lastKnownState describes the saved state that Edgeway serves if the API server has not responded since the start, or
-// if some manifests are unreadable.
+// lastKnownState describes the saved state. Edgeway serves the saved state if the API server has not responded since
+// Edgeway started, or if some manifests are unreadable.
 func (i *instance) lastKnownState() control.LastKnown {
 	at, serving := i.sources.lastKnownState()
 	return control.LastKnown{Serving: serving, SavedAt: at}
@@ -187,7 +187,7 @@ func (i *instance) shownFaults() []fault.Fault {
 	return slices.DeleteFunc(i.faults(), func(f fault.Fault) bool { return f.ID == proxiers.FastPathFault })
 }
 
-// NewFaultLog returns a FaultLog with a separate Damper, so changes to many Services cannot suppress log lines about
+// NewFaultLog returns a FaultLog with its own Damper, so that changes to many Services cannot suppress log lines about
 // faults.
 func NewFaultLog(logger *slog.Logger) *health.FaultLog {
 	return health.NewFaultLog(journal.NewDamper(logger), separatelyLoggedIDs()...)
@@ -320,7 +320,7 @@ func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nod
 	return "yes, after the first reply"
 }
 
-// newView returns a function that describes the instance's state to systemd.
+// newView returns a function that computes the instance's View for systemd.
 func (i *instance) newView() func() sdunit.View {
 	var counted *plan.Plan
 	var counts pipeline.Counts
@@ -336,7 +336,7 @@ func (i *instance) newView() func() sdunit.View {
 	}
 }
 
-// isServing reports whether the backend has synced and no follower is waiting for its first sync. The followers count,
+// isServing reports whether the backend has synced and no follower is waiting for its first sync. The followers matter,
 // because they listen on loopback and serve health checks.
 func isServing(s *pipeline.State) bool {
 	waiting := func(f pipeline.StageState) bool { return f.LastSync.IsZero() && f.Err == "" }

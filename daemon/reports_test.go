@@ -21,7 +21,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A plan problem that breaks connections is a host fault, so the status does not list it among the object problems.
+// If a problem that the planner reports breaks connections, the problem is a host fault, so the status does not list it
+// among the object problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{
 		ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served",
@@ -41,8 +42,8 @@ func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	}
 }
 
-// If another program already uses a port, Edgeway reports a Problem if a Service needs the port, but only a Warning if
-// the daemon itself needs it.
+// When another program already uses a port, Edgeway reports a Problem if a Service needs the port, but only a Warning
+// if the daemon itself needs it.
 func TestPortInUseFaults(t *testing.T) {
 	var own serverFaults
 	inUse := fmt.Errorf("listen: %w", syscall.EADDRINUSE)
@@ -70,7 +71,7 @@ func TestPortInUseFaults(t *testing.T) {
 	}
 }
 
-// stage is a fake backend with faults and explanations that the test sets.
+// stage is a fake backend whose faults the test sets.
 type stage struct{ found []fault.Fault }
 
 func (s stage) Apply(context.Context, proxiers.Change) error { return nil }
@@ -155,8 +156,8 @@ func TestStatusText(t *testing.T) {
 	})
 }
 
-// READY=1 must wait for the followers, because a NodePort on loopback would otherwise refuse clients immediately after
-// the start.
+// READY=1 must wait for the followers. Otherwise, the kernel would refuse connections to NodePorts on loopback right
+// after the start.
 func TestServedWaitsForFollowers(t *testing.T) {
 	s := pipeline.State{AppliedPlan: &plan.Plan{}, Followers: []pipeline.StageState{
 		{Name: "conntrack", LastSync: time.Now()}, {Name: "localnodeport"},

@@ -57,7 +57,7 @@ func newServiceLog(logger *slog.Logger, lines *journal.Damper, before *plan.Plan
 	}
 }
 
-// logSync logs the Services that a backend sync changed.
+// logSync logs the Services that changed in a backend sync.
 func (l *serviceLog) logSync(snap *tracker.Snapshot, p *plan.Plan, s pipeline.SyncResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -139,8 +139,8 @@ func (l *serviceLog) note(name tracker.Name, before, after []*plan.ServicePort) 
 	}
 }
 
-// unservedPortFaults returns a Notice for each port without endpoints, the latest first. unservedPortFaults recomputes
-// only the Notices that may have changed.
+// unservedPortFaults returns a Notice for each port without endpoints. The latest Notice comes first.
+// unservedPortFaults recomputes only the Notices that may have changed.
 func (l *serviceLog) unservedPortFaults() []fault.Fault {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +194,8 @@ type problemLog struct {
 }
 
 // note logs the new problems of a plan. objects holds the problems that the sources found, and planned holds the
-// problems that the planner found. Both lists are sorted. Most plans change few problems, so note compares only the
-// sections that differ from the previous lists. The caller must not modify the lists.
+// problems that the planner found. Both lists are sorted. Most plans change few problems, so note skips the prefix and
+// the suffix that a list shares with the previous list. The caller must not modify the lists.
 func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
 	for i, list := range [2][]fault.Fault{objects, planned} {

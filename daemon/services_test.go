@@ -201,8 +201,8 @@ func TestServiceLogCostDependsOnChange(t *testing.T) {
 	wantSameCost(t, cost)
 }
 
-// wantSameCost tests that the number of allocations does not grow with the number of Services. Because a garbage
-// collection and other goroutines can add a few allocations, wantSameCost compares the minimum of several measurements.
+// wantSameCost tests that the number of allocations does not grow with the number of Services. Garbage collection and
+// other goroutines can add a few allocations, so wantSameCost compares the minima of several measurements.
 func wantSameCost(t *testing.T, cost func(services int) float64) {
 	t.Helper()
 	small, big := cost(10), cost(3000)

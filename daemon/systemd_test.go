@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// unit runs the daemon on the lab's node, as a systemd unit. The test simulates systemd.
+// unit runs the daemon on the lab's node, as systemd would. The test simulates systemd.
 type unit struct {
 	*testing.T
 	manager *sdtest.Manager
@@ -248,7 +248,7 @@ func TestUnitLifecycle(t *testing.T) {
 	u.cmd = nil
 }
 
-// Before it sends READY=1, the daemon runs nft to probe the backend. This probe takes minutes on a slow single-board
+// Before sending READY=1, the daemon runs nft to probe the backend. The probe takes minutes on a slow single-board
 // computer.
 func TestSlowProbeExtendsStartTimeout(t *testing.T) {
 	u := newUnit(t)

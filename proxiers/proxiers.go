@@ -38,7 +38,7 @@ func NewChange(prev, next *plan.Plan) Change {
 	return Change{Prev: prev, Next: next, Changed: changed, Removed: removed}
 }
 
-// Empty reports whether a partial sync has nothing to do, because Prev and Next are equal.
+// Empty reports whether Prev and Next are equal, so that a partial sync has nothing to do.
 func (c Change) Empty() bool {
 	return c.Prev != nil && len(c.Changed)+len(c.Removed) == 0 && c.Prev.Node == c.Next.Node &&
 		slices.EqualFunc(c.Prev.HealthChecks, c.Next.HealthChecks,
@@ -47,9 +47,9 @@ func (c Change) Empty() bool {
 
 // Applier applies a plan to the host.
 //
-// Apply is idempotent, never runs concurrently with itself, and returns when its context is done. After an error, the
-// caller's next Change has a nil Prev. If Prev is not nil, the duration of Apply depends on the number of changes, not
-// on the size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
+// Apply is idempotent, and returns when its context is done. Calls to Apply never overlap. After an error, the caller's
+// next Change has a nil Prev. If Prev is not nil, the duration of Apply depends on the number of changes, not on the
+// size of the plan. Prev is the plan that Apply last applied successfully, or an equal plan.
 type Applier interface {
 	Apply(ctx context.Context, change Change) error
 }
@@ -66,7 +66,7 @@ type Proxier interface {
 type Maintainer interface {
 	// Due returns the time when Maintain next has work to do, or the zero time if no work is left.
 	Due() time.Time
-	// Maintain runs the work that is due. Work that fails becomes due again later. The caller logs Maintain's error but
+	// Maintain runs the work that is due. Failed work becomes due again later. The caller logs Maintain's error but
 	// does not repeat Apply.
 	Maintain(ctx context.Context) error
 }
@@ -77,9 +77,9 @@ type Reporter interface{ Faults() []fault.Fault }
 // Counter is a Proxier that counts new connections if Env.CountConnections is set.
 type Counter interface {
 	// Connections calls add with the number of new connections for each ServicePort and kind of frontend. Connections
-	// omits zeros. Connections may call add several times with the same svc and kind, and the caller must add up the
-	// numbers of those calls. The numbers start at 0 when a plan adds the ServicePort, and survive a restart of the
-	// daemon. Any goroutine may call Connections.
+	// omits zeros. Connections may call add several times with the same svc and kind, so the caller must add up the
+	// values of n. The counts start at 0 when a plan adds the ServicePort, and survive a restart of the daemon. Any
+	// goroutine may call Connections.
 	Connections(p *plan.Plan, add func(svc *plan.ServicePort, kind plan.FrontendKind, n uint64)) error
 }
 
@@ -97,8 +97,8 @@ type Offloading struct {
 	Services []OffloadedService `json:"services,omitempty"`
 }
 
-// OffloadedService describes the currently offloaded connections of a ServicePort. Packets and Bytes count the traffic
-// since the connections started, and are zero if the kernel does not count traffic.
+// OffloadedService describes a ServicePort's currently offloaded connections. Packets and Bytes count the traffic since
+// the connections started, and are zero if the kernel does not count traffic.
 type OffloadedService struct {
 	Name    plan.ServicePortName `json:"name"`
 	Family  plan.Family          `json:"family"`
@@ -110,8 +110,8 @@ type OffloadedService struct {
 // Offloader is a Proxier that lets connections bypass the nftables rules. If this host cannot offload connections, the
 // Offloader reports a fault with the ID FastPathFault.
 type Offloader interface {
-	// Offloading returns the connections that bypass the rules. A call is slow, because the kernel visits all
-	// connections. Any goroutine may call Offloading.
+	// Offloading returns the connections that bypass the rules. Offloading is slow, because the kernel iterates over
+	// all connections. Any goroutine may call Offloading.
 	Offloading(ctx context.Context) (Offloading, error)
 }
 
@@ -124,7 +124,7 @@ const (
 )
 
 // NewPortFault returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key
-// that the port belongs to. The fault's scope is limited to the address in at.
+// that the port belongs to. The fault's scope contains only connections to at.Addr().
 func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
@@ -139,8 +139,8 @@ func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err
 
 // Path holds details of a connection's path that only the backend can report.
 type Path struct {
-	// Shortcut states whether a shortcut or the nftables rules translate the connection, and why. Shortcut is "" if the
-	// backend has no shortcuts.
+	// Shortcut states whether a shortcut or the nftables rules translate the connection's addresses, and why. Shortcut
+	// is "" if the backend has no shortcuts.
 	Shortcut string
 	// Scheduler is the kernel scheduler that chooses the endpoint, or "" if the rules choose it.
 	Scheduler string
@@ -160,8 +160,8 @@ type EndpointLoad struct {
 
 // Explainer is a backend that can report a Path. Any goroutine may call an Explainer's methods.
 type Explainer interface {
-	// Explain queries the kernel about a connection that Edgeway forwards according to the plan. bound reports whether
-	// the connection's socket is bound to an address.
+	// Explain queries the kernel about a connection that the plan forwards. bound reports whether the connection's
+	// socket is bound to an address.
 	Explain(d plan.Decision, bound bool) (Path, error)
 	// Summary returns lines of text about the connections that the backend has forwarded so far.
 	Summary() []string
@@ -192,8 +192,8 @@ type Component struct {
 	// daemon runs Cleanup for Components that are not configured. A nil Cleanup means that the Component leaves nothing
 	// behind.
 	Cleanup func(ctx context.Context, env Env) error
-	// Gaps returns the features of a ServicePort that the Component omits or does not implement as planned. The result
-	// depends only on the ServicePort. A nil Gaps means that the Component has no gaps.
+	// Gaps returns the features of a ServicePort that the Component does not implement, or implements differently from
+	// the plan. The result depends only on the ServicePort. A nil Gaps means that the Component has no gaps.
 	Gaps func(svc *plan.ServicePort) []Gap
 	// Settings lists the keys of the configuration section named after the Component.
 	Settings []Setting
@@ -213,7 +213,7 @@ type Setting struct {
 
 // Gap is a documented difference between a Component's behaviour and the plan.
 type Gap struct {
-	// Feature is the usual technical term for the feature, such as "session affinity".
+	// Feature is the affected feature's usual name, such as "session affinity".
 	Feature string
 	// Reason is a sentence that states the actual behaviour and its cause.
 	Reason string
@@ -226,14 +226,14 @@ type Traits struct {
 	// SharedTables lists the nftables tables that the Component shares with other programs. For the tables that belong
 	// to Edgeway alone, see IsOwnTable.
 	SharedTables []SharedTable
-	// Cost is the memory that a backend needs to write all Services. Cost includes memory in the kernel and in the
+	// Cost is the memory that a backend needs to write all Services, including memory used by the kernel and by the
 	// programs that the backend runs. Cost is zero for a backend that uses netlink.
 	Cost Cost
 	// CountsConnections reports whether the backend implements Counter.
 	CountsConnections bool
 	// NoFastPathReason is a sentence that explains why the backend's connections must not bypass the rules, or "" if
 	// the connections may bypass them. A backend needs a NoFastPathReason if netfilter's connection tracking does not
-	// translate its connections.
+	// translate the backend's connections.
 	NoFastPathReason string
 }
 
@@ -285,13 +285,12 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 
 // OwnMark returns the packet mark of the daemon's own connections to its API server. A backend never redirects, rejects
 // or drops a packet that the host sends with this mark. The mark is the bit two positions below the masquerade bit,
-// modulo 32. A user who changes the masquerade bit because of a conflict with other software therefore changes both
-// bits.
+// modulo 32, so a user who moves the masquerade bit because of a conflict with other software moves both bits.
 //
 // For the default masquerade bit 14, the mark is bit 12. Few programs use bit 12 (https://github.com/fwmark/registry).
-// The CNI plugin portmap and Podman masquerade with bit 13. Kubelets up to version 1.26 drop packets with bit 15.
-// Tailscale uses bits 16 to 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16 to 31, but uses only
-// bits 8 to 11 for the host's packets. Cilium uses bits 12 to 15 only for IPsec.
+// The portmap CNI plugin and Podman use bit 13 for masquerading. The kubelet up to version 1.26 drops packets whose
+// mark has bit 15 set. Tailscale uses bits 16 to 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16
+// to 31, but uses only bits 8 to 11 for the host's packets. Cilium uses bits 12 to 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
 // ErrUnsupported means that the host lacks a feature that the Component needs. An error that wraps ErrUnsupported names
@@ -303,7 +302,7 @@ var ErrUnsupported = errors.New("not supported on this host")
 // faulty ServicePort by bisection and leaves it out of the plan.
 var ErrRefused = errors.New("refused by the kernel")
 
-// Refusal is an ErrRefused with the cause that the kernel reported.
+// Refusal wraps ErrRefused and the error that the kernel returned.
 type Refusal struct {
 	// Services lists the ServicePorts whose elements the kernel rejected.
 	Services []*plan.ServicePort

@@ -3,7 +3,7 @@
 
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# These flags omit debugging information, so building a tool takes a sixth less time.
+# These flags omit debugging information, which shortens the build of a tool by a sixth.
 lean=(-gcflags=all=-dwarf=false "-ldflags=-s -w")
 
 say() { printf '\n== %s\n' "$*"; }
@@ -24,7 +24,7 @@ need_root() {
 }
 
 # install_commands COMMAND=DEBIAN_PACKAGE[=FEDORA_PACKAGE] ... installs the packages that contain the missing commands.
-# COMMAND can also be the path of a file.
+# COMMAND can also be a file's path.
 install_commands() {
 	local spec command deb rpm debs=() rpms=()
 	for spec in "$@"; do
@@ -69,7 +69,7 @@ need_release() {
 	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c
 }
 
-# find_go adds to PATH a Go toolchain that is new enough for go.mod.
+# find_go adds a Go toolchain that is new enough for go.mod to PATH.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
 	install_commands go=golang-go=golang /etc/ssl/certs/ca-certificates.crt=ca-certificates
@@ -111,8 +111,8 @@ fetch_go() {
 
 # version prints the version of this tree: a release such as 1.2.3, a release candidate such as 1.2.3~rc.1 (tag
 # v1.2.3-rc.1), or a release followed by the number of later commits and the last commit's hash, such as
-# 1.2.3+5.gabcdef0. Before the first tag, the release number is 0.0.0. Debian and rpm sort releases, release candidates
-# and later commits in the right order.
+# 1.2.3+5.gabcdef0. Before the first tag, the release number is 0.0.0. dpkg and rpm sort releases, release candidates
+# and later commits correctly.
 version() {
 	local described
 	if [ -n "${EDGEWAY_VERSION:-}" ]; then

@@ -33,8 +33,8 @@ func bugReportCommand(g *globals) *cobra.Command {
 			"its faults, the\ndoctor's findings, the configuration on disk, the rules in the " +
 			"kernel, versions, and the last lines of the log.\nRun the command as root, because other users " +
 			"cannot read all of this information. The command changes nothing, and\nworks without a running " +
-			"daemon.\n\nThe command replaces tokens, passwords and keys with REDACTED. The command does not " +
-			"replace the names and addresses of\nthis host and of its Services. Only the user who runs the " +
+			"daemon.\n\nThe command replaces tokens, passwords and keys with REDACTED, but does not " +
+			"replace the names and addresses of\nthis host and its Services. Only the user who runs the " +
 			"command can read the archive. If the command cannot collect\nsome information, the file errors.txt " +
 			"in the archive contains the error.",
 		Example: "  sudo edgeway bugreport /root/edgeway.tar.gz",
@@ -94,7 +94,7 @@ func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]by
 	}
 }
 
-// programParts returns, for each installed program in its list, a part with the program's output.
+// programParts returns the parts that contain a program's output, and omits programs that are not installed.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -201,7 +201,8 @@ func (r *bugReport) writeParts(ctx context.Context, parts []part) error {
 	if len(r.errors) == 0 {
 		return nil
 	}
-	return r.write("errors.txt", "parts that the command could not read", strings.Join(r.errors, "\n")+"\n")
+	return r.write("errors.txt", "the errors for parts that the command could not read",
+		strings.Join(r.errors, "\n")+"\n")
 }
 
 // write redacts the secrets in a file and adds the file to the archive.

@@ -15,12 +15,13 @@ import (
 	"edgeway/daemon/control"
 )
 
-// requestTimeout is the time limit for each request to the daemon, and is long enough for a plan with tens of thousands
-// of Services.
+// requestTimeout is the time limit for each request to the daemon, long enough for a plan with tens of thousands of
+// Services.
 const requestTimeout = 30 * time.Second
 
-// socket returns the path of the daemon's socket. If the configuration is invalid or unreadable for this user, socket
-// returns the default path. A daemon that still uses a previous configuration may be listening on the default path.
+// socket returns the path of the daemon's socket. If the configuration is invalid or this user cannot read the
+// configuration, socket returns the default path. A daemon that still uses a previous configuration may be listening on
+// the default path.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {

@@ -98,8 +98,8 @@ func checkConfig(cmd *cobra.Command, path string) error {
 	return err
 }
 
-// checkConfigAs runs the command "edgeway config check" again as the user called name. If the user does not exist, ran
-// is false and err is nil. If this process cannot start programs as that user, ran is false and err is set.
+// checkConfigAs runs "edgeway config check" again as the named user. If the user does not exist, ran is false and err
+// is nil. If this process cannot start programs as that user, ran is false and err is not nil.
 func checkConfigAs(cmd *cobra.Command, name, path string) (ran bool, err error) {
 	id, err := credential(name)
 	if _, missing := errors.AsType[user.UnknownUserError](err); missing {
@@ -139,8 +139,8 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}, nil
 }
 
-// serviceCapabilities returns the capabilities that both edgeway.service (with its drop-ins) and this process have.
-// None of the returned capabilities bypasses file permissions.
+// serviceCapabilities returns this process's capabilities that edgeway.service (with its drop-ins) or
+// edgeway-bpf.service also has. None of the returned capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

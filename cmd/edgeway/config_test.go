@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain acts as the edgeway command when config check or a test starts this test binary again.
+// TestMain runs the edgeway command instead of the tests if config check or a test started this test binary again.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"config", "cleanup"}, os.Args[1]) {
 		main()
 	}
-	// The test host's network may have servers at the addresses that the tests use.
+	// Do not connect: real servers may be listening at the addresses in the tests.
 	connectAny = func(context.Context, []netip.AddrPort) string { return "" }
 	os.Exit(m.Run())
 }

@@ -31,7 +31,7 @@ func TestDoctorExitsWith4OnProblem(t *testing.T) {
 	}
 }
 
-// The daemon is degraded if connections fail, even if it reports to load balancers that it is healthy.
+// The daemon is degraded if connections fail, even while /healthz reports that the daemon is healthy.
 func TestStatusExitsWith4WhenDegraded(t *testing.T) {
 	status := control.Status{
 		Version: "1.2.3", Health: health.StateDegraded, Report: health.Report{

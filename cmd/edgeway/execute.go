@@ -47,7 +47,8 @@ type codedError struct {
 // Unwrap returns the error without its exit code.
 func (c codedError) Unwrap() error { return c.error }
 
-// errQuiet is the error of a command that has already printed the problem, so execute prints no message.
+// errQuiet is the error that a command returns if it has already printed the problem, so that execute prints no
+// message.
 var errQuiet = errors.New("already reported")
 
 // exitCode returns the exit code of a command that returned err. If the command has not started, err is cobra's error

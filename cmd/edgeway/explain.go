@@ -43,7 +43,7 @@ the endpoints. The command closes these connections immediately.`,
 	}
 	out := outputFlag(cmd)
 	exitCode := cmd.Flags().Bool("exit-code", false,
-		"exit with 4 if the kernel does not forward the connection to an endpoint")
+		"exit with code 4 if the kernel does not forward the connection to an endpoint")
 	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string,
 		typed string,
 	) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -69,7 +69,8 @@ the endpoints. The command closes these connections immediately.`,
 	return cmd
 }
 
-// connectAny connects to the addresses, and describes one failure if no server responds. Tests replace this function.
+// connectAny connects to the addresses and returns "" if a server responds, or else a description of one failure. Tests
+// replace this function.
 var connectAny = connect.ConnectAny
 
 // maxEndpoints is the maximum number of endpoints that explain connects to.

@@ -27,7 +27,7 @@ func main() {
 	}
 }
 
-// withoutTag disables cobra's automatic tag, a HISTORY section that names the generator.
+// withoutTag disables cobra's automatic HISTORY section, which names the generator.
 func withoutTag(cmd *cobra.Command) {
 	cmd.DisableAutoGenTag = true
 	for _, sub := range cmd.Commands() {

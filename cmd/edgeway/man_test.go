@@ -23,7 +23,7 @@ func TestManualOptionalFlagsEndBeforeArguments(t *testing.T) {
 	}
 }
 
-// The documents show command lines in code spans and indented blocks; the manual pages use .Ql and .Ic.
+// In Markdown, command lines are in code spans and indented blocks; in the manual pages, they follow .Ql or .Ic.
 func TestDocumentsUseKnownCommandsAndFlags(t *testing.T) {
 	shown := regexp.MustCompile("(?m)(?:`|^ {4,}|^\\.(?:Ql|Ic) |^[$#] )(?:sudo |[$#] |- )*edgeway ([a-z-][^`#|>;&\n]*)")
 	names := []string{"../../README.md", "../../CONTRIBUTING.md", "../../SECURITY.md"}

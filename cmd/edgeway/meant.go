@@ -25,7 +25,7 @@ func addHint(fault error, word string, known []string, cmd *cobra.Command) error
 	return fmt.Errorf("%w: see %q", fault, cmd.CommandPath()+" --help")
 }
 
-// rejectArguments rejects all arguments, because a command that has subcommands accepts no other arguments.
+// rejectArguments rejects all arguments, because an argument to a command group is an unknown subcommand.
 func rejectArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

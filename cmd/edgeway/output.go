@@ -15,7 +15,7 @@ import (
 	"edgeway/daemon/text"
 )
 
-// result holds a command's output. Print prints the output as human-readable text, and json.Marshal encodes it as JSON.
+// result is a command's output. Print prints the output as human-readable text, and json.Marshal encodes it as JSON.
 type result interface{ Print(*text.Screen) }
 
 // choice is a flag that accepts only a fixed set of words.
@@ -53,7 +53,7 @@ type output struct {
 }
 
 // outputFlag adds the --output flag to a command. The flag accepts json and the words in others. outputFlag also adds
-// --json, an alias that version 2.0 will remove.
+// --json, an alias for --output=json that version 2.0 will remove.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output format")
@@ -68,7 +68,7 @@ func (o *output) hasFormat(form string) bool { return o.value == form || form ==
 // maxWidth is the maximum width of the output in columns, except with -o wide.
 const maxWidth = 80
 
-// screen returns the Screen that prints to stdout. The Screen wraps lines only on a terminal, so other programs receive
+// screen returns a Screen that prints to stdout. The Screen wraps lines only on a terminal, so other programs receive
 // each message on one line.
 func (g *globals) screen(out *output) *text.Screen {
 	width, color := 0, g.color.value == "always"

@@ -49,8 +49,8 @@ func runOnTerminal(t *testing.T, columns uint16, args ...string) string {
 	}
 }
 
-// On a terminal, a command colors verdicts and wraps lines to the terminal's width. Other programs receive neither
-// colors nor wrapped lines.
+// On a terminal, a command colors verdicts and wraps lines to the terminal's width. If stdout is not a terminal, the
+// output contains neither colors nor wrapped lines.
 func TestColourAndWidth(t *testing.T) {
 	status := control.Status{Report: health.Report{
 		Healthy: true, Ready: true, NodeEligible: true,

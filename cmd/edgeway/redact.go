@@ -16,27 +16,27 @@ import (
 
 const redacted = "REDACTED"
 
-// minSecretLength is the minimum length of the secrets that the redactor searches for. Shorter strings are too common
-// in ordinary text.
+// minSecretLength is the minimum length, in bytes, of the secrets that the redactor searches for. Shorter strings are
+// too common in ordinary text.
 const minSecretLength = 4
 
-// secretKey matches the key of a secret, but not the same word at the end of a path. quotedValue matches a quoted
-// value. The quotes may be escaped, because the text may itself be quoted.
+// secretKey matches a key whose value is a secret, such as "password", but not the same word at the end of a path.
+// quotedValue matches a quoted value. The quotes may be escaped, because the text may itself be quoted.
 const (
 	secretKey = `(?im)((?:^|[^\w/.-])[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|` +
 		`api[-_]?key|private[-_]?key|client-key-data|authorization)\\*["']?`
 	quotedValue = `"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?`
 )
 
-// assignments match the key of a secret, followed by its value. After a colon, a value without quotes extends to the
-// end of its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query strings and log
-// lines.
+// assignments match a key whose value is a secret, followed by the value. After a colon, a value without quotes extends
+// to the end of its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query strings
+// and log lines.
 var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*:\s*)([|>][-+]?\s*\S+|` + quotedValue + `|[^\s"'\\][^\n"',;}\])]*)`),
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
 }
 
-// patterns match secrets that are no longer in any file, such as an old token.
+// patterns match secrets by their format, because some secrets, such as an old token, are no longer in any file.
 var patterns = []struct {
 	secret *regexp.Regexp
 	with   string
@@ -50,8 +50,8 @@ var patterns = []struct {
 	{regexp.MustCompile(`(invalid port )\\*"[^"]*"`), "${1}" + redacted}, // matches a password up to a slash
 }
 
-// Secrets in a kubeconfig include the environment variables of an exec plugin and the passwords in URLs. secretFile
-// matches the paths of files that hold a secret.
+// environmentValue and urlPassword match secrets in a kubeconfig: an exec plugin's environment variables, and passwords
+// in URLs. secretFile matches the path of a file that holds a secret.
 var (
 	environmentValue = regexp.MustCompile(`\bvalue["']?:\s*["']?([^\s"',}]{8,})`) // shorter values are not secrets
 	urlPassword      = regexp.MustCompile(`://[^\s"'<>:@]*:([^\s"'<>]*)@`)

@@ -16,8 +16,8 @@ type globals struct {
 	log    io.Writer
 }
 
-// rootCommand returns the command tree. The value of *started becomes true when a command starts, and stays false if
-// the command line is invalid.
+// rootCommand returns the command tree. *started becomes true when a command starts, and stays false if the command
+// line is invalid.
 func rootCommand(stdout, log io.Writer) (root *cobra.Command, started *bool) {
 	g := globals{color: choice{of: []string{"auto", "always", "never"}, value: "auto"}, stdout: stdout, log: log}
 	started = new(bool)

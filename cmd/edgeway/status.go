@@ -58,9 +58,9 @@ in time, the exit code is 4.`,
 // readyPollInterval is the time between two requests from awaitReady.
 const readyPollInterval = 200 * time.Millisecond
 
-// awaitReady polls the daemon until it is ready or the time limit has passed. awaitReady returns the last status, or an
-// error if the last request failed. If the Node is leaving the cluster, the daemon never becomes ready. awaitReady then
-// waits only until the daemon is healthy.
+// awaitReady polls the daemon until it is ready or the time limit expires, and returns the last status, or an error if
+// the last request failed. If the Node is leaving the cluster, the daemon never becomes ready, so awaitReady waits only
+// until the daemon is healthy.
 func awaitReady(ctx context.Context, c *control.Client, limit time.Duration) (status control.Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

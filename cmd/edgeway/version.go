@@ -48,7 +48,7 @@ func build() buildInfo {
 	return b
 }
 
-// String returns the version in the format of the version command and of the --version flag.
+// String returns the version as the version command and the --version flag print it.
 func (b buildInfo) String() string {
 	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }

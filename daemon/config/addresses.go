@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// keyword is a word that a list of address ranges can contain, such as "host", and the flag that the word sets.
+// keyword is a word that can appear in a list of address ranges, such as "host", together with the flag that the word
+// sets.
 type keyword struct {
 	name string
 	on   *bool

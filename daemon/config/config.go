@@ -26,8 +26,8 @@ const DefaultPath = "/etc/edgeway/edgeway.toml"
 // invalid or unreadable.
 const DefaultSocket = "/run/edgeway/edgeway.sock"
 
-// Config is the effective configuration. The text of each key in schema.go documents the key's field. The comments here
-// document only properties of the Go values.
+// Config is the effective configuration. The descriptions of the keys in schema.go document the fields. The comments in
+// this file document only properties of the Go values.
 type Config struct {
 	Node      Node
 	Source    Source
@@ -79,7 +79,7 @@ type Kube struct {
 	AllowExecPlugins bool
 }
 
-// File names manifest files and directories. Edgeway uses manifests if Paths is not empty.
+// File lists the manifest files and directories. Edgeway uses manifests if Paths is not empty.
 type File struct {
 	Paths []string // Paths are absolute
 }
@@ -104,8 +104,8 @@ type Proxy struct {
 	ServiceCIDRs        []netip.Prefix // Edgeway adds the CIDRs of ServiceCIDR objects
 	NodePortRange       PortRange
 
-	// AllowExternalIPs and AllowLoadBalancers allow an address of this host only if Host is set, even if a range
-	// contains the address (CVE-2020-8554).
+	// AllowExternalIPs and AllowLoadBalancers allow this host's addresses only if Host is set, even if Prefixes
+	// contains the addresses (CVE-2020-8554).
 	AllowExternalIPs, AllowLoadBalancers HostRanges
 	// DenyEndpoints rejects the host's own addresses only in EndpointSlices from an API server, and only while the host
 	// has no Node object. On a Node, pods in the host network have the host's addresses.
@@ -126,8 +126,8 @@ const (
 )
 
 // NodePortAddresses selects the addresses at which this host accepts connections to NodePorts. Unlike in kube-proxy,
-// ranges of one family do not select addresses of the other family. Unlike in kube-proxy, the zero value selects no
-// address. A range selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
+// ranges of only one family select no addresses of the other family, and the zero value selects no addresses. A range
+// selects loopback addresses only if it lies within 127.0.0.0/8 or ::1/128 (KEP-6032).
 type NodePortAddresses struct {
 	// Primary selects at most one of this host's addresses in each family. If Node.Addresses lists an address of the
 	// family, Primary selects only that address. Otherwise, Primary selects an address of the Node object or, if this
@@ -138,7 +138,7 @@ type NodePortAddresses struct {
 	// All selects all addresses except loopback addresses.
 	All bool
 	// Prefixes selects addresses by range. A range within 127.0.0.0/8 or ::1/128 has the same effect as Localhost, but
-	// only in its family.
+	// only for the range's own family.
 	Prefixes []netip.Prefix
 }
 
@@ -222,7 +222,7 @@ const (
 	CheckedKube CheckedSource = "kube"
 )
 
-// Doctor configures the notices that Edgeway hides.
+// Doctor configures which notices Edgeway hides.
 type Doctor struct {
 	Ignore []string // Ignore holds the IDs of notices to hide
 }

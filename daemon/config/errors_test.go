@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Each case is the text that follows "version = 1" on line 1 of a file. Each error must begin with the file, the line
-// and the key, and must mention the allowed values, the nearest key or the wrong value.
+// Each case is the text of a configuration file after its first line, "version = 1". Each error must begin with the
+// file, the line and the key, and must mention the allowed values, the nearest key or the wrong value.
 func TestErrorsNameFileLineKeyAndAllowedValues(t *testing.T) {
 	const withSource = "source.file.paths=['m']\n"
 	for name, c := range map[string]struct{ text, at, names string }{

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzLoad verifies that load never panics. Every file must either load as a configuration that Dump and load reproduce
-// unchanged, or fail with errors that each contain the file's path.
+// FuzzLoad verifies that load never panics. If a configuration loads, loading Dump's output must return the same
+// configuration. Otherwise, each error must contain the path of a configuration file.
 func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
 	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']",

@@ -58,7 +58,7 @@ func dropIns(dir string) ([]string, error) {
 	return names, nil
 }
 
-// IgnoredFiles returns the files in conf.d that look like drop-ins but that Load ignores.
+// IgnoredFiles returns the files in conf.d that look like drop-ins but that Load ignores because of their extensions.
 func IgnoredFiles(path string) (out []string) {
 	dir := filepath.Join(filepath.Dir(path), "conf.d")
 	entries, err := os.ReadDir(dir)
@@ -74,7 +74,7 @@ func IgnoredFiles(path string) (out []string) {
 	return out
 }
 
-// readError returns an Error that names the file only once, although the text of an fs.PathError repeats the file
+// readError returns an Error for the file called name, and unwraps an fs.PathError, whose text would repeat the file
 // name.
 func readError(name string, err error) error {
 	advice := files.Advice(name, err)

@@ -38,7 +38,8 @@ func write(t *testing.T, name, text string) {
 func TestDropInsOverrideInLexicalOrder(t *testing.T) {
 	dir := t.TempDir()
 	main := filepath.Join(dir, "edgeway.toml")
-	write(t, main, "version = 1\n[source.kube]\nkubeconfig = \"kc\"\n[proxy]\nmasquerade_bit = 1\nmasquerade_all = true\n")
+	write(t, main,
+		"version = 1\n[source.kube]\nkubeconfig = \"kc\"\n[proxy]\nmasquerade_bit = 1\nmasquerade_all = true\n")
 	write(t, filepath.Join(dir, "conf.d", "20-b.toml"),
 		"[proxy]\nmasquerade_bit = 3\n[source.file]\npaths = [\"m\", \"/abs\"]\n")
 	write(t, filepath.Join(dir, "conf.d", "10-a.toml"), "version = 1\n[proxy]\nmasquerade_bit = 2\n")

@@ -57,8 +57,8 @@ func TestRemovedKeysAreNotInSchema(t *testing.T) {
 	}
 }
 
-// The upgrade test in a virtual machine uses a configuration that sets every removed key. Each removed key in that
-// configuration has the comment "# removed".
+// The upgrade test in test/vm uses a configuration that sets every removed key. Each removed key in that configuration
+// has the comment "# removed".
 func TestUpgradeTestSetsEveryRemovedKey(t *testing.T) {
 	const path = "../../test/vm/host/testdata/before/site.toml"
 	raw, err := os.ReadFile(path)

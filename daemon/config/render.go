@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// Dump returns the whole configuration in TOML. Load reads Dump's output as the same configuration.
+// Dump returns the whole configuration in TOML. Loading Dump's output returns the same configuration.
 func Dump(c *Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "version = %d\n", Version)
@@ -24,9 +24,9 @@ func Dump(c *Config) string {
 	return b.String()
 }
 
-// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need come first. Each key has
-// its default value and follows a description of its meaning and limits. CommentedDefault comments out all keys. Each
-// key includes its section's name, because a TOML file can define each table only once.
+// CommentedDefault returns the text of etc/edgeway/edgeway.toml. The keys that most hosts need come first. Each key is
+// commented out and has its default value. A comment above the key describes the meaning and the limits of the value.
+// Each key includes its section's name, because a TOML file can define each table only once.
 func CommentedDefault(backends []proxiers.Component) string {
 	var b strings.Builder
 	b.WriteString(header)
@@ -56,8 +56,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// writeKeys writes the keys that wanted selects, commented out below their descriptions. The argument of wanted is a
-// key's full name.
+// writeKeys writes each key for which wanted returns true, commented out and below its description. The argument of
+// wanted is the key's full name.
 func (s section) writeKeys(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {

@@ -16,7 +16,7 @@ type section struct {
 }
 
 // key is one setting. doc is the plain text of the key's comment in edgeway.toml and of its paragraph in the manual
-// page. In both places, the value's limits follow doc.
+// page. In both places, a description of the value's limits follows doc.
 type key struct {
 	name  string
 	doc   string
@@ -55,7 +55,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 		}},
 		metricsSection(&c.Metrics),
 		{"log", "The log, on standard error.", []key{
-			{"level", "The lowest level of messages that Edgeway logs.", logLevel(&c.Log.Level)},
+			{"level", "The minimum level of the messages that Edgeway logs.", logLevel(&c.Log.Level)},
 			{"format", "The format of the log.", oneOf(&c.Log.Format, "text", "json")},
 		}},
 		{"control", "The socket through which commands such as status, plan, explain " +
@@ -124,7 +124,7 @@ func fileSection(f *File) section {
 			"paths", "The paths of manifest files, and of directories whose *.yaml, *.yml and *.json files Edgeway " +
 				"reads. Manifests contain Services, EndpointSlices, Nodes and ServiceCIDRs. Edgeway rereads a " +
 				"manifest when it changes. If a path, a file or a document is unusable, Edgeway " +
-				"removes no objects. A file or a directory that becomes empty is unusable. To remove all Services " +
+				"removes no objects. A file or directory that becomes empty counts as unusable. To remove all Services " +
 				"in a file or directory, leave a file that contains only a comment.",
 			paths(&f.Paths),
 		},
@@ -176,7 +176,7 @@ func proxySection(p *Proxy, backends []proxiers.Component) section {
 	return section{"proxy", "How Edgeway handles connections.", slices.Concat(trafficKeys(p, backends), addressKeys(p))}
 }
 
-// trafficKeys returns the keys for the backend, pods and masquerading.
+// trafficKeys returns the keys that configure the backend, pod detection and masquerading.
 func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 	return []key{
 		{
@@ -251,7 +251,7 @@ func addressKeys(p *Proxy) []key {
 			"allow_external_ips", "The external IPs that Edgeway serves for Services from the API server. By " +
 				"default, Edgeway serves no external IPs, because a user who can write Services could otherwise " +
 				"receive this host's connections to any address (CVE-2020-8554). \"host\" means this host's " +
-				"addresses. A range includes only addresses that do not belong to this host. Edgeway refuses " +
+				"addresses. A range never includes this host's own addresses. Edgeway refuses " +
 				"external IPs in a ClusterIP range. " + alwaysRefused,
 			hostRanges(&p.AllowExternalIPs),
 		},
@@ -280,8 +280,8 @@ func fastPathSection(f *FastPath) section {
 		"in a manifest can also opt in through spec.trafficHint.", []key{
 		{"enabled", "Whether established connections to Services that opt in use the fast " +
 			"path.", boolean(&f.Enabled)},
-		{"services", "The names of Services that use the fast path, such as \"namespace/name\", in addition to the " +
-			"Services that opt in themselves.", list(&f.Services, parseServiceName)},
+		{"services", "The names of Services that use the fast path, in the form \"namespace/name\", in addition to " +
+			"the Services that opt in themselves.", list(&f.Services, parseServiceName)},
 	}}
 }
 

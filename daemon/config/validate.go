@@ -42,7 +42,7 @@ func (l *loader) validateChecks(mainFile string, c *Config) {
 	}
 }
 
-// validateDependencies reports keys that have no effect because a key that they require is not set.
+// validateDependencies reports keys that have no effect because they depend on another key that is not set.
 func (l *loader) validateDependencies(mainFile string, c *Config) {
 	kube, tcp, usual := c.Source.Kube, c.Checks.TCP, Default().Checks.TCP
 	for _, idle := range []struct {

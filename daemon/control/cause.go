@@ -62,7 +62,8 @@ func fixNoRoute(d plan.Decision) string {
 		"before Edgeway translates the address. With routes.services = \"auto\", the daemon adds the route itself"
 }
 
-// objectFaults returns the faults of the Service that owns the destination and of other Services that request it.
+// objectFaults returns the faults of the Service that owns the destination, and of other Services that request the same
+// destination.
 func (s *Explainer) objectFaults(at netip.AddrPort, owner *plan.ServicePort) (out []fault.Fault) {
 	if s.State.Snapshot == nil {
 		return nil

@@ -22,7 +22,7 @@ type Explanation struct {
 	Protocol    string `json:"protocol"`
 	// Origin is "pod", "host" or "outside". Verdict is "forward", "reject", "drop", "pass", "unreachable" or "fail".
 	// "unreachable" means that the kernel has no route to the destination or to any endpoint. "fail" means that the
-	// rules forward the connection, but one of Faults breaks it.
+	// rules forward the connection, but one of the Faults breaks it.
 	Origin  string `json:"origin"`
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason"`
@@ -50,7 +50,7 @@ type Explanation struct {
 	// Scheduler and Server are "" if the backend has no scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
-	// FastPath is "yes" or "no" with the reason, or "" if neither the host nor the Service requests the fast path.
+	// FastPath is "yes" or "no" with the reason, or "" if the fast path is disabled and the Service has not opted in.
 	FastPath string `json:"fastPath,omitempty"`
 	// Shortcut explains whether a shortcut or the nftables rules translate the connection, and why. Shortcut is "" if
 	// the backend has no shortcuts.
@@ -87,7 +87,8 @@ type Explainer struct {
 
 // Lookups holds the functions that the daemon uses to explain connections. No function in Lookups may be nil.
 type Lookups struct {
-	// Gaps lists the features of a ServicePort that the backend or a follower does not implement as the plan specifies.
+	// Gaps lists, for a ServicePort, the features that the backend or a follower does not implement as the plan
+	// specifies.
 	Gaps func(*plan.ServicePort) []proxiers.Gap
 	// NextHop returns the next hop on the kernel's route to an address. See nodeinfo.LookupRoute.
 	NextHop func(netip.Addr) (nodeinfo.NextHop, error)
@@ -100,7 +101,7 @@ type Lookups struct {
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
-// Explain explains how Edgeway handles a connection. src is "host" or an address. The address may have the suffix
+// Explain reports how Edgeway handles a connection. src is "host" or an address. The address may have the suffix
 // "@INTERFACE" if Edgeway detects pods by their interface. dst is "ADDR:PORT", "localhost:PORT" or
 // "NAMESPACE/NAME[:PORT]", and may end in "/PROTOCOL". proto is "tcp", "udp", "sctp", or "" for TCP.
 func (s *Explainer) Explain(src, dst, proto string) (Explanation, error) {
@@ -158,7 +159,7 @@ func (s *Explainer) addFaults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation returns an Explanation in which only the fields that depend on the packet and the decision are set.
+// explanation returns an Explanation with only the fields that follow from the packet and the decision.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),

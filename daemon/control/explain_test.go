@@ -88,8 +88,9 @@ func TestExplainAgreesWithDecide(t *testing.T) {
 		{"::ffff:192.0.2.99", "8.8.8.8:53", "udp", "outside", "pass", ""},
 		{"fd00::99", "[fd00::1]:80", "", "outside", "reject", "[fd00::1]:80/TCP"},
 		{"192.0.2.7", "10.96.0.1:80", "", "host", "forward", "10.96.0.1:80/TCP, via 192.0.2.1 on eth0"},
-		// For a client outside the cluster, the destination is the Service's load-balancer address, even if the
-		// Service's source ranges exclude the client. For clients inside the cluster, the destination is the ClusterIP.
+		// For a client outside the cluster, Explain resolves a Service name to the Service's load-balancer address,
+		// even if the Service's source ranges exclude the client. For this host and its pods, Explain resolves the name
+		// to the ClusterIP.
 		{"host", "default/web", "", "host", "forward", "to         10.96.0.1:80/TCP"},
 		{"10.1.0.9@cni0", "default/web:80", "", "pod", "forward", "to         10.96.0.1:80/TCP"},
 		{"192.0.2.99", "default/web:http/tcp", "", "outside", "drop", "to         203.0.113.1:80/TCP"},

@@ -22,7 +22,7 @@ import (
 )
 
 // FuzzRequest sends arbitrary requests to the server. Unless net/http rejects the request, the server must respond with
-// JSON. The response must not exceed 64 KiB plus 64 times the size of the request.
+// JSON of at most 64 KiB plus 64 times the size of the request.
 func FuzzRequest(f *testing.F) {
 	s := newServer(Options{
 		Logger: slog.New(slog.DiscardHandler), Lookups: testLookups(), Position: noPlace, DeadEndpoints: noneDead, Connections: noneCounted,

@@ -10,11 +10,11 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// escapes is text that, printed unchanged, would control the terminal and forge a line of output.
+// escapes would control the terminal and forge a line of output if a program printed it unchanged.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// addEscapes sets each string in v to escapes, including strings in nested structures, and sets the length of each list
-// to one.
+// addEscapes sets every string in v, including nested strings, to escapes, and replaces slices with slices of one
+// element.
 func addEscapes(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// limits restricts the memory and the connections that clients of the socket can use. Every member of the socket's
+// limits restricts how much memory and how many connections the socket's clients can use. Every member of the socket's
 // group can connect. Without limits, 200 clients that requested the plan but did not read the response made the daemon
 // use 1 GB of memory.
 type limits struct {
-	// maxConnections is the maximum number of open connections. When another client connects, the server closes the
-	// oldest connection of the user with the most connections.
+	// maxConnections is the maximum number of open connections. When a new connection exceeds this limit, the server
+	// closes the oldest connection of the user with the most connections.
 	maxConnections int
 	// headerTimeout is the time limit for receiving a request's header.
 	headerTimeout time.Duration
 	// turnTimeout is the maximum time that a request for a large response waits for its turn. The server builds at most
-	// one large response at a time for the group's members, and one for root and the daemon's user.
+	// two large responses at a time: one for members of the socket's group, and one for root and the daemon's user.
 	turnTimeout time.Duration
 	// answerTimeout is the time limit for a client to read the response.
 	answerTimeout time.Duration
@@ -34,8 +34,8 @@ var defaultLimits = limits{
 // errBusy is the response to a request that waited too long for its turn. The client retries the request.
 var errBusy = errors.New("the daemon is sending a large response to another command: try again")
 
-// answerLarge returns a handler that builds only one response at a time for each class of clients, because the
-// responses grow with the plan.
+// answerLarge returns a handler that builds at most one response at a time for owners (isOwner) and one for other
+// clients, because the responses grow with the plan.
 func (s *Server) answerLarge(f func(*http.Request) (any, error)) http.HandlerFunc {
 	answer := s.answer(f)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -56,7 +56,8 @@ func (s *Server) answerLarge(f func(*http.Request) (any, error)) http.HandlerFun
 }
 
 func (s *Server) write(w http.ResponseWriter, code int, value any) {
-	// The write deadline does not cover the encoding, because a slow board needs seconds to encode a large plan.
+	// The write deadline starts after the encoding, because encoding a large plan takes seconds on a slow single-board
+	// computer.
 	var body bytes.Buffer
 	err := json.NewEncoder(&body).Encode(value)
 	if err == nil {

@@ -21,8 +21,7 @@ import (
 	"edgeway/daemon/pipeline"
 )
 
-// bigState returns a State whose plan occupies about 1 MB as JSON, more than the kernel's buffer for a Unix socket
-// holds.
+// bigState returns a State whose plan is about 1 MB of JSON, more than the kernel buffers for a Unix socket.
 func bigState() pipeline.State {
 	p := testPlan()
 	web := p.Services[1]
@@ -119,8 +118,8 @@ func heapSize() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// Two hundred clients that never read the response use only 16 connections, share one response, and do not delay other
-// clients.
+// Two hundred clients that never read the response use only 16 connections, make the server build only one response,
+// and do not delay other clients.
 func TestStalledClientsShareOneAnswer(t *testing.T) {
 	l := defaultLimits
 	l.turnTimeout, l.answerTimeout = time.Hour, time.Hour
@@ -162,8 +161,8 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 	time.Sleep(100 * time.Millisecond) // give the server time to fill the rest of the buffer
 }
 
-// The server closes the connections to clients that do not read the response. After the server has closed a stalled
-// connection, a command that is waiting for its turn gets its response.
+// The server closes the connections to clients that do not read the response. Once the server has closed a stalled
+// connection, the next waiting command receives a response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
 	l.headerTimeout, l.turnTimeout, l.answerTimeout = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second

@@ -23,8 +23,8 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 
 var errNotOwner = errors.New("only root and the daemon's user may reload: run the command as root")
 
-// isOwner reports whether the peer is root or the daemon's user. Members of the socket's group and unknown peers can
-// query the daemon, but cannot change anything.
+// isOwner reports whether the peer is root or the daemon's user. Members of the socket's group, and peers whose user ID
+// is unknown, can query the daemon but cannot change anything.
 func isOwner(ctx context.Context) bool {
 	uid, known := ctx.Value(peerKey{}).(uint32)
 	return known && (uid == 0 || int(uid) == os.Geteuid())

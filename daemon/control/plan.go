@@ -12,7 +12,7 @@ import (
 
 // Plan is the JSON form of a plan.
 type Plan struct {
-	// InForce reports whether the plan is in the kernel.
+	// InForce reports whether the daemon has applied the plan.
 	InForce bool `json:"inForce"`
 	*plan.Plan
 	// Problems holds the faults found in the plan's input objects.
@@ -26,8 +26,8 @@ func NewPlan(p *plan.Plan, inForce bool, problems []fault.Fault) Plan {
 	return Plan{inForce, &list, problems}
 }
 
-// Filter returns the plan and the problems of one Service ("namespace/name"), or an error if that Service has neither
-// ServicePorts nor problems.
+// Filter returns a Plan that contains only one Service ("namespace/name") and its problems, or an error if that Service
+// has neither ServicePorts nor problems.
 func (v Plan) Filter(name string) (Plan, error) {
 	namespace, short, ok := strings.Cut(name, "/")
 	if !ok || strings.Contains(short, "/") {

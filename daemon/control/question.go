@@ -25,8 +25,8 @@ type question struct {
 	routeErr error
 }
 
-// unknownInterface is the interface of a packet from another host if the user specified no interface. No pattern for
-// pod interfaces should match the name "?".
+// unknownInterface stands for the input interface of a packet from another host if the user specified no interface. No
+// pattern for pod interfaces should match the name "?".
 const unknownInterface = "?"
 
 // parseQuestion parses the arguments of Explain.
@@ -54,8 +54,8 @@ func (s *Explainer) parseQuestion(p *plan.Plan, src, dst, proto string) (*questi
 }
 
 // findRoute looks up the kernel's route for a packet that this host sends. If the user specified no source address,
-// findRoute also determines the source address. Without a route, findRoute uses any host address of the destination's
-// family, because the source address then does not matter.
+// findRoute also determines the source address. If there is no route, the source address does not matter, and findRoute
+// uses any host address of the destination's family.
 func (q *question) findRoute(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
 	found, err := hop(q.packet.Dst.Addr())
 	if err != nil {
@@ -189,7 +189,7 @@ func (s *Explainer) locate(p *plan.Plan, from origin, to target) (plan.Protocol,
 	}
 }
 
-// findService returns the Service called name, or an error unless exactly one Service has that name.
+// findService returns the Service called name, or an error if no Service or several Services have that name.
 func (s *Explainer) findService(name string) (found tracker.Name, err error) {
 	known := s.Services()
 	var of []string
@@ -210,8 +210,8 @@ func (s *Explainer) findService(name string) (found tracker.Name, err error) {
 	}
 }
 
-// locatePort returns the Service port at an address, or an error unless there is exactly one. If the target specifies
-// no protocol, locatePort prefers TCP.
+// locatePort returns the only Service port at an address, or an error if there is no such port or more than one. If the
+// target specifies no protocol, locatePort prefers TCP.
 func locatePort(p *plan.Plan, to target) (plan.Protocol, netip.AddrPort, error) {
 	found := map[plan.Protocol][]netip.AddrPort{}
 	for _, sp := range p.Services {
@@ -336,7 +336,7 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The number is the port of the first frontend.
+// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The port number comes from the first frontend.
 // The first frontend is a NodePort only if the ServicePort has no frontend of another kind.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()

@@ -86,8 +86,8 @@ func (s *Server) Close() error { return s.socket.Close() }
 func (s *Server) Run(ctx context.Context) error {
 	server := httpbound.Server(s.handler(), s.opts.Logger)
 	server.ConnContext = withPeer
-	// A reload can take minutes on a slow single-board computer. With a ReadTimeout, Go 1.26 would cancel a reload's
-	// context.
+	// A reload can take minutes on a slow single-board computer. If ReadTimeout were set, net/http (Go 1.26) would
+	// cancel the context of a reload request.
 	server.ReadTimeout, server.WriteTimeout = 0, 0
 	server.ReadHeaderTimeout = s.limits.headerTimeout
 	server.SetKeepAlivesEnabled(false)
@@ -152,7 +152,7 @@ func (s *Server) answer(f func(*http.Request) (any, error)) http.HandlerFunc {
 // ErrArgument means that the arguments of a request are malformed or ambiguous.
 var ErrArgument = errors.New("argument")
 
-// argumentError is an error that matches ErrArgument but does not contain its text.
+// argumentError makes an error match ErrArgument without adding ErrArgument's text to the message.
 type argumentError struct{ error }
 
 // Is reports whether target is ErrArgument.
@@ -160,7 +160,7 @@ func (argumentError) Is(target error) bool { return target == ErrArgument }
 
 var errNoPlan = errors.New("there is no plan yet: the sources have not listed all objects; see edgeway status")
 
-// currentPlan returns the plan in the kernel or, before the first sync, the plan that Edgeway will apply.
+// currentPlan returns the applied plan or, before the first sync, the plan that Edgeway will apply.
 func currentPlan(s *pipeline.State) (p *plan.Plan, ok bool, err error) {
 	switch {
 	case s.AppliedPlan != nil:

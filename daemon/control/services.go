@@ -21,8 +21,8 @@ import (
 // the daemon does not serve.
 type ServiceList struct {
 	Items []ServiceItem `json:"items"`
-	// Faults holds the faults of unusable manifest documents, each of which may define a Service that is missing from
-	// Items.
+	// Faults holds the faults of unusable manifest documents. Each of these documents may define a Service that is
+	// missing from Items.
 	Faults []fault.Fault `json:"faults,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type ServiceItemPort struct {
 // ServiceState is the worst state that applies to a Service.
 type ServiceState string
 
-// The ServiceStates are in order from worst to best.
+// The ServiceStates are ordered from worst to best.
 const (
 	ServiceRefused         ServiceState = "refused-by-kernel" // the kernel rejects a ServicePort, or its newest version
 	ServiceLeftOut         ServiceState = "left-out"          // the Service is invalid or too big, or has no address
@@ -91,7 +91,7 @@ type ServiceInput struct {
 // plan.
 type lister struct {
 	ServiceInput
-	// snapshot is empty until the sources have listed all objects.
+	// snapshot is an empty Snapshot until the sources have listed all objects.
 	snapshot                                     *tracker.Snapshot
 	refusedFaults, noEndpointFaults, otherFaults map[fault.Object][]fault.Fault
 	// connections holds the sum of ServiceInput.Connections for each Service.
@@ -147,8 +147,8 @@ func byObject(faults []fault.Fault) map[fault.Object][]fault.Fault {
 	return out
 }
 
-// documentFaults returns the faults of unusable manifest documents. documentFaults clears Object, because the position
-// in the fault already identifies the document.
+// documentFaults returns the faults of unusable manifest documents. documentFaults clears each fault's Object field,
+// because the fault's position already identifies the document.
 func documentFaults(faults []fault.Fault) (out []fault.Fault) {
 	for _, f := range faults {
 		if f.Object.Kind == source.KindDocument {
@@ -227,8 +227,8 @@ func (l *lister) sourceOf(s *source.Service) string {
 }
 
 // countEndpoints sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves
-// the Service, countEndpoints ignores EndpointSlices of address families that Edgeway does not serve. If no source
-// contains the Service, countEndpoints treats all endpoints of the Service in the kernel as ready.
+// the Service, countEndpoints ignores EndpointSlices of address families in which the Service has no ServicePort. If no
+// source contains the Service, countEndpoints counts all of the Service's endpoints in the applied plan as ready.
 func (l *lister) countEndpoints(
 	item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort,
 ) (dead []fault.Fault) {

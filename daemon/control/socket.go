@@ -54,7 +54,7 @@ const lockDir = "/run/edgeway"
 
 // LockNamespace locks the process's network namespace, because two daemons with different sockets would keep
 // overwriting each other's rules. LockNamespace returns ErrRunning if another daemon holds the lock. If the process
-// cannot use lockDir, for example in a custom unit, LockNamespace locks nothing.
+// cannot use lockDir, for example when it runs in a custom systemd unit, LockNamespace takes no lock.
 func LockNamespace() (io.Closer, error) { return lockNamespace(os.O_CREATE) }
 
 func lockNamespace(flags int) (io.Closer, error) {
@@ -116,8 +116,8 @@ func LockOut(path string) (release func(), err error) {
 	}, nil
 }
 
-// listenerPID returns the ID of the process that listens on a socket, or 0 if the ID is unknown. The process need not
-// respond.
+// listenerPID returns the ID of the process that listens on a socket, or 0 if the ID is unknown. listenerPID works even
+// if the process does not respond.
 func listenerPID(path string) int {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {

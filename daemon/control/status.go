@@ -63,7 +63,7 @@ type StatusSource struct {
 
 // LastKnown describes the saved state of the sources.
 type LastKnown struct {
-	// Serving reports whether the daemon serves the saved state.
+	// Serving reports whether the daemon is serving Services from the saved state.
 	Serving bool `json:"serving"`
 	// SavedAt is the time when the source last confirmed the saved state, or is absent if there is no saved state.
 	SavedAt time.Time `json:"savedAt,omitzero"`
@@ -82,7 +82,7 @@ type StatusFastPath struct {
 	Err string `json:"error,omitempty"`
 }
 
-// NewStatus returns a Status in which only the fields that depend on the pipeline and the health report are set.
+// NewStatus returns a Status and sets only the fields that come from the pipeline and the health report.
 func NewStatus(state pipeline.State, report health.Report) Status {
 	problems := state.Problems()
 	s := Status{
@@ -93,7 +93,7 @@ func NewStatus(state pipeline.State, report health.Report) Status {
 		},
 	}
 	s.Faults = append([]fault.Fault{}, s.Faults...)
-	// Immediately after a reload, the plan in force is the only plan.
+	// Immediately after a reload, the applied plan is the only plan.
 	if p := cmp.Or(state.Plan, state.AppliedPlan); p != nil {
 		s.Node = p.Node
 	}

@@ -28,7 +28,7 @@ func (e Explanation) Print(p *text.Screen) {
 	}
 	rows(p, "gap", e.Gaps...)
 	if e.Scheduler != "" {
-		p.PrintRow("scheduler", "%s, of the virtual server %s", e.Scheduler, e.Server)
+		p.PrintRow("scheduler", "%s (virtual server %s)", e.Scheduler, e.Server)
 	}
 	for _, ep := range e.Endpoints {
 		p.PrintRow("endpoints", "%s", ep.text(e.Scheduler != ""))
@@ -70,7 +70,7 @@ func rows(p *text.Screen, heading string, texts ...string) {
 	}
 }
 
-// join joins values with commas. If values is empty, join returns the text of the parameter none.
+// join joins values with commas, or returns none if values is empty.
 func join[T any](values []T, none string) string {
 	if len(values) == 0 {
 		return none

@@ -60,7 +60,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// The golden files are for a terminal with 80 columns, except services_wide.txt, which is wider.
+// Every golden file except services_wide.txt fits on a terminal with 80 columns.
 func TestGoldenFilesFitTerminal(t *testing.T) {
 	names, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(names) < 8 {
@@ -206,8 +206,8 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 	}
 }
 
-// Immediately after a reload, the new instance has neither objects nor a plan, so status takes the names from the plan
-// in force.
+// Immediately after a reload, the new instance has neither objects nor a plan, so status takes the node's name and
+// addresses from the plan in force.
 func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{AppliedPlan: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

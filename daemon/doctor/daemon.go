@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// checkDaemon returns the daemon's faults that no other check finds. If the daemon is not running, the result contains
-// the faults that the sources report on this host.
+// checkDaemon returns the daemon's faults that no other check reports. If the daemon is not running, the result
+// contains the faults of the sources instead.
 func checkDaemon(_ context.Context, h *Host) []fault.Fault {
 	const details = "edgeway status"
 	var out []fault.Fault

@@ -47,8 +47,8 @@ func CheapChecks() []Check {
 	return slices.DeleteFunc(Checks(), func(c Check) bool { return !c.Cheap })
 }
 
-// checkTime is the time limit for one check. After checkTime, a check no longer waits for information, such as a
-// response from the API server, and treats it as unavailable.
+// checkTime is the time limit for one check. After checkTime, a check stops waiting for information, such as a response
+// from the API server, and treats the information as unavailable.
 const checkTime = 20 * time.Second
 
 // RunChecks runs the checks and returns their findings, worst first.

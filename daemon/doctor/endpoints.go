@@ -13,9 +13,9 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// network is an address range that contains endpoints. The range has the usual size of a node's pod range, because one
-// route leads to all endpoints in a pod range. Some network plugins use smaller pod ranges, so the doctor examines two
-// endpoints of each network.
+// network is an address range that contains endpoints. The range is as large as a typical node's pod range, because a
+// single route leads to all endpoints in a pod range. Some network plugins use smaller pod ranges, so the doctor
+// examines two endpoints of each network.
 type network struct {
 	prefix      netip.Prefix // prefix is a single address if only one endpoint is known
 	first, last sample
@@ -93,7 +93,7 @@ func routerNotice(networks []network, router nodeinfo.NextHop) fault.Fault {
 		router, strings.Join(names, ", "))
 }
 
-// networks returns the networks of the plan's endpoints on other hosts.
+// networks returns the networks that contain the plan's endpoints on other hosts.
 func (h *Host) networks() (out []network) {
 	at := map[netip.Prefix]int{}
 	for _, svc := range h.servicePorts() {

@@ -88,7 +88,7 @@ func TestManualListsEveryCheck(t *testing.T) {
 	}
 }
 
-// manualChecks reports, for the name of each check in edgeway(8), whether the name has an asterisk.
+// manualChecks maps the name of each check in edgeway(8) to whether the name has an asterisk.
 func manualChecks(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../../packaging/man/edgeway.8")
@@ -109,7 +109,7 @@ func manualChecks(t *testing.T) map[string]bool {
 	return names
 }
 
-// If the state of a host is unknown, as before the first plan, no check reports a problem.
+// If the state of a host is unknown, for example before the first plan, no check reports a problem.
 func TestChecksWithoutFacts(t *testing.T) {
 	h, _ := testHost()
 	h.Facts = Facts{}

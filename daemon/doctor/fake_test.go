@@ -152,8 +152,8 @@ func runCheck(t testing.TB, h *Host, name string) (lines []string) {
 	return lines
 }
 
-// wantFindings compares the findings of a check with the wanted lines, in any order. A finding matches a line if it
-// contains each part of the line between " … " separators.
+// wantFindings compares the findings of a check with the wanted lines, in any order. The separator " … " splits a
+// wanted line into parts, and a matching finding contains every part.
 func wantFindings(t testing.TB, h *Host, name string, want ...string) {
 	t.Helper()
 	got := runCheck(t, h, name)

@@ -96,20 +96,20 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 	case needed != "":
 		all := fault.Scope{Clients: fault.Forwarded, To: plan.AllAddresses(family)}
 		return []fault.Fault{problem(fix(),
-			"%s is 0: this host does not forward connections from other hosts, such as those to %s", key,
-			needed).WithScope(all)}
+			"%s is 0: this host does not forward connections from other hosts, such as those to %s",
+			key, needed).WithScope(all)}
 	case useful != "":
 		return []fault.Fault{warning(fix(),
 			"%s is 0: this host does not forward connections from other hosts, such as those to %s; its own "+
 				"connections work",
 			key, useful)}
 	}
-	return []fault.Fault{ok("%s is 0, and no Service needs it", key)}
+	return []fault.Fault{ok("%s is 0, and no Service needs forwarding", key)}
 }
 
-// forwardedFrontends describes a frontend whose connections this host forwards. The result needed describes a frontend
-// that clients can reach only through this host. The result useful describes a frontend that other hosts may reach
-// through this host as a router.
+// forwardedFrontends describes at most one frontend whose connections this host forwards. The first result describes a
+// frontend that clients can reach only through this host. The second result describes a frontend that other hosts may
+// reach with this host as their router.
 func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {

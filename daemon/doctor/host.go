@@ -44,8 +44,7 @@ type Host struct {
 // Facts holds the state that a daemon reports or, if no daemon is running, the state that the sources describe.
 type Facts struct {
 	PID int `json:"pid,omitempty"` // PID is 0 if no daemon is running
-	// Plan is the plan in force in the kernel or, if no plan is in force, the next plan. Plan is nil if there is no
-	// plan yet.
+	// Plan is the plan in force or, if no plan is in force, the next plan. Plan is nil if there is no plan yet.
 	Plan    *plan.Plan `json:"plan,omitempty"`
 	InForce bool       `json:"inForce,omitempty"`
 	// NodeObject reports whether the cluster has a Node object for this host.

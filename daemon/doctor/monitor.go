@@ -57,8 +57,8 @@ func NewMonitor(o MonitorOptions) *Monitor {
 	return &Monitor{o: o, planned: make(chan struct{}), asked: make(chan struct{}, 1), checks: CheapChecks()}
 }
 
-// SignalPlan signals that the kernel has a plan, and never blocks. Only the first call triggers a run of the checks,
-// because the plan may change constantly.
+// SignalPlan signals that Edgeway has applied a plan, and never blocks. Only the first call triggers a run of the
+// checks, because the plan may change constantly.
 func (m *Monitor) SignalPlan() { m.once.Do(func() { close(m.planned) }) }
 
 // Faults returns the problems and notices of the latest run.
@@ -85,8 +85,8 @@ func (m *Monitor) RunNow(ctx context.Context) {
 	}
 }
 
-// Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to SignalPlan, or
-// after runPeriod.
+// Run runs the checks repeatedly until ctx is done. The first run starts soon after the first call to SignalPlan or the
+// first network change, and after runPeriod at the latest.
 func (m *Monitor) Run(ctx context.Context) {
 	var last time.Time
 	due := time.Now().Add(runPeriod)
@@ -134,8 +134,8 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// baseline returns the drop count of an earlier run, from at most about two filterPeriods ago. In the first run,
-// baseline returns its argument.
+// baseline returns the drop count of an earlier run, at most about two filterPeriods ago. In the first run, baseline
+// returns its argument.
 func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now

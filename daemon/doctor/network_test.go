@@ -21,7 +21,7 @@ func TestForwardingCheck(t *testing.T) {
 		want     string
 	}{
 		"NodePort":                         {nodePort, remote, nil, "problem: net.ipv4.ip_forward is 0 … NodePort 30080 of default/web … | sysctl -w net.ipv4.ip_forward=1"},
-		"NodePort of the host's endpoint":  {nodePort, own, nil, "ok: net.ipv4.ip_forward is 0, and no Service needs it"},
+		"NodePort of the host's endpoint":  {nodePort, own, nil, "ok: net.ipv4.ip_forward is 0, and no Service needs forwarding"},
 		"NodePort nowhere":                 {nodePort, remote, func(n *plan.Node) { n.NodePortAddrs = nil }, "ok: "},
 		"ClusterIP":                        {frontend(plan.ClusterIP, "10.96.0.10"), remote, nil, "warning: … ClusterIP 10.96.0.10:80 of default/web … its own connections work"},
 		"ClusterIP for pods":               {frontend(plan.ClusterIP, "10.96.0.10"), remote, func(n *plan.Node) { n.PodInterfaces = []string{"cni0"} }, "problem: … from pods"},
@@ -162,8 +162,8 @@ func TestFixQuotesInterfaceNames(t *testing.T) {
 	wantFindings(t, h, "route-services", "problem: … | ip -6 route replace fd00:96::/108 dev "+word+" src fd00:2::10")
 }
 
-// All endpoints behind the default router cause a single notice, because that router may or may not have routes to
-// these endpoints. Endpoints with a more specific route cause no notice.
+// All endpoints behind the default router cause a single notice rather than problems, because that router may have
+// routes to them. Endpoints with a more specific route cause no notice.
 func TestEndpointsBehindDefaultRoute(t *testing.T) {
 	h, f := testHost(servicePort("web", []plan.Frontend{frontend(plan.ClusterIP, "10.96.0.10")},
 		"10.244.1.11:8080", "10.244.1.12:8080", "10.244.2.7:8080", "192.0.2.50:8080"))

@@ -18,8 +18,8 @@ const (
 )
 
 // checkRPFilter reports packets that the reverse path filter dropped. The filter drops a packet if the route back to
-// its sender does not use the interface that received the packet, for example on a host with two networks. A daemon
-// counts only packets from the last few minutes.
+// its sender does not use the interface that received the packet, for example on a host with two networks. The daemon
+// counts only packets that were dropped in the last few minutes.
 func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 	all, err := h.number(sysctlPath(filterKey))
 	if err != nil {

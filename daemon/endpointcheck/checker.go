@@ -50,8 +50,8 @@ type target struct {
 	addr netip.AddrPort
 	// inFlight reports whether a check is waiting for a response.
 	inFlight bool
-	// dead is the current verdict. contradictions counts the most recent consecutive results that contradict the
-	// verdict. since is the start time of the check that returned the first of these results.
+	// dead is the current verdict on the target. contradictions counts the most recent consecutive results that
+	// contradict the verdict. since is the start time of the check that returned the first of these results.
 	dead           bool
 	contradictions int
 	since          time.Time
@@ -185,7 +185,8 @@ func (c *Checker) adjust(pace *rate.Limiter) {
 	pace.SetBurst(max(1, int(limit/maxRate*maxBurst)))
 }
 
-// next returns the target to check next, or nil if there is no target or if the target's last check is still running.
+// next returns the target to check next, or nil if there is no target or if the previous check of the next target is
+// still running.
 func (c *Checker) next() *target {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -92,10 +92,8 @@ type bench struct {
 }
 
 func newBench(t *testing.T, s Settings) *bench {
-	b := &bench{
-		T: t, network: &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}},
-		log: &bytes.Buffer{},
-	}
+	network := &network{faults: map[netip.AddrPort]error{}, dialled: map[netip.AddrPort]int{}}
+	b := &bench{T: t, network: network, log: &bytes.Buffer{}}
 	b.Checker = New(journal.NewDamper(slog.New(slog.NewTextHandler(b.log, nil))))
 	b.start(s)
 	t.Cleanup(func() { b.stop() })

@@ -4,7 +4,7 @@
 // The planner sets the endpoints to check (UpdateTargets) and reads the dead endpoints (Checker.DeadEndpoints). Like
 // the host's addresses, the dead endpoints are an input to the next plan. The planner decides whether to exclude a dead
 // endpoint. The Checker checks an endpoint only once per interval, even if many Services use it. Verdicts outlive Run,
-// so a reload does not restore a dead endpoint.
+// so a reload does not bring dead endpoints back into use.
 package endpointcheck
 
 import (

@@ -18,7 +18,7 @@ const SmallLimit = 1 << 20
 var (
 	// ErrIrregular is the error for a directory, pipe, socket or device.
 	ErrIrregular = errors.New("not a regular file")
-	// ErrTooLarge is the error for a file above the size limit.
+	// ErrTooLarge is the error for a file that exceeds the size limit.
 	ErrTooLarge = errors.New("file too large")
 )
 
@@ -77,8 +77,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Advice returns a fix for a file or directory that the process cannot open or read, or "" if the error alone is clear
-// enough.
+// Advice returns a fix for err, an error from opening or reading path, or "" if err is clear enough by itself.
 func Advice(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -111,8 +110,8 @@ func tooLarge(path string, limit int64) error {
 	return &fs.PathError{Op: "read", Path: path, Err: fmt.Errorf("%w: more than %d MiB", ErrTooLarge, limit>>20)}
 }
 
-// nonblockingReader reads a file without waiting. os.File (Go 1.26) waits until a file is ready if the kernel can
-// report the file's readiness, as it can for some files in /proc.
+// nonblockingReader reads a file without blocking. os.File (Go 1.26) waits until the file is ready if the file supports
+// polling, as some files in /proc do.
 type nonblockingReader struct{ raw syscall.RawConn }
 
 // Read implements io.Reader.

@@ -75,7 +75,7 @@ func TestReadDoesNotOpenIrregularFiles(t *testing.T) {
 	}
 }
 
-// Some files in /proc are regular, report size 0, and block the reader.
+// Some regular files in /proc report size 0 and block their readers.
 func TestReadRefusesBlockingFile(t *testing.T) {
 	const waiting = "/proc/kmsg" // only root can read this file
 	quickly(t, func() {

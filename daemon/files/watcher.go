@@ -4,11 +4,11 @@ package files
 
 import "github.com/fsnotify/fsnotify"
 
-// Watcher reports changes in directories. Tests can implement their own Watcher, because kernel events do not work in
-// a testing/synctest bubble.
+// Watcher reports changes in directories. Tests can construct their own Watcher, because kernel events do not work in a
+// testing/synctest bubble.
 type Watcher struct {
 	Events <-chan fsnotify.Event
-	// Errors reports that the kernel dropped events. After an error, any file may have changed.
+	// Errors receives an error when the kernel has dropped events. After an error, any file may have changed.
 	Errors <-chan error
 	// Add watches a file, or a directory and the files in it.
 	Add   func(path string) error

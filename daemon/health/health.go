@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// GracePeriod is the maximum time that the kernel may differ from the plan before the host becomes unhealthy.
+// GracePeriod is the time that the kernel's state may differ from the plan before the host becomes unhealthy.
 // kube-proxy uses the same value, which is twice its sync period of 30 s.
 const GracePeriod = time.Minute
 
@@ -30,8 +30,7 @@ const (
 // Report is the daemon's health at one point in time.
 type Report struct {
 	Time time.Time `json:"time"`
-	// LastSync is the time when the kernel last matched the plan. LastSync is zero if the kernel has never matched
-	// the plan.
+	// LastSync is the time when the kernel's state last matched the plan, or zero if it has never matched.
 	LastSync time.Time `json:"lastSync,omitzero"`
 	// Synced reports whether the first sync has succeeded.
 	Synced bool `json:"synced"`
@@ -89,8 +88,8 @@ func New(p Pipeline, sources ...source.Source) *Checker {
 	return c
 }
 
-// Include adds a function that reports a component's faults. Any goroutine may call faults. Callers must not call
-// Include after the first report.
+// Include adds a function that reports a component's faults. The Checker may call faults from any goroutine. Callers
+// must not call Include after the first report.
 func (c *Checker) Include(faults func() []fault.Fault) { c.faults.Include(faults) }
 
 // Ignore excludes the notices with the given IDs from reports. Callers must not call Ignore after the first report.

@@ -34,7 +34,7 @@ type familyBody struct {
 type HandlerOptions struct {
 	// Families are the address families that Edgeway syncs. Each family has an entry in "status".
 	Families []plan.Family
-	// OnAnswer receives the path and the status code of every response. OnAnswer must not be nil.
+	// OnAnswer receives the request path and the status code of every response. OnAnswer must not be nil.
 	OnAnswer func(path string, code int)
 }
 
@@ -79,7 +79,7 @@ func (o HandlerOptions) answer(w http.ResponseWriter, req *http.Request, r Repor
 	if !ok {
 		code = http.StatusServiceUnavailable
 	} else {
-		// kube-proxy's clients expect a recent time from a healthy server, even if nothing has changed.
+		// kube-proxy's clients expect a recent lastUpdated from a healthy server, even if nothing has changed.
 		b.LastUpdated = b.CurrentTime
 	}
 	out, err := json.Marshal(b)

@@ -30,8 +30,8 @@ type FaultLog struct {
 	knownFaults map[string]*known // knownFaults holds the faults of the previous read, by key
 }
 
-// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the pipeline's faults and the faults
-// with the IDs in except, because other components log these faults.
+// NewFaultLog returns a FaultLog without any known faults. The FaultLog ignores the pipeline's faults and all faults
+// whose IDs are in except, because other components log them.
 func NewFaultLog(lines *journal.Damper, except ...string) *FaultLog {
 	return &FaultLog{lines: lines, except: append(except, "first-sync", "backend-sync", "quarantine")}
 }
@@ -85,12 +85,12 @@ func (l *FaultLog) hasOwnLines(id string) bool {
 func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") }
 
 // isListing reports whether the fault only means that a source has not listed all objects yet. After a start, sources
-// need time to list their objects. A source fault with any other cause has a fix.
+// need time to list their objects. If a source's fault has another cause, the fault includes a fix.
 func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key returns a key that identifies a fault. The key excludes the message, because numbers in the message may change.
 // The key of a Service's fault does not contain the fix, because the fix may name another endpoint later. The key of a
-// source's fault is only the ID, because the cause may change before the source works again. If the fix for a source's
+// source's fault is just its ID, because the cause may change before the source works again. If the fix for a source's
 // fault changes, the FaultLog logs another "fault began" line.
 func key(f fault.Fault) string {
 	switch {

@@ -83,7 +83,7 @@ func backendSyncFaults(s *pipeline.State, now time.Time) []fault.Fault {
 		f.Message = fmt.Sprintf("The latest changes are not in the kernel: the sync failed %s: %s",
 			times(s.Backend.Attempts), s.Backend.Err)
 	case !s.Backend.LastDrift.Before(s.OutOfSyncSince):
-		f.Message = fmt.Sprintf("Another program keeps changing what Edgeway writes to the kernel (%s)",
+		f.Message = fmt.Sprintf("Another program keeps changing Edgeway's rules in the kernel (%s)",
 			s.Backend.DriftReason)
 	default:
 		f.Message = "The latest changes are not in the kernel: a sync is stuck"

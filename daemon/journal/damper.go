@@ -20,11 +20,11 @@ const (
 	// maxLines is the maximum number of log lines per minute. Many items, such as Services, can change at the same
 	// time.
 	maxLines = 20
-	// maxChanges is the number of changes to one item that the Damper logs individually within an hour (damping): three
-	// changes in each direction.
+	// maxChanges is the maximum number of changes to one item that the Damper logs individually within an hour
+	// (damping): three in each direction.
 	maxChanges = 6
-	// damping is the minimum time that a flapping item must keep its state before the Damper logs each of the item's
-	// changes again. While an item flaps, the Damper logs the item's latest change once per damping interval.
+	// damping is the time that a flapping item must remain unchanged before the Damper again logs every change to the
+	// item. While an item flaps, the Damper logs the latest change to the item once per hour.
 	damping = time.Hour
 	// calmTime is the minimum time without a change before the Damper logs a flapping item's current state.
 	calmTime = 15 * time.Minute
@@ -32,7 +32,7 @@ const (
 	reviewPeriod = time.Minute
 )
 
-// Damper logs state changes, such as a Service that loses its endpoints and gets them back. The Damper limits the
+// Damper logs state changes, for example when a Service loses its endpoints or regains them. The Damper limits the
 // number of lines about each item, and the total number of lines. Any goroutine may call a Damper's methods.
 type Damper struct {
 	log   *slog.Logger

@@ -14,7 +14,7 @@ import (
 // messageID is the key of the attribute that holds an identifier from package messageid.
 const messageID = "message_id"
 
-// attr is an attribute with its full key and its value in text form.
+// attr is an attribute with its full key and its value as text.
 type attr struct{ key, value string }
 
 func flatten(out []attr, group string, a slog.Attr) []attr {

@@ -17,8 +17,7 @@ import (
 // identifier is the name that journalctl prints before the process ID, and that "journalctl -t" filters by.
 const identifier = "edgeway"
 
-// IsAvailable reports whether standard error is connected to the journal, and whether the journal accepts direct
-// writes.
+// IsAvailable reports whether standard error is connected to the journal and the journal accepts direct writes.
 func IsAvailable() bool {
 	connected, err := sd.StderrIsJournalStream()
 	return err == nil && connected && sd.Enabled()
@@ -35,7 +34,7 @@ type handler struct {
 	group    string // group is the prefix of the keys of later attributes
 }
 
-// NewHandler returns a handler for records of level and above. If the journal rejects a record, the handler passes the
+// NewHandler returns a handler for records at or above level. If the journal rejects a record, the handler passes the
 // record to fallback.
 func NewHandler(level slog.Leveler, fallback slog.Handler) slog.Handler {
 	return newHandler(level, fallback, sd.Send)

@@ -27,8 +27,8 @@ var collectorMetrics = [...]struct {
 	name, help string
 	labels     []string
 }{
-	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "When the rules were last in sync with the plan.", []string{familyLabel}},
-	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "When a sync was last requested.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "Time when the rules were last in sync with the plan.", []string{familyLabel}},
+	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "Time when a sync was last requested.", []string{familyLabel}},
 	{"kubeproxy_sync_proxy_rules_service_changes_total", "Changes to Services.", nil},
 	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes to Services that Edgeway has not synced yet.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes to EndpointSlices.", nil},
@@ -46,7 +46,7 @@ var collectorMetrics = [...]struct {
 	{"edgeway_credential_expiry_timestamp_seconds", "Time when a credential for the API server (ca, " +
 		"client-certificate or token) expires. Absent if the credential does not expire or is " +
 		"unreadable.", []string{"credential"}},
-	{"edgeway_drift_repairs_total", "Full syncs that repaired rules which another program had changed.", []string{"stage"}},
+	{"edgeway_drift_repairs_total", "Full syncs that repaired rules after another program changed them.", []string{"stage"}},
 	{"edgeway_faulty_objects", "Objects that Edgeway ignores, completely or in part, by reason: invalid, policy (an " +
 		"address or port that belongs to another Service, or that no Service may have) or refused (by the " +
 		"kernel).", []string{"kind", "reason"}},
@@ -64,7 +64,7 @@ var collectorMetrics = [...]struct {
 			"labels are empty for the sum of all ports except the busiest 1,000.",
 		[]string{"namespace", "service", "port", "protocol", "frontend"},
 	},
-	{"edgeway_source_objects", "Objects of a source.", []string{"source", "kind"}},
+	{"edgeway_source_objects", "Objects that a source provides.", []string{"source", "kind"}},
 	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if it " +
 		"never was.", []string{"source"}},
 	{"edgeway_source_synced", "1 once a source has listed all objects.", []string{"source"}},

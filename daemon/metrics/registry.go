@@ -5,7 +5,8 @@
 // once for each family. The names of Edgeway's own metrics begin with "edgeway_".
 //
 // Hooks update the histograms (hooks.go). The collector reads the gauges at each scrape (metrics.go). A proxier that
-// has its own metrics is also a collector. Each Metrics has its own registry and does not use the global registry.
+// has its own metrics also implements prometheus.Collector. Each Metrics has its own registry and does not use the
+// global registry.
 package metrics
 
 import (
@@ -45,7 +46,7 @@ type Options struct {
 	// Connections returns the number of new connections for each Service port and kind of frontend. Connections returns
 	// nil if Edgeway does not count connections or cannot read the counts.
 	Connections func() map[proxiers.Frontends]uint64
-	// OnPanic receives the error for a collector's panic. After the panic, the scrape lacks the collector's remaining
+	// OnPanic receives a collector's panic as an error. After a panic, the scrape lacks that collector's remaining
 	// metrics.
 	OnPanic func(error)
 }
@@ -128,8 +129,8 @@ func (m *Metrics) makeInherited() {
 		"Duration of a partial sync of the rules.", syncBuckets, familyLabel)
 	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
 		"Time from a change to a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
-	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Answers of /healthz.", "code")
-	m.livez = m.counter("kubeproxy_proxy_livez_total", "Answers of /livez.", "code")
+	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Responses of /healthz.", "code")
+	m.livez = m.counter("kubeproxy_proxy_livez_total", "Responses of /livez.", "code")
 	for _, f := range m.families {
 		m.duration.WithLabelValues(f)
 		m.fullDuration.WithLabelValues(f)
@@ -149,8 +150,8 @@ func (m *Metrics) makeOwn() {
 	m.stageErrors.WithLabelValues(m.opts.Backend)
 }
 
-// programmingBuckets returns kube-proxy's buckets, from 0.25 s to 5 min, and smaller buckets, because most
-// observations on an edge host are below 0.25 s.
+// programmingBuckets returns kube-proxy's buckets (0.25 s to 5 min) and smaller buckets, because most observations on
+// an edge host are below 0.25 s.
 func programmingBuckets() []float64 {
 	return slices.Concat(
 		[]float64{0.005, 0.01, 0.025, 0.05, 0.1},

@@ -15,7 +15,7 @@ type links map[int]link
 type link struct {
 	name string
 	kind string // kind is the kind that ip-link(8) prints, or "device" for physical interfaces
-	// direct reports whether the interface sends packets without a neighbor's link-layer address, as a tunnel does.
+	// direct reports whether the interface sends packets without resolving link-layer addresses, as a tunnel does.
 	direct   bool
 	loopback bool
 }

@@ -121,7 +121,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		if !ok || up[a.LinkIndex].name == "" || !isUsable(a.Flags) {
 			continue
 		}
-		// If the address has a peer, the network belongs to the peer.
+		// If the address has a peer, its network is the peer's network.
 		network := a.IPNet
 		if a.Peer != nil {
 			network = a.Peer
@@ -135,7 +135,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 }
 
 // isUsable reports whether the host responds at an address with the given flags. A host does not respond at a tentative
-// address until duplicate address detection has passed, unless the address is optimistic (RFC 4429).
+// address until duplicate address detection has succeeded, unless the address is optimistic (RFC 4429).
 func isUsable(flags int) bool {
 	if flags&unix.IFA_F_DADFAILED != 0 {
 		return false
@@ -170,7 +170,7 @@ func defaultRoutes(family int, found []netlink.Route, up links) (routes []route)
 	return routes
 }
 
-// gatewayOf returns the router of a next hop. The router of an IPv4 route may have an IPv6 address (RTA_VIA, since
+// gatewayOf returns the gateway of a next hop. The gateway of an IPv4 route may have an IPv6 address (RTA_VIA, since
 // Linux 5.2).
 func gatewayOf(hop netlink.NexthopInfo) netip.Addr {
 	if via, ok := hop.Via.(*netlink.Via); ok {
@@ -184,8 +184,8 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// retry repeats a listing if the kernel reports that the listed objects changed during the listing. After several
-// attempts, retry returns the last result with steady set to false.
+// retry calls listing again if the kernel reports that the objects changed during the call. After several attempts,
+// retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
 	found, err = rtnl.Retry(listing)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {

@@ -57,7 +57,7 @@ func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 	}
 }
 
-// flip toggles a setting whose value is 0 or 1. A setting under /proc/sys/net belongs to this thread's network
+// flip toggles a setting whose value is 0 or 1. The settings under /proc/sys/net belong to this thread's network
 // namespace.
 func (l *lab) flip(name string) {
 	l.Helper()

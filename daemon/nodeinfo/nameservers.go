@@ -19,8 +19,9 @@ const (
 	maxNameServers = 32
 )
 
-// readNameServers returns the name servers in the files, sorted and without zones. readNameServers omits addresses that
-// no Service can have. If readNameServers cannot read a file, the result includes the previous name servers.
+// readNameServers returns the name servers in the files, sorted and without zones. readNameServers omits loopback,
+// link-local and unspecified addresses, which no Service can have. If readNameServers cannot read a file, the result
+// includes the previous name servers.
 func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range paths {
@@ -29,7 +30,6 @@ func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 			found = append(found, before...)
 		}
 		for line := range strings.Lines(string(text)) {
-			// In resolv.conf(5), the keyword is the first word on the line.
 			fields := strings.Fields(line)
 			if len(fields) < 2 || fields[0] != "nameserver" {
 				continue

@@ -17,15 +17,16 @@ type Host struct {
 	// Addrs are the addresses of all interfaces that are up, including loopback, sorted by address and then by
 	// interface. Addrs omits IPv6 addresses that duplicate address detection is still testing or has rejected.
 	Addrs []Addr
-	// Gateways are the next routers of the default routes in the main routing table, sorted and without zones. A host
-	// has several gateways if it has several default routes, or a default route with several next hops.
+	// Gateways lists the gateways of the default routes in the main routing table, sorted and without zones. A host has
+	// several gateways if it has several default routes, or a default route with several next hops.
 	Gateways []netip.Addr
 	// Broadcasts are the broadcast and network addresses of the host's IPv4 networks, sorted.
 	Broadcasts []netip.Addr
 	// Networks are the networks of this host's interfaces, sorted. Networks omits link-local networks and the
 	// networks of loopback and dummy devices. For an address without a network, Networks contains the address itself.
 	Networks []netip.Prefix
-	// Routes holds, for each of Options.Ranges, the widest overlapping route that leads beyond this host's networks.
+	// Routes holds, for each of Options.Ranges, the widest route that overlaps the range and leads beyond this host's
+	// networks.
 	Routes []Route
 	// NameServers are the name servers from /etc/resolv.conf and systemd-resolved, sorted, without loopback and
 	// link-local addresses.

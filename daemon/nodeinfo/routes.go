@@ -49,7 +49,7 @@ func listRoutes(family int, wanted routeFilter) (routes []netlink.Route, steady 
 	return routes, steady, nil
 }
 
-// widestRoutes returns, for each range, the widest overlapping route through a gateway or a tunnel.
+// widestRoutes returns, for each range, the widest route that overlaps the range and uses a gateway or a tunnel.
 func (w routeFilter) widestRoutes(found []netlink.Route, up links) (out []Route) {
 	for _, wanted := range w.ranges {
 		var widest Route
@@ -67,7 +67,7 @@ func (w routeFilter) widestRoutes(found []netlink.Route, up links) (out []Route)
 	return out
 }
 
-// newRoute converts a kernel route that uses a gateway or a tunnel to a Route. The Route has the first next hop whose
+// newRoute converts a kernel route that uses a gateway or a tunnel to a Route. The Route uses the first next hop whose
 // interface is up.
 func newRoute(found netlink.Route, up links) (r Route, ok bool) {
 	r.To = rtnl.Prefix(found.Dst)

@@ -9,9 +9,9 @@ import (
 )
 
 // preferredSource returns the source address of packets that use the routes. All routes must belong to the same family,
-// and the kernel must prefer the first one.
+// with the kernel's preferred route first.
 //
-// preferredSource chooses the same address as the kernel in every case that an operator could notice. The route's own
+// preferredSource chooses the same address as the kernel, with the exception below. The route's own
 // source ("src" in ip-route(8)) wins. For IPv4, the next choices are the first address in the gateway's network and
 // then the first address of the interface. Secondary IPv4 addresses are never eligible (inet_select_addr). For IPv6,
 // global addresses win over unique local addresses (RFC 6724). If the route's interface has no address, preferredSource

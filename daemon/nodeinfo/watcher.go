@@ -20,10 +20,10 @@ import (
 // nameServersPeriod is the time between two reads of the files that list the name servers.
 const nameServersPeriod = 20 * time.Second
 
-// unsteadyPause is the delay before the next read if the host's state changed during a read.
+// unsteadyPause is the delay before the next read if the host's state changed during the last read.
 const unsteadyPause = time.Second
 
-// After each failed read, the pause doubles, from minPause up to maxPause.
+// After each failed read, the Watcher doubles the pause before the next read, from minPause up to maxPause.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 10 * time.Second
@@ -188,7 +188,7 @@ func (w *Watcher) isRelevant(messageType uint16, data []byte) bool {
 	return true
 }
 
-// signal sends an announcement, unless the receiver has not read the previous one yet.
+// signal sends a value to the channel, unless the previous value is still unread.
 func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:

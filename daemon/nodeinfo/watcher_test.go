@@ -28,7 +28,7 @@ type lab struct {
 	*Watcher
 	log    *bytes.Buffer
 	resolv string // resolv replaces /etc/resolv.conf
-	// gate, while locked, blocks notifications to the watcher.
+	// gate blocks notifications to the watcher while a test holds the lock.
 	gate sync.Mutex
 }
 
@@ -261,8 +261,7 @@ func TestIrrelevantChangesCauseNoEvent(t *testing.T) {
 const foreignName = "kube-ipvs0"
 
 // A proxy adds 5,000 addresses to its interface and removes them one by one. The watcher ignores the proxy's addresses,
-// regardless of the interface's type and of when the proxy created the interface. The watcher does not ignore the
-// host's own addresses.
+// regardless of the interface's type and creation time. The watcher does not ignore the host's own addresses.
 func TestForeignInterfaceIsIgnored(t *testing.T) {
 	foreign := []string{
 		"link add " + foreignName + " type veth peer name v3",

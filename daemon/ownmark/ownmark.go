@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Control returns a net.Dialer.Control that marks the packets of a socket, or nil if mark is 0. net.Dialer does not
+// Control returns a net.Dialer.Control function that marks a socket's packets, or nil if mark is 0. net.Dialer does not
 // call Control for DNS queries. Without CAP_NET_ADMIN, as in a user's dry run, the packets remain unmarked.
 func Control(mark uint32) func(network, address string, c syscall.RawConn) error {
 	if mark == 0 {

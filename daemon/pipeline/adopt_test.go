@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// If the sources provide no snapshot after a reload, the pipeline still syncs the plan in force, because the plan's
-// rules may be missing from the kernel.
+// If the sources provide no snapshot after a reload, the pipeline still syncs Options.AppliedPlan, because rules of
+// that plan may be missing from the kernel.
 func TestPlanInForceIsSyncedAfterReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -10,8 +10,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// panicError is the error for a panic in a stage's Apply. The pipeline treats the panic as a refusal, so the search can
-// find the ServicePort that causes the panic.
+// panicError reports a panic in a stage's Apply. The pipeline treats the panic as a refusal, so the search for refused
+// ServicePorts can find the ServicePort that causes the panic.
 type panicError struct {
 	stage string
 	err   error
@@ -21,8 +21,8 @@ func (e *panicError) Error() string { return "stage " + e.stage + ": " + e.err.E
 
 func (e *panicError) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
-// refusePanic converts a panic in Apply to a refusal. refusePanic logs only one stack per sync, because the search
-// repeats the panic in each attempt, perhaps with a different message.
+// refusePanic converts a panic in Apply to a refusal. refusePanic logs only one stack trace per sync, because the
+// search for the ServicePort repeats the panic in each attempt, perhaps with a different message.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.IsPanic(err) {
 		return err

@@ -154,13 +154,13 @@ func TestThirdStagePanicEndsDaemon(t *testing.T) {
 
 type tender struct {
 	*kernel
-	tend func()
+	work func()
 	due  time.Time
 }
 
 func (k *tender) Due() time.Time { return k.due }
 func (k *tender) Maintain(context.Context) error {
-	k.tend()
+	k.work()
 	return nil
 }
 
@@ -171,7 +171,7 @@ func TestDeferredWorkPanicTriggersFullSync(t *testing.T) {
 		w.set(1, 1)
 		follower := &tender{kernel: newKernel(t), due: time.Now()}
 		calls := 0
-		follower.tend = func() {
+		follower.work = func() {
 			if calls++; calls == 1 {
 				panic("once")
 			}
@@ -192,7 +192,7 @@ func TestRepeatedDeferredWorkPanicEndsDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		w.set(1, 1)
-		follower := &tender{kernel: newKernel(t), due: time.Now(), tend: func() { panic("always") }}
+		follower := &tender{kernel: newKernel(t), due: time.Now(), work: func() { panic("always") }}
 		_, failed := run(t, w, w.plan, Stage{"backend", newKernel(t)}, Stage{"follower", follower})
 		if err := <-failed; !contain.IsPanic(err) {
 			t.Error(err)

@@ -14,7 +14,7 @@ type Counts struct {
 	WithoutEndpoint int `json:"withoutEndpoint"`
 }
 
-// Count counts the objects in a plan, in about 1 ms for 10,000 Services. A nil plan contains no objects.
+// Count counts the objects in a plan. Counting 10,000 Services takes about 1 ms. A nil plan contains no objects.
 func Count(p *plan.Plan) Counts {
 	var c Counts
 	if p == nil {

@@ -23,19 +23,19 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// kernel is an Applier that verifies the Applier contract: unless the state has drifted, a Change with a Prev must
-// start from the kernel's state.
+// kernel is an Applier that verifies the Applier contract: if a Change has a Prev, Prev must equal the kernel's state,
+// unless that state has drifted.
 type kernel struct {
 	t     *testing.T
 	mu    sync.Mutex
 	state map[string][32]byte
 	took  []proxiers.Change
-	// refusedVersions lists the versions of ServicePorts that a transaction must neither add nor keep.
+	// refusedVersions holds the ServicePort versions that the kernel refuses, whether a transaction adds or keeps them.
 	refusedVersions map[string]bool
 	// namesPort reports whether a refusal names the refused ServicePort.
 	namesPort bool
 	takes     time.Duration
-	// If fault is not nil, each Apply calls fault before changing the kernel, and fails if fault returns an error.
+	// If fault is not nil, each Apply calls it before changing the kernel, and fails if the call returns an error.
 	fault         func(proxiers.Change) error
 	drifted       bool
 	running       bool

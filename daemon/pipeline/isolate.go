@@ -24,10 +24,11 @@ var (
 // isolate quarantines the ServicePorts that cause a stage to refuse the target. The backend and then the followers
 // apply the target without the quarantined ServicePorts. The suspects are the ServicePorts that the stage has not
 // accepted before. Edgeway keeps serving the previous version of a quarantined ServicePort, unless another ServicePort
-// has one of its addresses.
+// has one of that version's addresses.
 //
-// The kernel may also refuse a partial change because its state differs from the last plan, so isolate first tries a
-// full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the result.
+// The kernel may also refuse a partial sync because the kernel's state differs from the last plan, so isolate first
+// tries a full sync. isolate never offers a refused set of ServicePorts to the kernel again, except once to confirm the
+// result.
 func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, partial bool, refusal error) error {
 	suspects := proxiers.NewChange(st.lastGoodPlan, target).Changed
 	if partial {
@@ -137,7 +138,7 @@ type search struct {
 	previous   map[*plan.ServicePort]*plan.ServicePort
 	blamed     []blame
 	// accepted reports whether any attempt succeeded. If no attempt succeeded, the refusal of a single ServicePort does
-	// not prove that it is at fault.
+	// not prove that this ServicePort is at fault.
 	accepted bool
 	// refusals maps each refused set of ServicePorts to the error, because the search may reach the same set again.
 	refusals map[[32]byte]error
@@ -171,7 +172,7 @@ func (s *search) blameNamed(ctx context.Context, refusal error) error {
 	return nil
 }
 
-// suspect returns a ServicePort in the target that the refusal names, or nil if there is none.
+// suspect returns a ServicePort that the refusal names and that is in the target, or nil if there is none.
 func (s *search) suspect(r *proxiers.Refusal) *plan.ServicePort {
 	if r == nil {
 		return nil
@@ -216,7 +217,7 @@ func (s *search) confirm(ctx context.Context) error {
 	return err
 }
 
-// admit adds the ServicePorts in set that the kernel accepts, and blames the others. The kernel must already have
+// admit adds every ServicePort in set that the kernel accepts, and blames the others. The kernel must already have
 // refused the whole set. refusal is the kernel's error.
 //
 // admit tries both halves before it splits either of them. If only one ServicePort is at fault, Edgeway serves half of

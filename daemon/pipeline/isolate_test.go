@@ -256,7 +256,7 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 			t.Errorf("another change: %d applies, want one of one ServicePort", len(got))
 		}
 
-		// Another Service receives the address, so Edgeway stops serving the previous version.
+		// Another Service receives the address of the previous version, so Edgeway stops serving that version.
 		other := *w.services["s00008"]
 		other.Frontends = slices.Clone(accepted.Frontends)
 		other.Seal()

@@ -8,8 +8,8 @@ import (
 )
 
 // maxStepElements is the maximum number of elements that one partial backend sync adds. nft adds 30,000 elements per
-// second. With this limit, a new Service waits for one partial sync instead of a whole large change. Adding a million
-// elements takes more than 12 s.
+// second. With this limit, a new Service waits for one partial sync instead of for an entire large change. Adding a
+// million elements takes more than 12 s.
 const maxStepElements = 30_000
 
 // nextStep returns the plan for the next partial sync of a change. Unless the change is very large, nextStep returns

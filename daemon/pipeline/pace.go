@@ -38,13 +38,13 @@ type pacing struct {
 
 const (
 	minPause = time.Millisecond
-	// maxPause is the maximum pause after a long sync, so that a new Service does not wait for as long as the sync
-	// took. A sync is long if it is very large (5.4 s for 400,000 elements with Linux 6.18) or if a program hung.
+	// maxPause limits the pause after a long sync, so that a new Service does not wait as long as the sync took. A sync
+	// is long if it writes very many elements (5.4 s for 400,000 elements with Linux 6.18) or if a program hangs.
 	maxPause = time.Second
 )
 
-// pause delays the next sync by the duration of the last sync, so endless changes keep the host busy for at most half
-// the time. The next sync applies all changes that occur during the pause.
+// pause delays the next sync by the duration of the last sync, but by at most maxPause, so that endless changes leave
+// the host time for other work. The next sync applies all changes that occur during the pause.
 func (p *pacing) pause(began, ended time.Time) {
 	p.notBefore = ended.Add(min(max(ended.Sub(began), minPause), maxPause))
 }

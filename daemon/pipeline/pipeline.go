@@ -52,10 +52,10 @@ type Options struct {
 	FullSyncInterval time.Duration
 	// AppliedPlan is the plan that an earlier pipeline of this process left in the kernel, or nil if there is no such
 	// plan. Without AppliedPlan, the status after a reload would report that the host serves no Services. The first
-	// plan is based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot for a
-	// while, the pipeline syncs AppliedPlan.
+	// plan is based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot within
+	// adoptDelay, the pipeline syncs AppliedPlan.
 	AppliedPlan *plan.Plan
-	// Parts counts the panics in stages that no single ServicePort caused.
+	// Parts counts the stage panics that no single ServicePort caused.
 	Parts *contain.Parts
 	// OnApplied runs after every Apply, whether it succeeded or failed.
 	OnApplied func(ApplyResult)
@@ -80,7 +80,7 @@ type ApplyResult struct {
 
 // SyncResult describes a successful backend sync.
 type SyncResult struct {
-	// Unchanged reports whether the plan equals the last plan, which means that the backend had no work.
+	// Unchanged reports whether the plan equals the last plan, in which case the backend had no work to do.
 	Unchanged bool
 	Full      bool
 	// Change is the difference from the plan of the last successful sync, even if this sync needed several Applies.
@@ -273,9 +273,9 @@ func (p *Pipeline) retarget() {
 // adoptDelay is the maximum time that a pipeline with Options.AppliedPlan waits for the first plan.
 const adoptDelay = 30 * time.Second
 
-// adoptTime returns the time when Options.AppliedPlan becomes the plan if there is no plan yet: at the first drift
-// report, or after adoptDelay. adoptTime returns zero if a plan exists or AppliedPlan is nil. A pipeline without a plan
-// would repair no drift but still count as healthy.
+// adoptTime returns the time when the pipeline, if it still has no plan, adopts Options.AppliedPlan: now if the backend
+// has reported drift, or adoptDelay after Run started. adoptTime returns zero if a plan exists or AppliedPlan is nil. A
+// pipeline without a plan would repair no drift but still count as healthy.
 func (p *Pipeline) adoptTime() time.Time {
 	if p.plan != nil || p.opts.AppliedPlan == nil {
 		return time.Time{}
@@ -319,7 +319,7 @@ func (p *Pipeline) invalidateStages() {
 	}
 }
 
-// publishDrift publishes that the backend's state has drifted, even if the repair is delayed.
+// publishDrift publishes the backend's drift, even if the repair is delayed.
 func (p *Pipeline) publishDrift() {
 	if report, ok := p.drift.get(p.backend.Name); ok && p.plan != nil && p.record.outOfSync.IsZero() {
 		p.record.behind(report.since)

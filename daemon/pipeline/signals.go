@@ -14,7 +14,7 @@ func (p *Pipeline) RequestFull(stage, reason string) {
 	p.Wake()
 }
 
-// Wake wakes the loop. The loop then rechecks the due times of the stages' deferred work.
+// Wake wakes the loop, which then rechecks the due times of the stages' deferred work.
 func (p *Pipeline) Wake() {
 	select {
 	case p.wake <- struct{}{}:

@@ -20,7 +20,7 @@ type stage struct {
 	lastGoodPlan *plan.Plan
 	// reason explains why currentPlan is nil.
 	reason string
-	// failedPlan is the plan of the last failed Apply. An eager stage tries a different plan without a delay.
+	// failedPlan is the plan of the last failed Apply. An eager stage tries any other plan without a delay.
 	failedPlan *plan.Plan
 	eager      bool
 	retry      backoff
@@ -116,7 +116,7 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// changeSinceReport returns the Change from the plan that OnSynced last received to next. After a partial sync, the
+// changeSinceReport returns the Change to next from the plan that OnSynced last received. After a partial sync, the
 // result is usually p.step, the Change that the stages share. changeSinceReport must not replace p.step with another
 // Change.
 func (p *Pipeline) changeSinceReport(next *plan.Plan) proxiers.Change {
@@ -162,8 +162,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// runWithLimit runs a stage's work with a time limit, and returns a panic as an error. Until the limit, the work may
-// run without reporting progress.
+// runWithLimit runs a stage's work with a time limit, and returns a panic as an error. Before the limit expires, the
+// work need not report progress.
 func (p *Pipeline) runWithLimit(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.noteWork()
@@ -196,7 +196,7 @@ func (p *Pipeline) syncFollower(ctx context.Context, f *stage) {
 	p.suspend(ctx, f, err)
 }
 
-// maintain runs a stage's deferred work if it is due. If the work fails, the pipeline still knows the kernel's state.
+// maintain runs a stage's deferred work if it is due. An error in this work does not make the kernel's state unknown.
 func (p *Pipeline) maintain(ctx context.Context, s *stage) {
 	at := s.maintainAt()
 	if at.IsZero() || at.After(time.Now()) || ctx.Err() != nil {

@@ -50,7 +50,7 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 
 	w.put(apiServer("203.0.113.7", "2001:db8:5::1"))
 	wantCIDRs("10.96.0.0/16", "fd00:96::/112")
-	const what = " of the API server or of the proxy to it: connections to its unused addresses are not dropped; use a range from " +
+	const what = " of the API server or of its proxy: connections to its unused addresses are not dropped; use a range from " +
 		"which only ClusterIPs are allocated, or name an address outside the range in the kubeconfig"
 	w.wantProblems("proxy.service_cidrs: 203.0.113.0/25 contains the address 203.0.113.7"+what,
 		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,

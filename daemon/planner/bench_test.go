@@ -64,7 +64,7 @@ func BenchmarkPlanFromScratch(b *testing.B) {
 	}
 }
 
-// The benchmark excludes the creation of the snapshot.
+// The benchmark does not measure the creation of the snapshot.
 func benchmarkChange(b *testing.B, change func(i int) source.Object) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -97,7 +97,8 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services that exceed serviceLimit, and enough of the largest other Services to stay within limit.
+// excess returns the Services that exceed serviceLimit, and the largest other Services that must be left out to stay
+// within limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.largeServices)
 	if b.limit == 0 || b.total <= b.limit {

@@ -78,7 +78,7 @@ func TestBudget(t *testing.T) {
 		return func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.1.0", i)} }
 	}
 	for name, big := range map[string][]source.Object{
-		"endpoints":     {testService("big", at(1), withPorts(20)), wideSlice("big", 20, 0, 5)}, // 20 x (4 + 1 + 5) = 200
+		"endpoints":     {testService("big", at(1), withPorts(20)), wideSlice("big", 20, 0, 5)}, // 20*(4+1+5)
 		"addresses":     {testService("big", at(1), withPorts(20), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 5) })},
 		"source ranges": {testService("big", at(1), withPorts(20), ranges(2))}, // 20 x (4 + 1 + 2 x 3) = 220
 	} {
@@ -322,7 +322,7 @@ func BenchmarkUpdateOverBudget(b *testing.B) {
 	}
 }
 
-// While the planner must leave out Services, it selects them again after each change to a Service.
+// While the total exceeds the limit, the planner reselects the excluded Services after each change to a Service.
 // BenchmarkUpdateOverBudget measures the cost.
 func TestChangesOverBudget(t *testing.T) {
 	const services = 10_000

@@ -17,7 +17,7 @@ import (
 //
 // The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
 // responds, all endpoints stay in use, because the network path that the checks use may be at fault. If no endpoint on
-// this host responds, the local pool keeps the dead endpoints. Responses at a health check port do not count dead
+// this host responds, the local pool keeps the dead endpoints. Responses on health check ports do not count dead
 // endpoints, so load balancers use other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
@@ -60,7 +60,7 @@ func (c *Checks) DescribeDead(svc *tracker.Service, sp *plan.ServicePort) (out [
 				if why := reason(s, at, port.Protocol, dead); why != "" && s.Endpoints[i].Ready {
 					texts[at] = fmt.Sprintf("%s does not answer %s", at, why)
 					if chosen(sp, at) {
-						texts[at] += "; it stays in use if no other endpoint answers"
+						texts[at] += "; the endpoint stays in use if no other endpoint responds"
 					}
 				}
 			}
@@ -72,7 +72,8 @@ func (c *Checks) DescribeDead(svc *tracker.Service, sp *plan.ServicePort) (out [
 	return out
 }
 
-// reason returns the fault of a dead endpoint and the time when the fault began, or "" if the endpoint responds.
+// reason describes why an endpoint is dead and, for a TCP endpoint, since when. reason returns "" if the endpoint
+// responds.
 func reason(
 	s *source.EndpointSlice, at netip.AddrPort, protocol plan.Protocol, dead *endpointcheck.DeadEndpoints,
 ) string {
@@ -98,7 +99,7 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// allPortsDead reports whether a slice has checked TCP ports, and whether all of these ports are dead at the address.
+// allPortsDead reports whether a slice has checked TCP ports and all of them are dead at the address.
 func allPortsDead(
 	s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool,
 ) bool {
@@ -141,7 +142,7 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 }
 
 // isDead reports whether an endpoint of the current Service does not respond. Edgeway cannot check a UDP or SCTP
-// endpoint, so the result depends on the TCP ports in the endpoint's slice.
+// endpoint, so its result depends on the TCP ports in its slice.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):

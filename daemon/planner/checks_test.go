@@ -154,7 +154,8 @@ func dnsSlice(endpoints ...source.Endpoint) *source.EndpointSlice {
 	return s
 }
 
-// A UDP endpoint counts as dead if all of its TCP ports are dead, because Edgeway cannot check a UDP port.
+// A UDP endpoint counts as dead if all TCP ports in its EndpointSlice are dead at its address, because Edgeway cannot
+// check a UDP port.
 func TestUDPEndpointFollowsTCPPorts(t *testing.T) {
 	w := newCheckedFixture(t, testOptions(), testService("svc", dns), dnsSlice(ep("10.2.0.1"), ep("10.2.0.2")))
 	pool := func(port string, protocol plan.Protocol) []plan.Endpoint {
@@ -266,7 +267,7 @@ func TestOutReasons(t *testing.T) {
 		port := map[plan.Protocol]string{plan.TCP: "dns-tcp", plan.UDP: "dns"}[protocol]
 		got := out(port, protocol)
 		if len(got) != 2 || !strings.HasPrefix(got[0], "10.2.0.1:53 does not answer ") ||
-			!strings.HasSuffix(got[1], "; it stays in use if no other endpoint answers") {
+			!strings.HasSuffix(got[1], "; the endpoint stays in use if no other endpoint responds") {
 			t.Errorf("%s: all stay, and out are %q", protocol, got)
 		}
 	}

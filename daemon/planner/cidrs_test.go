@@ -11,9 +11,9 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// No external IP may be in a ClusterIP range, regardless of the range's origin and of whether Edgeway drops connections
-// to its unused addresses. A load-balancer address may be in a ClusterIP range, because only controllers write a
-// Service's status.
+// No external IP may be in a ClusterIP range, wherever the range comes from, and whether or not Edgeway drops
+// connections to the range's unused addresses. A load-balancer address may be in a ClusterIP range, because only
+// controllers write a Service's status.
 func TestExternalIPInServiceCIDR(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.ServiceCIDRs = cidrs("10.96.0.0/16")

@@ -59,7 +59,7 @@ func (p *Planner) endpointRefusal(s *source.EndpointSlice, a netip.Addr) string 
 	a = source.TranslateNAT64(a)
 	switch {
 	case hasAddr(p.env.broadcasts, a):
-		return "is the broadcast or network address of a network of this host"
+		return "is the broadcast or network address of one of this host's networks"
 	case contains(p.opts.Proxy.DenyEndpoints.Prefixes, a):
 		return "is in a range of proxy.deny_endpoints"
 	case p.env.denyHost && !s.Manifest && hasAddr(p.env.hostAddrs, a):
@@ -77,7 +77,7 @@ type portKey struct {
 
 func keyOf(sp *plan.ServicePort) portKey { return portKey{sp.Name.Port, sp.Name.Protocol, sp.Family} }
 
-// candidates holds one slice's endpoints for one of its ports.
+// candidates holds the endpoints of an EndpointSlice for one of the slice's ports.
 type candidates struct {
 	slice *source.EndpointSlice
 	port  uint16
@@ -217,7 +217,7 @@ func collect(endpoints []endpoint, fits func(*endpoint) bool) []plan.Endpoint {
 // topologyFilter returns a function that reports whether the hints allow an endpoint. If every usable endpoint has node
 // hints and at least one hint names this node, the function allows only the endpoints for this node. If node hints do
 // not apply but zone hints do, the function allows only the endpoints for this node's zone. If no hints apply, the
-// function allows all endpoints. A single usable endpoint without a node or zone hint disables hints of that kind. The
+// function allows all endpoints. Hints of one kind do not apply if any usable endpoint lacks a hint of that kind. The
 // hints already reflect the Service's spec.trafficDistribution.
 func (e *environment) topologyFilter(endpoints []endpoint, usable func(*endpoint) bool) func(*endpoint) bool {
 	forNode := func(ep *endpoint) []string { return ep.Nodes() }
@@ -290,7 +290,7 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 	case len(ofFamily) == 0:
 		return missingEndpointFault(
 			fmt.Sprintf("the Service has no EndpointSlice of addressType %s, only of %s", family, svc.Slices[0].Family),
-			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice of this addressType with %s", family,
+			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice with this addressType and %s", family,
 				label),
 		), true
 	case len(named) == 0:

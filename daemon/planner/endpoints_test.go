@@ -124,7 +124,7 @@ func TestEndpointWeights(t *testing.T) {
 	}
 }
 
-// Ports match by name and protocol. Each slice determines the port number, so the number may differ between slices.
+// Ports match by name and protocol. Each slice specifies its own port number, so the number may differ between slices.
 func TestPortsMatchByNameAndProtocol(t *testing.T) {
 	svc := testService("svc", func(s *source.Service) {
 		s.Ports = []source.ServicePort{

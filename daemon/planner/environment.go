@@ -33,7 +33,7 @@ type environment struct {
 	// apiServers comes from the snapshot. gateways, broadcasts and nameServers come from the host. gateways excludes
 	// link-local addresses.
 	apiServers, gateways, broadcasts, nameServers []netip.Addr
-	// apiPorts holds the ports of the API servers if an API server is on this host.
+	// apiPorts holds the API servers' ports if an API server is on this host.
 	apiPorts     []uint16
 	serviceCIDRs []netip.Prefix
 	// denyHost reports whether the Planner refuses endpoints at hostAddrs.
@@ -151,8 +151,8 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 	return len(addrsOfFamily(hostAddrs, family)) > 0
 }
 
-// nodeAddrs returns the host's node addresses in one family, and the address that "primary" in
-// proxy.nodeport_addresses selects. The result primary is invalid if "primary" selects no address.
+// nodeAddrs returns the host's node addresses in one family, and the address that "primary" in proxy.nodeport_addresses
+// selects. The second result is invalid if there is no such address.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {

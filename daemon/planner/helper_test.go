@@ -180,7 +180,8 @@ func (w *world) find(service string, family plan.Family) *plan.ServicePort {
 	return w.plan.Find(plan.ServicePortName{Namespace: "ns", Name: service, Protocol: plan.TCP}, family)
 }
 
-// frontendsOf formats the frontends of a Service's IPv4 port: "ClusterIP 10.96.0.10:80", "NodePort port 30080/TCP".
+// frontendsOf formats the frontends of a Service's IPv4 port, such as "ClusterIP 10.96.0.10:80" and "NodePort port
+// 30080/TCP".
 func (w *world) frontendsOf(service string) []string {
 	out := []string{}
 	if sp := w.find(service, plan.IPv4); sp != nil {

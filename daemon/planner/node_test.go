@@ -115,7 +115,7 @@ func TestPodDetectionModes(t *testing.T) {
 	}
 }
 
-// The planner detects pods by each configured method, separately for each family.
+// The planner recognizes pods in each detection mode, separately for each family.
 func TestPodDetection(t *testing.T) {
 	none, nodeCIDR := config.Proxy{}, config.Proxy{LocalDetection: config.DetectNodeCIDR}
 	inRange := func(cidr string) config.Proxy {

@@ -87,7 +87,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portlessFamilies = append(e.portlessFamilies, portlessFamily{family, why})
 }
 
-// countPortless adds the parameter by to p.portlessCounts for each ServicePort with a NodePort that no address accepts.
+// countPortless adds the parameter by to p.portlessCounts for each ServicePort whose NodePort no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portlessFamilies {
 		for _, sp := range ports {
@@ -119,9 +119,9 @@ func (p *Planner) nodePortAddrFaults(node *plan.Node) (out []fault.Fault) {
 	return out
 }
 
-// proposeAddresses returns a setting with one address of each family. The setting lists the other addresses in a
-// comment, because Edgeway cannot detect which address clients use. An address that only pods or this host can reach
-// comes last, because few clients use it.
+// proposeAddresses returns a node.addresses setting with one address of each family. The setting lists the other
+// addresses in a comment, because Edgeway cannot detect which address clients use. An address that only pods or this
+// host can reach comes last, because few clients use it.
 func proposeAddresses(held []nodeinfo.Addr, pods []netip.Prefix) string {
 	var proposed, others []string
 	seen := map[plan.Family]bool{}

@@ -13,8 +13,8 @@ type Options struct {
 	Node     config.Node
 	Proxy    config.Proxy
 	FastPath config.FastPath
-	// Families lists the address families to serve. If Families is empty, Edgeway serves the families of the host's
-	// addresses, including loopback addresses. The Planner ignores Proxy.IPFamilies.
+	// Families lists the address families to serve. If Families is empty, Edgeway serves the families of all addresses
+	// of the host, including its loopback addresses. The Planner ignores Proxy.IPFamilies.
 	Families []plan.Family
 	// OwnRoutes reports whether the plan contains the uplinks that Edgeway's own routes to Services use.
 	OwnRoutes bool
@@ -25,14 +25,14 @@ type Options struct {
 	Budget Budget
 	// Checks configures the endpoint checks.
 	Checks Checks
-	// SavedOwners returns the list that ContestedPorts last returned in the previous process. Only the first call to
-	// Plan calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
+	// SavedOwners returns the result of the previous process's last call to ContestedPorts. Only the first call to Plan
+	// calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
 	SavedOwners func() []source.Holding
-	// BeforeService, if not nil, receives the key of each Service before the Planner plans it. Tests use BeforeService
-	// to cause panics.
+	// BeforeService, if not nil, receives the key of each Service that the Planner is about to plan. Tests use
+	// BeforeService to cause panics.
 	BeforeService func(source.Key)
-	// beforeRequests, if not nil, receives each Service before the Planner collects its requests for ports. Tests use
-	// beforeRequests to cause a panic. For a given version of a Service, beforeRequests must either always panic or
-	// never panic. Otherwise, the Planner would remove requests that it never added.
+	// beforeRequests, if not nil, receives each Service before the Planner collects the Service's requests for ports.
+	// Tests use beforeRequests to cause a panic. For a given version of a Service, beforeRequests must either always
+	// panic or never panic. Otherwise, the Planner would remove requests that it never added.
 	beforeRequests func(*source.Service)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // exclusivePort identifies a port that only one Service can own: a port at an address or, if addr is the zero Addr, a
-// port of the host (NodePort, healthCheckNodePort).
+// host port (NodePort or healthCheckNodePort).
 type exclusivePort struct {
 	addr     netip.Addr
 	protocol plan.Protocol
@@ -29,28 +29,29 @@ func (c exclusivePort) String() string {
 	return fmt.Sprintf("%s/%s", netip.AddrPortFrom(c.addr, c.port), c.protocol)
 }
 
-// request is a Service's request for an exclusivePort. kind is the kind of the address, or NodePort for a port of the
-// host.
+// request is a Service's request for an exclusivePort. kind is the kind of the port's address, or NodePort for a host
+// port.
 type request struct {
 	service *source.Service
 	kind    plan.FrontendKind
 }
 
-// ranks orders the kinds of addresses by precedence. A ClusterIP comes first, because the API server allocates
-// ClusterIPs. If external IPs came first, a tenant could claim an address as an external IP before the API server
-// allocates it as a ClusterIP. A load-balancer address comes before an external IP, because a controller assigns
-// load-balancer addresses. The order also ensures that a Service's source ranges apply to an address that the Service
-// lists as both an external IP and a load-balancer address.
+// ranks maps each kind of address to its rank, where 0 is the highest rank. A ClusterIP comes first, because the API
+// server allocates ClusterIPs. If external IPs came first, a tenant could claim an address as an external IP before the
+// API server allocates it as a ClusterIP. A load-balancer address comes before an external IP, because a controller
+// assigns load-balancer addresses. The order also ensures that a Service's source ranges apply to an address that the
+// Service lists as both an external IP and a load-balancer address.
 var ranks = [...]int{plan.ClusterIP: 0, plan.LoadBalancerIP: 1, plan.ExternalIP: 2, plan.NodePort: 0}
 
 func (b request) rank() int { return ranks[b.kind] }
 
 // ownership records the owner of each port. A Service requests each port at most once.
 //
-// A request for a higher-ranking kind of address always wins the port. Among requests for the same kind of address, the
-// owner keeps a port until the owner's request is removed. A port that never had an owner, or whose owner's request was
-// removed, is open until the next call to closePorts. Among the requests for an open port, the request with the highest
-// precedence wins. After closePorts, a request from an older Service does not change the owner.
+// A request for a higher-ranking kind of address always takes precedence. Among requests for the same kind of address,
+// the owner keeps a port until the owner's request is removed. A port that never had an owner, or whose owner's request
+// was removed, is open until the next call to closePorts. Among the requests for an open port, the Service whose
+// request has the highest precedence becomes the owner. After closePorts, a request from an older Service does not
+// change the owner.
 type ownership struct {
 	owner map[exclusivePort]request
 	// rivals maps each port to the losing requests for it. No value is empty.
@@ -60,8 +61,7 @@ type ownership struct {
 	openPorts map[exclusivePort]tracker.Name
 	allOpen   bool
 	limit     int
-	// contestedCache caches the result of contestedPorts. If contestedCache is nil, contestedPorts recomputes the
-	// result.
+	// contestedCache caches the result of contestedPorts, or is nil if contestedPorts must recompute it.
 	contestedCache []source.Holding
 }
 
@@ -101,7 +101,7 @@ func (o *ownership) addRival(c exclusivePort, b request) {
 	o.contestedCache = nil
 }
 
-// remove reverts add. If s owns the port c, the port becomes open.
+// remove reverts add. If s owns c, remove also opens c.
 func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -124,8 +124,8 @@ func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	}
 }
 
-// restore returns port c to its previous owner, whose current request is b, unless the current owner requests a
-// higher-ranking kind of address.
+// restore makes the Service of request b the owner of c again, unless the current owner requests a higher-ranking kind
+// of address.
 func (o *ownership) restore(c exclusivePort, b request) {
 	owner, r := o.owner[c], o.rivals[c]
 	if owner.service == b.service || owner.rank() < b.rank() || r == nil {
@@ -200,8 +200,8 @@ func (o *ownership) contestedPorts() []source.Holding {
 	return o.contestedCache
 }
 
-// precedes reports whether request a wins the port against request b. If the port is open, holder is its last owner. If
-// the port is not open, b owns the port.
+// precedes reports whether request a takes precedence over request b for the same port. If the port is open, holder is
+// its last owner. Otherwise, b is the owner's request.
 func precedes(a, b request, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
@@ -241,8 +241,8 @@ type rivals struct {
 	otherCount int
 }
 
-// add stores the request b. If b comes after all stored requests and otherCount is not 0, add only counts b, because
-// one of the requests that are only counted may precede b.
+// add stores the request b. If b comes after all stored requests and otherCount is not 0, add only increments
+// otherCount, because a request that is not stored may precede b.
 func (r *rivals) add(b request, limit int) {
 	i, _ := slices.BinarySearchFunc(r.requests, b, compareRequests)
 	if i == len(r.requests) && (r.otherCount > 0 || i >= limit) {
@@ -270,7 +270,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.requests) == 0 && r.otherCount == 0 }
 
-// recount collects all requests for the given ports again, and returns the Services that request them.
+// recount collects all requests for the ports in claims again, and returns the Services that made these requests.
 func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -293,9 +293,9 @@ func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.
 	return bidders
 }
 
-// restore returns contested ports to the Services that owned them when the previous process exited, and then to the
-// owners in the previous plan. After a reload, the previous plan contains only the frontends that the kernel accepted,
-// so the saved owners keep the ports that the kernel refused.
+// restore returns contested ports to the Services that owned them when the previous process exited. The owners in the
+// previous plan take precedence over these Services. After a reload, the previous plan contains only the frontends that
+// the kernel accepted, so the saved owners keep the ports of the frontends that the kernel rejected.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {
 		return

@@ -23,7 +23,7 @@ func rival(name string, day int, change ...func(*source.Service)) *source.Servic
 	}}, change...)...)
 }
 
-// wantOwner fails the test unless the named rival, and no other Service, owns the address.
+// wantOwner fails the test unless the named rival is the only owner of the address.
 func (w *world) wantOwner(want string) {
 	w.Helper()
 	var got []string
@@ -48,7 +48,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	// The owner keeps the address after a change to the owner itself.
+	// The owner keeps the address when the owner itself changes.
 	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour }))
 	w.wantOwner("5")
 
@@ -110,8 +110,8 @@ func TestOldestNewServiceBecomesOwner(t *testing.T) {
 func uid(u string) func(*source.Service) { return func(s *source.Service) { s.UID = u } }
 
 // The kind of an address takes precedence over age and current ownership: first a ClusterIP, then a load-balancer
-// address, then an external IP. The precedence of kinds prevents other Services from obtaining a ClusterIP before the
-// API server allocates it, or while an administrator deletes and recreates the ClusterIP's Service.
+// address, then an external IP. This order prevents another Service from taking a ClusterIP before the API server
+// allocates it, or while an administrator deletes and recreates the Service that has it.
 func TestAddressKindPrecedesAge(t *testing.T) {
 	const addr = "10.96.0.55"
 	of := func(name string, day int, kind func(*source.Service)) *source.Service {
@@ -233,8 +233,8 @@ func TestOwnershipAfterRestart(t *testing.T) {
 	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner no longer exists
 }
 
-// After a reload, the plan in force determines the owner. If the plan in force lacks an address because the kernel
-// refused the frontend, the saved owner keeps the address.
+// After a reload, the plan in force determines the owner. If that plan lacks an address because the kernel rejected the
+// frontend, the saved owner keeps the address.
 func TestOwnershipAfterReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

@@ -33,11 +33,11 @@ type Planner struct {
 	// snap and host are the arguments of the current call to Plan. prevSnap is the snapshot of the previous call.
 	snap, prevSnap *tracker.Snapshot
 	host           *nodeinfo.Host
-	// plan is the result of the last call to Plan, or nil during a call, so the first call after a panic plans every
-	// Service.
+	// plan is the result of the last call to Plan. During a call, plan is nil, so that the next call plans every
+	// Service if the current one panics.
 	plan *plan.Plan
 
-	// The latest call to Plan set the following fields.
+	// Each call to Plan updates the following fields.
 	env          *environment
 	problems     []fault.Fault
 	problemCache problemCache
@@ -46,7 +46,8 @@ type Planner struct {
 	health       healthPorts
 	// outOfRangePorts maps each port outside Proxy.NodePortRange to the number of requests for it.
 	outOfRangePorts map[uint16]int
-	// portlessCounts maps each family in environment.portlessFamilies to its number of ServicePorts with a NodePort.
+	// portlessCounts maps each family in environment.portlessFamilies to the number of ServicePorts with a NodePort in
+	// that family.
 	portlessCounts map[plan.Family]int
 	dead           *endpointcheck.DeadEndpoints
 	checks         checkIndex
@@ -63,10 +64,10 @@ type Planner struct {
 // New returns a Planner.
 func New(opts Options) *Planner { return &Planner{opts: opts, rivals: maxRivals} }
 
-// Plan returns the plan for a snapshot and a host. A nil host has no addresses. The plan shares unchanged data with
-// prev, which may be nil or come from another Planner. The faults describe everything that the Planner left out of the
-// plan, but exclude the snapshot's own faults. Service faults come last and are sorted. If no fault has changed, Plan
-// returns the same slice of faults as before.
+// Plan returns the plan for a snapshot and a host. If host is nil, Plan assumes a host without addresses. The plan
+// shares unchanged data with prev, which may be nil or come from another Planner. The faults describe everything that
+// the Planner left out of the plan, but do not include the snapshot's own faults. Service faults come last and are
+// sorted. If no fault has changed, Plan returns the same slice as the previous call.
 func (p *Planner) Plan(snap *tracker.Snapshot, host *nodeinfo.Host, prev *plan.Plan) (*plan.Plan, []fault.Fault) {
 	if host == nil {
 		host = &nodeinfo.Host{}
@@ -146,8 +147,8 @@ func (p *Planner) update(prev, next *plan.Plan, names []tracker.Name) {
 	})
 }
 
-// affectedServices returns the sorted names of the Services to plan again. These Services changed, gain or lose a port,
-// or have an endpoint that died or recovered.
+// affectedServices returns the sorted names of the Services to plan again: Services that changed, that gained or lost a
+// port, or that have an endpoint that died or recovered.
 func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	names := p.checks.concerned(endpoints)
 	if p.snap != p.prevSnap {
@@ -156,7 +157,8 @@ func (p *Planner) affectedServices(endpoints []netip.AddrPort) []tracker.Name {
 	return sortNames(names)
 }
 
-// updateOwnership updates the ownership of ports and returns the Services that changes to other Services affect.
+// updateOwnership updates the ownership of ports and returns the Services that are affected by changes to other
+// Services.
 func (p *Planner) updateOwnership() []tracker.Name {
 	for _, name := range p.snap.Changed {
 		p.resize(name)
@@ -209,8 +211,8 @@ func (p *Planner) hostProblems(node *plan.Node) []fault.Fault {
 		p.unknownLongLived())
 }
 
-// settingFault returns f as a fault in the setting named by key. The fault breaks no connection to a Service that has
-// rules, because Edgeway creates no rules for the objects that the setting excludes.
+// settingFault returns f as a fault in the setting named by key. The fault affects no connection that the rules
+// forward, because Edgeway creates no rules for the objects that the setting excludes.
 func settingFault(key string, f fault.Fault) fault.Fault {
 	return f.WithName(key).WithScope(fault.Scope{Clients: fault.NoClients})
 }
@@ -229,7 +231,8 @@ func (p *Planner) unknownLongLived() (out []fault.Fault) {
 }
 
 // ContestedPorts returns the ports that several Services request, and the owner of each port. After a restart,
-// Options.SavedOwners must return the list from the last call to ContestedPorts. The caller must not modify the slice.
+// Options.SavedOwners must return the result of the previous process's last call to ContestedPorts. The caller must not
+// modify the slice.
 func (p *Planner) ContestedPorts() []source.Holding { return p.owners.contestedPorts() }
 
 // CheckChanges returns the changes to the set of checked endpoints since the last call. CheckChanges requires
@@ -273,7 +276,7 @@ func (j *problemCache) join(host, services []fault.Fault) []fault.Fault {
 	return j.all
 }
 
-// sameList reports whether two slices share their elements in memory.
+// sameList reports whether a and b are the same slice.
 func sameList(a, b []fault.Fault) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -71,10 +71,8 @@ func (c randomObjects) slice() *source.EndpointSlice {
 		Family: pick(c, plan.IPv4, plan.IPv4, plan.IPv6), Manifest: c.chance(30),
 	}
 	for _, name := range some(c, 80, "http", "metrics") {
-		s.Ports = append(s.Ports, source.SlicePort{
-			Name: name, Protocol: pick(c, plan.TCP, plan.UDP),
-			Port: pick[uint16](c, 8080, 9090),
-		})
+		protocol, port := pick(c, plan.TCP, plan.UDP), pick[uint16](c, 8080, 9090)
+		s.Ports = append(s.Ports, source.SlicePort{Name: name, Protocol: protocol, Port: port})
 	}
 	for range c.IntN(4) {
 		addr := ip(fmt.Sprint("10.1.0.", c.IntN(6)))
@@ -155,10 +153,8 @@ func (c randomObjects) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Hos
 		case n == 17:
 			host = c.host()
 		case n == 18:
-			cidr := &source.ServiceCIDR{
-				Name:  pick(c, "a", "b"),
-				CIDRs: some(c, 70, cidrs("10.96.0.0/24", "10.0.0.0/8", "fd00:96::/64")...),
-			}
+			ranges := some(c, 70, cidrs("10.96.0.0/24", "10.0.0.0/8", "fd00:96::/64")...)
+			cidr := &source.ServiceCIDR{Name: pick(c, "a", "b"), CIDRs: ranges}
 			if c.chance(30) {
 				sink.Delete(cidr.Key())
 			} else {
@@ -184,7 +180,7 @@ func (c randomObjects) step(sink source.Sink, host *nodeinfo.Host) *nodeinfo.Hos
 }
 
 // After any changes, the incremental plan equals the plan that a new Planner computes from the same previous plan. The
-// incremental plan shares every possible pointer with the previous plan and is well formed. No owner loses a port,
+// incremental plan is well formed and shares all unchanged objects with the previous plan. No owner loses a port,
 // except to a request for a higher-ranking kind of address.
 func TestIncrementalEqualsFromScratch(t *testing.T) {
 	sequences := uint64(4000)
@@ -225,11 +221,8 @@ func TestIncrementalEqualsFromScratch(t *testing.T) {
 			if c.chance(70) {
 				verifyEndpointChanges(t, seed, checked, planner.CheckChanges(), anew.CheckChanges().Add)
 			}
-			verifyVerdicts(t, seed, opts, next, func(p *Planner) (*plan.Plan,
-				[]fault.Fault,
-			) {
-				return p.Plan(snap, host, prev)
-			})
+			again := func(p *Planner) (*plan.Plan, []fault.Fault) { return p.Plan(snap, host, prev) }
+			verifyVerdicts(t, seed, opts, next, again)
 			prev = next
 		}
 	}
@@ -323,7 +316,7 @@ func verifyOwners(t *testing.T, seed uint64, prev, next *plan.Plan, problems []f
 			}
 			for _, f := range sp.Frontends {
 				c := exclusivePort{f.Addr, sp.Name.Protocol, f.Port}
-				// The field of a host port is not in addrFields, so Index returns -1.
+				// If the fault is about a host port, addrFields does not contain p.Field, and Index returns -1.
 				kind := plan.FrontendKind(max(0, slices.Index(addrFields[:], p.Field)))
 				if strings.HasPrefix(p.Message, c.String()+" belongs to") && !betterKind(next, c, kind) {
 					t.Fatalf("seed %d: %s had it before: %s", seed, sp.Name, p)

@@ -13,8 +13,8 @@ func apiServer(addrs ...string) *source.APIServer {
 	return &source.APIServer{Name: "https://api.example:6443", Addrs: ips(addrs...)}
 }
 
-// A Service from the API server can have an address of the host only if the configuration allows it, and can never have
-// an address of the API server (CVE-2020-8554).
+// A Service from the API server may use an address of the host only if the configuration allows the address, and may
+// never use an address of the API server (CVE-2020-8554).
 func TestRefusedAddresses(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("198.51.100.0/24", "192.0.2.0/24")
@@ -45,8 +45,8 @@ func TestRefusedAddresses(t *testing.T) {
 	w.wantFrontends("modest", "LoadBalancerIP 203.0.113.1:80")
 }
 
-// No Service from the API server can have the address of this host's name server, because the host uses the name server
-// to find the API server. The exception is a name server at the Service's own ClusterIP, such as the cluster's DNS.
+// No Service from the API server may use the address of this host's name server, because the host uses the name server
+// to find the API server. The only exception is the Service's own ClusterIP, such as that of the cluster's DNS Service.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("0.0.0.0/0")
@@ -197,14 +197,13 @@ func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 	w.wantFrontends("svc", "ExternalIP 192.0.2.253:80", "LoadBalancerIP 198.51.100.1:80")
 	w.wantProblems(
 		"Service ns/svc: spec.clusterIPs: 192.0.2.254 is a default gateway of this host",
-		"Service ns/svc: status.loadBalancer.ingress: 192.0.2.0 is the broadcast or network address of a network of this host",
+		"Service ns/svc: status.loadBalancer.ingress: 192.0.2.0 is the broadcast or network address of one of this host's networks",
 		`Service ns/svc: status.loadBalancer.ingress: 203.0.113.1 is not in a range of proxy.allow_load_balancer_ips; fix: proxy.allow_load_balancer_ips = ["198.51.100.0/24", "192.0.2.0/24", "203.0.113.1/32"]`,
-		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of a network of this host")
+		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of one of this host's networks")
 }
 
-// The planner leaves out endpoints that only this host may reach, and the health check response does not count these
-// endpoints. An EndpointSlice can contain this host's addresses if it is from a manifest or the host is a Node of the
-// cluster.
+// The planner leaves out endpoints at denied addresses, and the health check does not count them. An EndpointSlice can
+// contain this host's addresses if the slice is from a manifest or the host is a Node of the cluster.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

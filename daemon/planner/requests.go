@@ -32,9 +32,9 @@ var addrFields = [...]string{
 	plan.LoadBalancerIP: "status.loadBalancer.ingress",
 }
 
-// vips returns the addresses that the Service can have, sorted. If the Service lists an address in several fields, vips
-// returns it only as the highest-ranking kind. vips adds a fault for each address that the Service cannot have, and
-// skips address families that Edgeway does not serve.
+// vips returns the addresses that the Service may use, in sorted order. If the Service lists an address in several
+// fields, vips returns it only as the highest-ranking kind. vips adds a fault for each address that the Service may not
+// use, and skips address families that Edgeway does not serve.
 func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 	vips := make([]vip, 0, len(s.ClusterIPs)+len(s.LoadBalancerIPs)+len(s.ExternalIPs))
 	add := func(kind plan.FrontendKind, addrs []netip.Addr) {
@@ -71,7 +71,7 @@ func (p *Planner) vips(s *source.Service, found *source.Faults) []vip {
 func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Addr) string {
 	switch {
 	case hasAddr(p.env.broadcasts, a):
-		return "is the broadcast or network address of a network of this host"
+		return "is the broadcast or network address of one of this host's networks"
 	case hasAddr(p.env.gateways, a):
 		return "is a default gateway of this host"
 	case kind == plan.ClusterIP && hasAddr(p.env.realAddrs, a):
@@ -93,7 +93,7 @@ func (p *Planner) refusal(s *source.Service, kind plan.FrontendKind, a netip.Add
 // RefusedAddressID is the ID of the fault for an address that the configuration does not allow.
 const RefusedAddressID = "refused-address"
 
-// allowlist is a configuration key that lists the addresses that Services from the API server can have. A Service's
+// allowlist is a configuration key and the addresses that it allows for Services from the API server. A Service's
 // author sets the external IPs, and a controller sets the load-balancer addresses. A Service at an address of this host
 // would intercept connections to the host's programs, so the operator must allow the address (CVE-2020-8554). Services
 // from manifests need no permission, because only root can write manifests.
@@ -133,8 +133,8 @@ func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost
 	return out
 }
 
-// apiServerRefusal returns a reason if the Service cannot have the address because it is an address of the API server,
-// or "" otherwise. Only default/kubernetes can have an address of the API server.
+// apiServerRefusal returns the reason why the Service may not use an address of the API server, or "" if the Service
+// may use the address. Only default/kubernetes may use an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -154,7 +154,7 @@ func (p *Planner) isReachable(s *source.Service) bool {
 
 func (p *Planner) eachRequest(s *source.Service, f func(exclusivePort, request)) {
 	p.requestBuffer = p.requestBuffer[:0]
-	// If the Service causes a panic, planService leaves out the Service.
+	// If the Service causes a panic, planService leaves it out.
 	_ = contain.Call(func() error {
 		if p.opts.beforeRequests != nil {
 			p.opts.beforeRequests(s)
@@ -207,8 +207,7 @@ func healthCheckPort(s *source.Service) (c exclusivePort, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owns reports whether the Service owns the port c. If the Service does not, owns adds to found a fault that explains
-// why.
+// owns reports whether the Service owns c. If not, owns adds a fault with the reason to found.
 func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {
@@ -223,9 +222,9 @@ func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *
 	return owner == s
 }
 
-// vipPortRefusal returns the reason why no Service can have a port at the address, or "" if there is none. At an
-// address of this host, a frontend takes precedence over a listening program. A load balancer that tests this host's
-// health would therefore receive an endpoint's response.
+// vipPortRefusal returns the reason why no Service may use the port at the address, or "" if there is no such reason.
+// At an address of this host, a frontend takes precedence over a listening program. A load balancer that tests this
+// host's health would therefore receive an endpoint's response.
 func (p *Planner) vipPortRefusal(v vip, protocol plan.Protocol, port uint16) string {
 	if !v.isHostAddr || protocol != plan.TCP {
 		return ""
@@ -308,8 +307,8 @@ func (p *Planner) healthPortConflicts() (names []tracker.Name) {
 	return names
 }
 
-// leadsTo reports whether the sorted list contains a, or the IPv4 address that NAT64 translates a to. With 464XLAT,
-// this host's connections to an IPv4 address go to the corresponding IPv6 address.
+// leadsTo reports whether sorted contains the address a, or the IPv4 address that a represents under NAT64. With
+// 464XLAT, this host's connections to an IPv4 address go to the corresponding IPv6 address.
 func leadsTo(a netip.Addr, sorted []netip.Addr) bool {
 	return hasAddr(sorted, a) || hasAddr(sorted, source.TranslateNAT64(a))
 }

@@ -21,8 +21,7 @@ type serviceResult struct {
 	checked  []netip.AddrPort // the endpoints to check, sorted
 }
 
-// planService plans one Service. svc may be nil. If a panic occurs, the Planner leaves out the Service and reports a
-// fault.
+// planService plans one Service. svc may be nil. If planning the Service panics, the result contains only a fault.
 func (p *Planner) planService(svc *tracker.Service) (out serviceResult) {
 	if svc == nil {
 		return out
@@ -74,8 +73,8 @@ func (p *Planner) decide(svc *tracker.Service) (out serviceResult) {
 	return out
 }
 
-// frontends returns the frontends that the Service owns for a port, but does not set their plan.Routes. A NodePort has
-// a single frontend for both address families.
+// frontends returns, for one port, the frontends that the Service owns. Their plan.Routes are not set yet. A NodePort
+// has a single frontend for both address families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {
@@ -177,8 +176,8 @@ func keepUsedPools(sp *plan.ServicePort, p pools) {
 
 // allowedSources returns the sources that may connect to a load-balancer address, or nil if all sources may connect. If
 // the Service's source ranges contain an address of this host, the host itself may connect. allowedSources then adds
-// the load-balancer address to the ranges, because the kernel uses that address as the source of the host's connections
-// if it is on a device of this host.
+// the load-balancer address to the ranges: if a device of this host has that address, the kernel uses it as the source
+// of the host's connections.
 func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip.Prefix {
 	family := plan.FamilyOf(addr)
 	if slices.Contains(s.BlockedFamilies, family) {
@@ -195,8 +194,8 @@ func (e *environment) allowedSources(s *source.Service, addr netip.Addr) []netip
 }
 
 // healthCheck returns the plan for the healthCheckNodePort, or nil if the Service has no such port. A pod of a
-// dual-stack Service has an address in each family, so healthCheck counts only the addresses of the family that has
-// more. healthCheck counts dead endpoints only while all endpoints of the Service are dead.
+// dual-stack Service has an address in each family, so healthCheck counts the addresses of each family separately and
+// reports the larger number. healthCheck counts dead endpoints only if all endpoints of the Service are dead.
 func (p *Planner) healthCheck(svc *tracker.Service, found *source.Faults) *plan.HealthCheck {
 	c, ok := healthCheckPort(svc.Spec)
 	if !ok || !p.owns(svc.Spec, c, "spec.healthCheckNodePort", found) {
@@ -239,13 +238,13 @@ func newAddrSets() addrSets { return addrSets{plan.IPv4: {}, plan.IPv6: {}} }
 
 type routes = [3]plan.Route
 
-// policy decides the plan.Routes of one ServicePort.
+// policy determines the plan.Routes of one ServicePort.
 type policy struct {
 	cluster, local plan.Route // the plan.Routes to each pool, without SNAT
 	detectsPods    bool       // whether Edgeway can distinguish pods from other sources
 	masqueradeAll  bool
-	// masqueradeHost reports whether Edgeway masquerades the host's own connections, because one of Edgeway's kernel
-	// routes determined the source address before Edgeway chose the endpoint.
+	// masqueradeHost reports whether one of Edgeway's kernel routes determines the source address of the host's own
+	// connections before Edgeway chooses the endpoint. Edgeway then masquerades these connections.
 	masqueradeHost bool
 }
 
@@ -285,7 +284,7 @@ func (p policy) internalRoutes(local bool) (r routes) {
 //
 // With the Local policy, connections from outside keep their source address. The Local policy does not apply to
 // connections from pods or from the host itself. Edgeway short-circuits connections from pods and from the host: they
-// can reach any endpoint, as if a load balancer had returned them. Edgeway masquerades the host's connections, because
+// can reach any endpoint, as if they came through a load balancer. Edgeway masquerades the host's connections, because
 // their source and destination may be the same address. If Edgeway cannot distinguish pods from other sources, it
 // treats connections from pods like connections from outside.
 func (p policy) externalRoutes(local bool) (r routes) {

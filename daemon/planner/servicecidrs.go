@@ -20,7 +20,7 @@ const (
 
 const serviceCIDRsKey = "proxy.service_cidrs"
 
-// serviceCIDRs collects the ranges that the API server allocates ClusterIPs from.
+// serviceCIDRs collects the ranges from which the API server allocates ClusterIPs.
 type serviceCIDRs struct {
 	host       *nodeinfo.Host
 	apiServers []netip.Addr
@@ -39,9 +39,9 @@ func ServiceCIDRFaults(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 	return s.problems
 }
 
-// addSetting adds the configured ranges. Edgeway drops no connections to unused addresses of a range that overlaps a
-// network of this host, or contains the host's router or the API server, because the host would otherwise lose its
-// network connection. A range may contain a name server, because many hosts use the cluster's DNS Service.
+// addSetting adds the configured ranges. If a range overlaps a network of this host, or contains the host's router or
+// the API server, Edgeway does not drop connections to the range's unused addresses, because the host would otherwise
+// lose its network connection. A range may contain a name server, because many hosts use the cluster's DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.knownRanges = append(s.knownRanges, c)
@@ -92,7 +92,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	}
 }
 
-// addRange adds the range c to dropRanges or, if why is not empty, adds a fault instead.
+// addRange adds c to dropRanges if why is empty. Otherwise, addRange adds a fault.
 func (s *serviceCIDRs) addRange(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.dropRanges = append(s.dropRanges, c)
@@ -111,7 +111,7 @@ func (s *serviceCIDRs) serverFault(c netip.Prefix) string {
 	if i < 0 {
 		return ""
 	}
-	return fmt.Sprintf("contains the address %s of the API server or of the proxy to it: %s, "+
+	return fmt.Sprintf("contains the address %s of the API server or of its proxy: %s, "+
 		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 

@@ -40,8 +40,8 @@ func packetTo(origin, frontend string) plan.Packet {
 	return p
 }
 
-// outcome formats a decision. For Forward, outcome formats the endpoints as "here", "there" or "any", with "+" if the
-// proxy rewrites the source address. For any other verdict, outcome returns the verdict's name.
+// outcome formats a decision. For the verdict Forward, outcome formats the endpoints as "here", "there" or "any", with
+// "+" if the proxy rewrites the source address. For any other verdict, outcome returns the verdict's name.
 func outcome(d plan.Decision) string {
 	if d.Verdict != plan.Forward {
 		return d.Verdict.String()
@@ -113,8 +113,8 @@ func TestTrafficPolicies(t *testing.T) {
 	}
 }
 
-// Missing and terminating endpoints determine whether the proxy forwards, rejects or drops connections. The table has a
-// column for each origin. Pod detection is enabled.
+// Whether the proxy forwards, rejects or drops connections depends on missing and terminating endpoints. The table has
+// a column for each origin. Pod detection is enabled.
 func TestMissingAndTerminatingEndpoints(t *testing.T) {
 	internal := func(s *source.Service) { s.InternalLocal = true }
 	external := func(s *source.Service) { s.ExternalLocal = true }

@@ -75,7 +75,7 @@ func withoutDefaultRoute() *nodeinfo.Host {
 }
 
 // If Edgeway's own routes determine the source address of the host's connections before the proxy chooses the endpoint,
-// the proxy rewrites the source address to an address of the link to the endpoint. When the host has a default route
+// the proxy replaces the source address with an address on the link to the endpoint. When the host has a default route
 // again, the proxy keeps the source address.
 func TestGuessedSourceIsRewritten(t *testing.T) {
 	opts := testOptions()

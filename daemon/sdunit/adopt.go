@@ -53,7 +53,7 @@ func (s *Sockets) adopt(f *os.File) {
 	s.open[addr] = sock
 }
 
-// listenerOf returns a listener and its address if the file is a listening TCP socket.
+// listenerOf returns a listener for f and its address, or an error if f is not a listening TCP socket.
 func listenerOf(f *os.File) (*net.TCPListener, netip.AddrPort, error) {
 	var none netip.AddrPort
 	l, err := net.FileListener(f)

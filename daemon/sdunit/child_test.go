@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// childRole is the environment variable that makes the test binary act as the daemon in a child process, which receives
-// descriptors as if from systemd.
+// childRole is the environment variable that makes a child process of the test act as the daemon. The child process
+// receives descriptors as if from systemd.
 const childRole = "EDGEWAY_TEST_CHILD"
 
 func TestMain(m *testing.M) {

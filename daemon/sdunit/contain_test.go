@@ -9,8 +9,8 @@ import (
 	"edgeway/test/sdtest"
 )
 
-// A panic while the Notifier reads the daemon's state only delays the notifications. After a pause, the Notifier sends
-// READY=1.
+// A panic while the Notifier reads the daemon's state delays the notifications but does not stop them. After a pause,
+// the Notifier sends READY=1.
 func TestNotifierContinuesAfterPanic(t *testing.T) {
 	m := sdtest.New(t)
 	synctest.Test(t, func(t *testing.T) {

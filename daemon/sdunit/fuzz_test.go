@@ -102,9 +102,9 @@ func descriptor(t *testing.T, kind byte, name string) (original io.Closer, file 
 	return c, fileOf(t, c, name), kind%7 < 3
 }
 
-// FuzzPassed passes arbitrary kinds of descriptors with arbitrary names. NewSockets must adopt sockets that listen on
-// loopback, and must close all other descriptors. A descriptor's name must not add assignments to the messages for
-// systemd.
+// FuzzPassed passes descriptors of arbitrary kinds, with arbitrary names, to NewSockets. NewSockets must adopt sockets
+// that listen on loopback, and must close all other descriptors. A descriptor's name must not add assignments to the
+// messages for systemd.
 func FuzzPassed(f *testing.F) {
 	f.Add("x.socket:nodeport-127.0.0.1-80", []byte{0, 1, 2, 3, 4, 5, 6})
 	f.Add("nodeport-a:nodeport-b:nodeport-c:nodeport-d:nodeport-e", []byte{6, 5, 4, 3, 2, 1, 0})

@@ -37,8 +37,8 @@ type Manager struct {
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart requests more start time from systemd for work that takes up to limit and ends before a Notifier runs. On
-// a slow single-board computer, testing the host may take minutes, and systemd would abort the start after
+// ExtendStart asks systemd for more start time, for work that takes at most limit and is done before a Notifier runs.
+// On a slow single-board computer, testing the host may take minutes, so systemd would otherwise abort the start after
 // TimeoutStartSec=. If the Notifier later requests less time, systemd keeps the longer time (see
 // service_extend_event_source_timeout in systemd's service.c).
 func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extraTime)) }
@@ -82,8 +82,8 @@ func (m *Manager) deliver(rights []byte, assignments []string) bool {
 	return err == nil
 }
 
-// sendDatagram sends text and file descriptors. If wait is set and the manager's queue is full, sendDatagram waits for
-// up to sendTimeout. SdNotify in go-systemd (22.7) waits without a limit and cannot send descriptors.
+// sendDatagram sends text and file descriptors. If wait is true and the manager's queue is full, sendDatagram waits for
+// up to sendTimeout. SdNotify in go-systemd (22.7) waits indefinitely and cannot send descriptors.
 func sendDatagram(rights []byte, text string, wait bool) error {
 	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address()})
 	if err != nil {

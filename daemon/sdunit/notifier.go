@@ -18,7 +18,7 @@ const (
 	// until the daemon is ready.
 	startPeriod  = 100 * time.Millisecond
 	steadyPeriod = time.Second
-	// statusPeriod is the minimum time between two status lines, because each status line wakes up systemd and all its
+	// statusPeriod is the minimum time between two status lines. Each status line wakes up systemd and all of its
 	// clients.
 	statusPeriod = 5 * time.Second
 	// While the daemon is starting and its sync loop is alive, the Notifier requests extraTime from systemd once per
@@ -129,8 +129,8 @@ func (n *Notifier) sendDue(s Subject, r *reload) time.Duration {
 	return n.pause(r)
 }
 
-// oneLine returns s as one clean line, so an error's text can neither add assignments to the datagram nor control
-// systemctl's terminal.
+// oneLine returns s as one line without control characters, so that an error's text can neither add assignments to the
+// datagram nor control systemctl's terminal.
 func oneLine(s string) string { return strings.Join(strings.Fields(text.CleanLine(s)), " ") }
 
 // pause returns a delay that allows several pings within half of the watchdog interval.

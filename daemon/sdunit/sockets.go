@@ -22,7 +22,7 @@ import (
 //
 // The process has only one Sockets value, which keeps the sockets open during a configuration reload. During a process
 // restart, systemd's fd store keeps a copy of each socket. systemd also keeps the sockets of socket units open. While
-// no process accepts connections, clients wait in the socket's queue.
+// no process accepts connections, new connections wait in the socket's queue.
 type Sockets struct {
 	manager *Manager
 	logger  *slog.Logger
@@ -43,8 +43,8 @@ type socket struct {
 }
 
 // PassedFiles returns the files that the service manager passed, and removes the LISTEN_* variables from the
-// environment. go-systemd (22.7) allocates memory for as many files as the environment specifies, so PassedFiles
-// ignores a LISTEN_FDS value above the process's limit on open files.
+// environment. go-systemd (22.7) allocates memory for as many files as LISTEN_FDS specifies, so PassedFiles ignores a
+// value above the process's limit on open files.
 func PassedFiles() []*os.File {
 	var limit unix.Rlimit
 	n, err := strconv.ParseUint(os.Getenv("LISTEN_FDS"), 10, 64)
@@ -87,9 +87,9 @@ func (s *Sockets) Listen(addr netip.AddrPort) (*os.File, error) {
 	return file, nil
 }
 
-// Release closes the socket for an address in this process and in the fd store, so that the kernel refuses clients. A
-// socket from a socket unit stays open, because systemd keeps a copy. Clients of a socket from a socket unit wait in
-// the socket's queue. Callers must stop accepting connections from the socket before they call Release.
+// Release closes the socket for an address, both in this process and in the fd store, so that the kernel refuses new
+// connections. A socket from a socket unit stays open, because systemd keeps a copy, and new connections to the socket
+// wait in its queue. Callers must stop accepting connections from the socket before they call Release.
 func (s *Sockets) Release(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,7 +106,7 @@ func (s *Sockets) Release(addr netip.AddrPort) {
 	}
 }
 
-// Unused returns the addresses of the passed sockets that no call to Listen or Release has used.
+// Unused returns the addresses of the passed sockets for which neither Listen nor Release was called.
 func (s *Sockets) Unused() []netip.AddrPort {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,7 +171,7 @@ func fileOfListener(listener *net.TCPListener) (*os.File, error) {
 }
 
 // isStoreName reports whether Edgeway uses name for a socket in the fd store. The result is false for a name with a
-// line break, which would begin another assignment.
+// line break, because the line break would begin another assignment in a message to systemd.
 func isStoreName(name string) bool {
 	return strings.HasPrefix(name, storePrefix) && !strings.ContainsRune(name, '\n')
 }

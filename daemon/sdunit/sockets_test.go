@@ -134,7 +134,7 @@ func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 	s.Release(four)
 }
 
-// A socket unit's port might not be a NodePort yet, or might no longer be one.
+// The port of a socket unit might not be a NodePort yet, or might no longer be a NodePort.
 func TestClientsOfUnclaimedSocketWait(t *testing.T) {
 	manager := sdtest.New(t)
 	file, _, addr := passedSocket(t, "edgeway-nodeport@30080.socket")

@@ -2,8 +2,8 @@
 // state on disk) and the tracker, which merges the sources' objects. The package also defines the objects that sources
 // produce.
 //
-// The objects have Edgeway's own types. Edgeway's types hold only the parsed and validated fields that a service proxy
-// reads, so they use a fraction of the memory of Kubernetes' types. Package convert creates the objects.
+// The objects have Edgeway's own types, which hold only the parsed and validated fields that a service proxy reads.
+// These types use a fraction of the memory that the Kubernetes types use. Package convert creates the objects.
 package source
 
 import (
@@ -30,7 +30,8 @@ type Sink interface {
 	Upsert(obj Object)
 	Delete(key Key)
 	// Synced tells the sink that the source has passed on every object that exists at its origin. Until the first call
-	// to Synced, an object that the sink lacks may still exist at the origin. Later calls to Synced have no effect.
+	// to Synced, an object that the sink has not received may exist at the origin. Later calls to Synced have no
+	// effect.
 	Synced()
 }
 
@@ -42,7 +43,7 @@ type Status struct {
 	LastContact time.Time `json:"lastContact,omitzero"`
 	// Fault is the source's current fault, or the zero Fault.
 	Fault fault.Fault `json:"fault,omitzero"`
-	// Partial reports whether Fault affects only some of the origin's objects, while all other objects are current.
+	// Partial reports whether Fault affects only some of the origin's objects and all other objects are current.
 	Partial bool `json:"partial,omitempty"`
 	// Refused reports whether the origin itself returned Fault, which proves that the origin is reachable.
 	Refused bool `json:"refused,omitempty"`

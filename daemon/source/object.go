@@ -31,7 +31,7 @@ type Key = fault.Object
 // Object is a *Service, *EndpointSlice, *Node, *ServiceCIDR, *APIServer, *Manifest or *Document.
 type Object interface {
 	Key() Key
-	// Problems returns a fault for each field that Edgeway ignores because it is invalid.
+	// Problems returns a fault for each invalid field that Edgeway ignores.
 	Problems() []fault.Fault
 }
 
@@ -125,8 +125,8 @@ type Service struct {
 	// SourceRanges restricts which clients can reach LoadBalancerIPs, separately for each address family. If a family
 	// has no ranges, any client can connect unless BlockedFamilies lists the family.
 	SourceRanges []netip.Prefix `json:"sourceRanges,omitempty"`
-	// BlockedFamilies lists the families that have only invalid source ranges. A client of a blocked family cannot
-	// connect.
+	// BlockedFamilies lists the families that have only invalid source ranges. A client with an address in a blocked
+	// family cannot connect.
 	BlockedFamilies []plan.Family `json:"noSources,omitempty"`
 
 	Ports               []ServicePort `json:"ports,omitempty"`

@@ -23,13 +23,13 @@ import (
 type Layer struct {
 	// Name is the source's name.
 	Name string
-	// FallbackFor is the layer that this layer replaces, or "" for a primary layer. Edgeway serves a fallback's objects
-	// until the primary layer has synced. When the primary layer has synced, the tracker removes all of the fallback's
-	// objects at once, because an object that the primary layer has not listed no longer exists.
+	// FallbackFor is the name of the layer that this layer stands in for, or "" for a primary layer. Edgeway serves a
+	// fallback's objects until the primary layer has synced. When the primary layer has synced, the tracker removes all
+	// of the fallback's objects at once, because an object that the primary layer has not listed no longer exists.
 	FallbackFor string
 }
 
-// Tracker merges layers. Its methods are safe for concurrent use.
+// Tracker merges layers. A Tracker is safe for concurrent use.
 type Tracker struct {
 	changed chan struct{}
 
@@ -160,7 +160,7 @@ func (t *Tracker) complete() bool {
 	return !slices.ContainsFunc(t.layers, func(l *layer) bool { return l.primary == nil && !l.synced })
 }
 
-// update updates the view if Edgeway now serves another version of the object, and signals the reader.
+// update updates the view and signals t.changed if Edgeway now serves another version of the object.
 func (t *Tracker) update(key source.Key, before source.Object) {
 	after := t.servedObject(key)
 	if before == after {
@@ -203,7 +203,7 @@ func (t *Tracker) HiddenServices() []source.Key {
 // servedObject returns the object from the first layer that contains the key, or nil if no layer does.
 func (t *Tracker) servedObject(key source.Key) source.Object { return t.servedObjectAbove(nil, key) }
 
-// servedObjectAbove is like servedObject, but considers only the layers that precede the layer passed as below.
+// servedObjectAbove is like servedObject, but considers only the layers that precede the given layer.
 func (t *Tracker) servedObjectAbove(below *layer, key source.Key) source.Object {
 	for _, l := range t.layers {
 		if l == below {

@@ -105,8 +105,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// The tracker signals the reader when the last source has listed all objects, even if no object has changed, because
-// the snapshot is then complete.
+// The channel from Changed receives a value when the last source has listed all objects, even if no object has changed,
+// because the snapshot is then complete.
 func TestSnapshotIsCompleteAfterAllLists(t *testing.T) {
 	tr, file, kube, known := threeLayers()
 	file.Synced()

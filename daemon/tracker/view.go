@@ -22,8 +22,9 @@ type view struct {
 	started time.Time
 	last    *Snapshot // nil before the first snapshot
 
-	// mergedServices maps each name to the Service and its EndpointSlices. Spec is nil if only EndpointSlices exist.
-	// The view replaces a changed Service instead of modifying it, because snapshots share Services.
+	// mergedServices maps each name to the Service and its EndpointSlices. The Service's Spec is nil if only
+	// EndpointSlices exist. The view replaces a changed Service instead of modifying it, because snapshots share
+	// Services.
 	mergedServices map[Name]*Service
 	nodes          map[string]*source.Node
 	cidrs          map[string]*source.ServiceCIDR
@@ -53,7 +54,7 @@ func newView(started time.Time) *view {
 	}
 }
 
-// replace replaces before with after, which has the same key. Either object may be nil.
+// replace replaces an object in the view: before is the old version, after is the new version, and either may be nil.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)
@@ -142,8 +143,8 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 }
 
 // count counts a change for metrics and stores the trigger time of a new version of a slice. A source's first list
-// contains trigger times from before the start. These times say nothing about the latency of current changes, so count
-// ignores them.
+// contains trigger times from before the start, which count ignores because they say nothing about the latency of
+// current changes.
 func (v *view) count(before, after source.Object) {
 	obj := after
 	if obj == nil {

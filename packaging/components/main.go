@@ -1,10 +1,10 @@
-// Command components reads the list of a Go program's modules from the build information that the linker stored in the
-// program. The command writes a bill of materials (CycloneDX 1.5, JSON) and the notices that the modules' licenses
-// require.
+// Command components writes a bill of materials (CycloneDX 1.5, JSON) for a Go program, and the notices that the
+// licenses of the program's modules require. The command reads the list of modules from the build information that the
+// linker stored in the program.
 //
 //	go run ./packaging/components PROGRAM VERSION FOLDER
 //
-// The output files are sbom.cdx.json and third-party-notices in the folder. The output is reproducible.
+// The command writes the files sbom.cdx.json and third-party-notices to FOLDER. The output is reproducible.
 // SOURCE_DATE_EPOCH sets the timestamp.
 package main
 
@@ -104,13 +104,14 @@ func billOfMaterials(info *debug.BuildInfo, version string, at time.Time) bom {
 	return out
 }
 
-// moduleComponent returns the component for a Go module. A package URL (purl) encodes a plus in the version as %2B.
+// moduleComponent returns the component for a Go module. A package URL (purl) encodes a plus sign in the version as
+// %2B.
 func moduleComponent(kind, path, version string) component {
 	purl := "pkg:golang/" + path + "@" + strings.ReplaceAll(version, "+", "%2B")
 	return component{Type: kind, Ref: purl, Name: path, Version: version, PURL: purl}
 }
 
-// linkedModules returns the modules that are linked into the program, sorted by path, as in the linker's list.
+// linkedModules returns the modules that are linked into the program, in the linker's order (by path).
 func linkedModules(info *debug.BuildInfo) []*debug.Module {
 	var out []*debug.Module
 	for _, m := range info.Deps {
@@ -122,18 +123,19 @@ func linkedModules(info *debug.BuildInfo) []*debug.Module {
 	return out
 }
 
-// noticeFile matches the names of files that contain a license, or a notice that the license requires distributors to
-// include.
+// noticeFile matches the names of license files, and of notices that a license requires distributors to include.
 var noticeFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// notices concatenates the license files of Go and of each module. It returns an error if a module has no license file.
+// notices returns the concatenated license files of Go and the linked modules. It returns an error if a module has no
+// license file.
 func notices(info *debug.BuildInfo) ([]byte, error) {
 	root, err := output("go", "env", "GOROOT")
 	if err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
-	// Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same license text as Go.
+	// Ignore the error, because Debian's Go has no license file in GOROOT. The module golang.org/x/sys has the same
+	// license text as Go.
 	_ = notice(&out, "Go "+info.GoVersion, strings.TrimSpace(root))
 	for _, m := range linkedModules(info) {
 		found, err := output("go", "mod", "download", "-json", m.Path+"@"+m.Version)

@@ -7,14 +7,14 @@
 // their source port. After an SCTP association ends, the client's next association therefore matches the old entry.
 //
 // The follower keeps the entries of TCP connections, because a draining connection would break without its entry. If a
-// TCP connection's endpoint no longer exists, the kernel of the endpoint's host or a router resets the connection. The
+// TCP connection's endpoint no longer exists, a router or the kernel on the endpoint's host resets the connection. The
 // client's next attempt uses another source port and therefore another entry. The follower deletes a TCP connection's
-// entry only if the client opened the connection while the kernel had no rules. The kernel has no rules at boot, and
-// after another program has removed them. For two minutes, the entry of a SYN that a client sent before the rules
-// existed keeps the kernel from translating retransmissions.
+// entry only if the client opened the connection while the kernel had no rules. The kernel has no rules at boot or
+// after another program has removed them. If a client sends a SYN before the rules exist, the SYN's entry keeps the
+// kernel from translating retransmissions for two minutes.
 //
-// A flow's original and real destinations determine whether it is stale. The original destination, an address and a
-// port, identifies a frontend in the plan. The follower ignores flows to a frontend's port on other addresses. The real
+// Whether a flow is stale depends on its original and real destinations. The original destination, an address and a
+// port, identifies a frontend in the plan. The follower ignores flows to the same port on other addresses. The real
 // destination is the source address and port in the reply direction. A flow is stale unless its real destination is an
 // endpoint that still serves connections.
 package conntrack
@@ -89,7 +89,7 @@ func (f *follower) clean(ctx context.Context, suspects ruleSet) error {
 	if len(suspects) == 0 {
 		return nil
 	}
-	// AbortOnDone uses context.AfterFunc, which aborts only after a short delay if ctx is already done.
+	// If ctx is already done, AbortOnDone aborts requests only after a short delay, because it uses context.AfterFunc.
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("read connection tracking: %w", err)
 	}

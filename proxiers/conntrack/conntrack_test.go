@@ -52,10 +52,8 @@ func planOf(services ...*plan.ServicePort) *plan.Plan {
 
 // service returns a ServicePort. Each frontend has the form "ADDR:PORT" or ":NODEPORT".
 func service(s netlink.Scope, name string, frontends []string, serving ...string) *plan.ServicePort {
-	svc := &plan.ServicePort{
-		Name:   plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol},
-		Family: s.Family,
-	}
+	of := plan.ServicePortName{Namespace: "default", Name: name, Protocol: s.Protocol}
+	svc := &plan.ServicePort{Name: of, Family: s.Family}
 	for _, f := range frontends {
 		if f[0] == ':' {
 			var port uint16
@@ -241,10 +239,8 @@ func TestNewNodeAddressTakesOverItsFlows(t *testing.T) {
 	c.wantAnswer("192.0.2.2:30053")
 	translate(t, "ip daddr 192.0.2.2 udp dport 30053 dnat ip to 10.0.0.1:5353")
 	next := planOf(svc)
-	next.Node = &plan.Node{NodePortAddrs: []netip.Addr{
-		netip.MustParseAddr("192.0.2.1"),
-		netip.MustParseAddr("192.0.2.2"),
-	}}
+	addrs := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")}
+	next.Node = &plan.Node{NodePortAddrs: addrs}
 	s.applyAndCount(next, 1)
 	c.wantAnswer(first)
 }
@@ -353,7 +349,7 @@ func TestKernelFiltersFlows(t *testing.T) {
 	}
 }
 
-// The netlink socket stays open between two cleanups, unless it may contain unread responses.
+// The netlink socket stays open between cleanups unless it may contain unread responses.
 func TestSocketIsReused(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)

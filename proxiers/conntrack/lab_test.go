@@ -103,7 +103,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo runs a UDP server at addr, which responds to every datagram with the text of addr.
+// echo runs a UDP server at addr. The server responds to every datagram with the text of addr.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)
@@ -123,7 +123,7 @@ func echo(t testing.TB, addr string) {
 	}()
 }
 
-// client is a UDP client that keeps its source port, like DNS resolvers and SIP phones.
+// client is a UDP client that keeps its source port, as DNS resolvers and SIP phones do.
 type client struct {
 	t    testing.TB
 	conn net.Conn

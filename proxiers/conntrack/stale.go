@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// cleanedProtocols lists the protocols whose stale flows the follower deletes after a change. The package comment
+// cleanedProtocols lists the protocols whose stale flows the follower deletes when Services change. The package comment
 // explains why the follower keeps TCP connections' entries.
 var cleanedProtocols = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
@@ -20,7 +20,7 @@ type rule struct {
 	// stale if its real destination is one of them.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
-	// unanswered restricts the rule to flows without a reply packet.
+	// unanswered restricts the rule to flows that have received no reply.
 	unanswered bool
 }
 
@@ -35,7 +35,7 @@ func (r rule) stale(f *netlink.Flow) bool {
 	return known && f.Reply.Src != f.Orig.Dst
 }
 
-// ruleSet maps each destination to the rule that decides which of its flows are stale.
+// ruleSet maps each destination to the rule that decides which flows to the destination are stale.
 type ruleSet map[netlink.Scope]map[netip.AddrPort]rule
 
 // addRemoved adds a rule for a removed frontend. If the destination already has a rule, addRemoved keeps that rule,

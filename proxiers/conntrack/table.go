@@ -7,12 +7,11 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// flowsPerWalk is the number of flows that the kernel can dump in the time that one walk over the hash table takes,
-// about 10 ms (Linux 6.18, 262,144 buckets). Every dump walks the whole hash table, even with a filter.
+// flowsPerWalk is the number of flows that the kernel can dump in about 10 ms, the duration of one walk over the hash
+// table (Linux 6.18, 262,144 buckets). Every dump walks the whole hash table, even with a filter.
 const flowsPerWalk = 2000
 
-// countFile is the file in which the kernel reports the number of flows in the network namespace of the process that
-// opens the file.
+// countFile contains the number of flows in the network namespace of the process that opens the file.
 const countFile = "/proc/sys/net/netfilter/nf_conntrack_count"
 
 // deleteStale deletes stale flows and returns how many it deleted.

@@ -45,7 +45,7 @@ func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicLine returns the source line of the first stack frame below panic that does not belong to package runtime.
+// panicLine returns the source line of the first stack frame outside package runtime below the call to panic.
 func panicLine(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -132,7 +132,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, but for work without a context. Before each restart, Loop calls the function parameter "again".
+// Loop is like Run, but run takes no context. Loop calls the again function before each restart of run.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// Run has already sent the error to the channel that Failed returns.
@@ -188,7 +188,7 @@ func (p *Parts) Faults() (out []fault.Fault) {
 	for part, times := range p.panics {
 		if times = since(times, after); len(times) > 0 {
 			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # shows the stack trace",
-				"a bug in Edgeway stopped this part %d times within ten minutes, and the daemon restarted it: %s",
+				"a bug in Edgeway stopped this part %d times within ten minutes, and the daemon restarted the part each time: %s",
 				len(times), p.last[part])
 			f.Since = times[0]
 			out = append(out, f.WithName(part))

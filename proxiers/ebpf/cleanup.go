@@ -15,8 +15,8 @@ import (
 )
 
 // cleanup removes the filters, pinned BPF objects and nft tables that any version of the backend has left on the host.
-// Open sockets keep working, because they exchange packets with their endpoints directly. After cleanup, getpeername
-// and recvmsg return the endpoint's address to the application.
+// Existing connections keep working, because their sockets exchange packets directly with the endpoints. After cleanup,
+// getpeername and recvmsg return the endpoint's address instead of the Service's address.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
 		return fmt.Errorf("remove filters from network devices: %w", err)
@@ -45,16 +45,16 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// Either a systemd mount unit or Edgeway itself mounted the BPF file system. Unmounting fails without the privilege
-	// to mount.
+	// Either a systemd mount unit or Edgeway itself mounted the BPF file system. Unmounting fails unless the process
+	// may mount file systems.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}
 	return nil
 }
 
-// unpinLinks removes the links of this version's hooks in reverse attachment order, and then all other links, which
-// other versions left.
+// unpinLinks removes the links of this version's hooks in reverse attachment order, and then the links that other
+// versions left.
 func unpinLinks(layout string) error {
 	for _, h := range slices.Backward(hooks()) {
 		if err := os.Remove(filepath.Join(layout, linkPrefix+h.program)); err != nil &&

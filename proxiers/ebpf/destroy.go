@@ -170,8 +170,8 @@ func (c *socketsConnection) endpoint() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(c.Addr.Byte).Unmap(), networkOrder(c.Port))
 }
 
-// orphans returns the connections to endpoints that are no longer members of their Service. The keys are socket
-// cookies.
+// orphans returns the connections to endpoints that are no longer members of their Service. The keys of the returned
+// map are socket cookies.
 func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map[uint64]socketsConnection, error) {
 	out, serves := map[uint64]socketsConnection{}, map[socketsMemberKey]bool{}
 	var lookup error
@@ -196,8 +196,8 @@ func (t *planMaps) orphans(connections typedMap[uint64, socketsConnection]) (map
 func (s *shortcuts) destroyOrphans() {
 	n, err := s.orphans.destroyOrphans(&s.tables, typedMap[uint64, socketsConnection]{s.objects.Connections})
 	if err != nil {
-		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err, "retry_after",
-			s.orphans.after)
+		s.logger.Warn("cannot disconnect UDP sockets from removed endpoints", "error", err,
+			"retry_after", s.orphans.after)
 	}
 	if n > 0 {
 		s.logger.Debug("destroyed UDP sockets connected to removed endpoints", "sockets", n)

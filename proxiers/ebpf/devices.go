@@ -18,8 +18,8 @@ const (
 	filterPriority = 50000
 )
 
-// deviceLink attaches a program to a device with a BPF link (Linux 6.6). The link is not pinned, so nftables forwards
-// the device's connections while the daemon is not running.
+// deviceLink attaches a program to a device with a BPF link (Linux 6.6 or newer). The link is not pinned, so nftables
+// forwards the device's connections while the daemon is not running.
 type deviceLink struct {
 	link.Link
 	device uint32

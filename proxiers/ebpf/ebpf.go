@@ -19,7 +19,7 @@ type proxier struct {
 	env       proxiers.Env
 	shortcuts *shortcuts
 	done      chan struct{}
-	// deviceEvents wakes watch when a network device appears or changes.
+	// deviceEvents receives a value when a network device appears or changes.
 	deviceEvents chan struct{}
 	wait         sync.WaitGroup
 }

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Other BPF programs at the same hook run whether they were attached before or after Edgeway's programs, and keep
-// running after the test has removed Edgeway's programs.
+// Other BPF programs at the same hook run regardless of whether they were attached before or after Edgeway's programs,
+// and keep running after the test has removed Edgeway's programs.
 func TestForeignPrograms(t *testing.T) {
 	w := newWorld(t)
 	first := attachForeignProgram(t)
@@ -36,9 +36,9 @@ func TestForeignPrograms(t *testing.T) {
 
 // countingProgram returns a BPF program that returns result, and a function that returns how many times the program
 // ran.
-func countingProgram(t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32) (runs func() uint64,
-	_ *ebpf.Program,
-) {
+func countingProgram(
+	t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32,
+) (runs func() uint64, _ *ebpf.Program) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {

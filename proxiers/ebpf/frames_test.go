@@ -18,7 +18,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// For random packets, the tc program translates exactly the packets that the plan forwards.
+// The tc program translates exactly those random packets that the plan forwards.
 func TestPacketsEqualDecide(t *testing.T) {
 	frames, flushed := 5_000, 5_000
 	if n := os.Getenv("EBPF_FRAMES"); n != "" {

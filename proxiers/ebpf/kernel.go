@@ -19,8 +19,8 @@ import (
 // The functions in this file detect missing kernel features and kernel bugs. packets.go and devices.go work around
 // differences between kernel versions.
 
-// missingFeatures returns a fault if the tc program cannot run although tc is set, and a fault if the kernel has the
-// bug that mayMisdeliver detects and Edgeway serves IPv6.
+// missingFeatures returns a fault if tc is set but the tc program cannot run. If Edgeway serves IPv6, missingFeatures
+// also returns a fault if the kernel has the bug that mayMisdeliver detects.
 func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = missingTCFeatures(dir)

@@ -9,12 +9,12 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// tcRate is the maximum number of connections that the tc program starts per second on each CPU. If a firewall drops a
-// SYN after the tc program has added a connection-tracking entry, the entry stays for 120 s. The table therefore holds
-// at most 24,000 entries per CPU for dropped SYNs. nftables forwards connections above the limit.
+// tcRate is the maximum number of new connections that the tc program handles per second on each CPU. If a firewall
+// drops a SYN after the tc program has added a connection-tracking entry, the entry stays for 120 s. The table
+// therefore holds at most 24,000 entries per CPU for dropped SYNs. nftables forwards connections above the limit.
 const tcRate = 200
 
-// updateTCFlags adapts the tc program's flags to the host's current state. After an error, updateTCFlags stops the tc
+// updateTCFlags sets the tc program's flags to the result of tcFlags. After an error, updateTCFlags stops the tc
 // program, and a later call to damage starts it again.
 func (s *shortcuts) updateTCFlags() {
 	flags, err := tcFlags(s.trackingFull)
@@ -27,7 +27,7 @@ func (s *shortcuts) updateTCFlags() {
 	s.setTCErr(errors.Join(err, s.configure(s.config)))
 }
 
-// tcFlags returns the tc program's flags that depend on the host's state.
+// tcFlags returns the tc program's flags, which depend on the connection-tracking table and the routing rules.
 func tcFlags(trackingFull func() (bool, error)) (flags uint32, err error) {
 	full, err := trackingFull()
 	if err != nil {
@@ -57,7 +57,7 @@ func halfFull() (bool, error) {
 	return limit > 0 && entries > limit/2, nil // a maximum of 0 means that there is no limit
 }
 
-// routesByMark reports whether a routing rule matches a packet mark.
+// routesByMark reports whether any routing rule matches on the packet mark.
 func routesByMark() (bool, error) {
 	rules, err := netlink.RuleList(netlink.FAMILY_ALL)
 	if err != nil {

@@ -52,7 +52,8 @@ type attachedLink struct {
 	program ebpf.ProgramID
 }
 
-// attach attaches every program. If a link exists, attach replaces the link's program without interrupting connections.
+// attach attaches every program. If a hook already has a pinned link, attach replaces the link's program without
+// interrupting connections.
 func (l *socketLinks) attach(o *objects) error {
 	group, err := cgroupID(l.root)
 	if err != nil {
@@ -135,7 +136,7 @@ func (l *socketLinks) describeDamage() string {
 			return "the program " + name + " was replaced"
 		}
 		if _, err := os.Lstat(l.path(name)); err != nil {
-			return "the pin of the link of " + name + " was removed"
+			return "the pinned link of " + name + " was removed"
 		}
 	}
 	return ""

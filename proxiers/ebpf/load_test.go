@@ -89,7 +89,7 @@ func (w *world) connectFrom(h *netlab.Host, network string, to netip.AddrPort) e
 	return err
 }
 
-// applyFix applies the fix that the doctor recommends for kernels that deliver responses to the wrong socket.
+// applyFix applies the fix that edgeway doctor recommends for kernels that may deliver responses to the wrong socket.
 func (w *world) applyFix() {
 	w.Helper()
 	if !mayMisdeliver() {

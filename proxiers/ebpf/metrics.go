@@ -33,7 +33,8 @@ func total(perCPU []uint64) (out uint64) {
 	return out
 }
 
-// Connections implements proxiers.Counter. nftables does not count the connections that used the shortcut.
+// Connections implements proxiers.Counter. Connections adds the BPF programs' counts, because nftables does not count
+// the connections that used the shortcut.
 func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.FrontendKind, uint64)) error {
 	if err := nftables.Connections(p.Table, from, add); err != nil {
 		return err
@@ -63,7 +64,7 @@ func socketsDesc() *prometheus.Desc {
 	return prometheus.NewDesc("edgeway_ebpf_connections_total",
 		"Connections that the BPF programs sent to an endpoint. "+
 			"For the host's own connections, the programs choose the endpoint at connect or at the first send. "+
-			"For other connections, they choose it at the first packet.", []string{"call"}, nil)
+			"For other connections, the programs choose the endpoint at the first packet.", []string{"call"}, nil)
 }
 
 func leftDesc() *prometheus.Desc {

@@ -52,8 +52,8 @@ func tcOf(settings map[string]any) bool {
 type objects struct {
 	socketsMaps
 	socketsPrograms
-	// tcProgram is the program for connections that network devices receive. tcProgram and its maps are nil if the
-	// program is not loaded.
+	// tcProgram handles connections that arrive at network devices. tcProgram and its maps are nil if the program is
+	// not loaded.
 	tcProgram             *ebpf.Program
 	podRanges, podDevices *ebpf.Map
 	sources               *ebpf.Map
@@ -150,8 +150,8 @@ func (o *objects) openPackets(dir string) (err error) {
 	return err
 }
 
-// requireMaps returns an error unless the program p uses all the maps in with. The program uses another map if other
-// software unpinned a map and Edgeway then recreated it.
+// requireMaps returns an error unless the program p uses all the given maps. If other software unpins a map and Edgeway
+// recreates it, the program still uses the old map.
 func requireMaps(p *ebpf.Program, with []*ebpf.Map) error {
 	id := func(m *ebpf.Map) ebpf.MapID {
 		info, err := m.Info()
@@ -271,7 +271,8 @@ func pinPackets(dir string) error {
 		return err
 	}
 	at := filepath.Join(dir, layout)
-	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers, socketsMapTaken} { // with the sizes of the pinned maps
+	// The pinned maps may have other sizes than the maps that this version would create.
+	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers, socketsMapTaken} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(at, name), nil)
 		if err != nil {
 			return fmt.Errorf("pinned map %s: %w", name, err)

@@ -171,8 +171,8 @@ func (w *world) maintainConnections() {
 	}
 }
 
-// TestUnlistedOrphanIsRetried tests a socket that the kernel does not list, because the connect call has not returned
-// yet. The map must keep the socket's entry until a later attempt destroys the socket.
+// TestUnlistedOrphanIsRetried simulates an orphaned socket that the kernel does not list because its connect call has
+// not returned yet. The map must keep the socket's entry until a later attempt destroys the socket.
 func TestUnlistedOrphanIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

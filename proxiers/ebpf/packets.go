@@ -19,7 +19,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// deviceAttacher keeps the tc program attached to the network devices that receive connections. Bridge ports, bond
+// deviceAttacher keeps the tc program attached to the network devices at which connections arrive. Bridge ports, bond
 // members and VRF members do not need the program, because it is attached to the bridge, bond or VRF device. On a VRF
 // member, the program would also look up routes in the wrong routing table.
 type deviceAttacher struct {
@@ -56,7 +56,7 @@ func (p *deviceAttacher) use(o *objects) (err error) {
 }
 
 // start writes the pod ranges, pod devices and host addresses to the maps, and attaches the tc program. start returns
-// the address for the programs' source setting.
+// the address to store in the programs' Source setting.
 func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	if err := p.links.Watch(&p.wait); err != nil {
 		return 0, err
@@ -105,9 +105,9 @@ func (p *deviceAttacher) writePods(n *plan.Node) error {
 	return nil
 }
 
-// writeSources writes to a map the addresses that the kernel masquerades with: the host's first address in each subnet,
-// except link-local addresses. writeSources returns the address that the kernel uses for a device without an address
-// (inet_select_addr in Linux 6.1 to 7.2).
+// writeSources fills the sources map with the addresses that the kernel masquerades with: the host's first address in
+// each subnet, except link-local addresses. writeSources returns the address that the kernel uses for a device without
+// an address (inet_select_addr in Linux 6.1 to 7.2).
 func (p *deviceAttacher) writeSources() (source uint32, err error) {
 	list, err := netlink.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *deviceAttacher) updateDevices() error {
 	return nil
 }
 
-// writeDevices writes the pods' devices to a map before updateDevices attaches the program to them.
+// writeDevices writes the indexes of pod devices to a map, before updateDevices attaches the tc program to the devices.
 func (p *deviceAttacher) writeDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {
@@ -198,8 +198,8 @@ func (p *deviceAttacher) attach(index int, name string) {
 	case errors.Is(err, unix.ENODEV): // the device was just removed
 	case err != nil:
 		if p.rejections[index] != err.Error() {
-			p.logger.Warn("network device rejects the BPF program, using nftables", "device",
-				name, "error", err)
+			p.logger.Warn("network device rejects the BPF program, using nftables",
+				"device", name, "error", err)
 		}
 		p.rejections[index] = err.Error()
 	default:
@@ -233,8 +233,8 @@ func (p *deviceAttacher) damaged() bool {
 	return false
 }
 
-// detachAll detaches the program from all devices. Connections that the program started continue, because connection
-// tracking translates their packets.
+// detachAll detaches the program from all devices. Connections that the program has handled continue, because
+// connection tracking translates their packets.
 func (p *deviceAttacher) detachAll() {
 	for index, a := range p.attachments {
 		if err := a.detach(); err != nil {

@@ -16,7 +16,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// tcConnections returns the number of connections that the tc program has started so far.
+// tcConnections returns the number of connections that the tc program has handled so far.
 func (w *world) tcConnections() uint64 {
 	w.Helper()
 	counts, err := w.proxier.shortcuts.counts()
@@ -29,7 +29,7 @@ func (w *world) tcConnections() uint64 {
 // countForTCP returns n for TCP, and 0 for UDP, because the tc program ignores UDP.
 func countForTCP(network string, n uint64) uint64 { return map[string]uint64{"tcp": n}[network] }
 
-// wantTCConnections fails the test unless the tc program starts n connections while do is running.
+// wantTCConnections fails the test unless the tc program handles n new connections while do is running.
 func (w *world) wantTCConnections(n uint64, what string, do func()) {
 	w.Helper()
 	before := w.tcConnections()
@@ -104,7 +104,7 @@ func TestPacketsFromOtherHosts(t *testing.T) {
 	}
 }
 
-// The tc program masquerades connections to a frontend that requires masquerading, and an endpoint's connections to
+// The tc program masquerades connections to frontends that require masquerading, and connections from an endpoint to
 // itself.
 func TestPacketsAreMasqueraded(t *testing.T) {
 	w := newWorld(t)

@@ -15,8 +15,8 @@ import (
 	"edgeway/proxiers/nftables"
 )
 
-// probeHost returns an error unless the host supports the programs, and the programs are loaded or this process can
-// load them.
+// probeHost returns an error if the host does not support the programs, or if the programs are not loaded and this
+// process cannot load them.
 func probeHost(ctx context.Context, dir string) error {
 	if err := requireBPF(); err != nil {
 		return err
@@ -33,7 +33,7 @@ func probeHost(ctx context.Context, dir string) error {
 	return nfttable.Probe(ctx, schema(false), nftables.Sample())
 }
 
-// requireBPF returns an error if the kernel lacks BPF. requireBPF uses a system call that changes nothing.
+// requireBPF returns an error if the kernel lacks BPF. The system call that requireBPF uses has no side effects.
 func requireBPF() error {
 	_, err := ebpf.LoadPinnedMap("/proc/self", nil) // a kernel with BPF returns EPERM, EINVAL or similar
 	if errors.Is(err, unix.ENOSYS) {
@@ -104,7 +104,7 @@ func explainTCError(err error) error {
 	missing, e := lacks(unix.CAP_SYS_ADMIN)
 	switch {
 	case e == nil && missing && modules == nil:
-		return fmt.Errorf("ebpf.tc = true needs CAP_SYS_ADMIN in edgeway-bpf.service, because nf_nat is a module here; fix: %s (%w)", tcFix, err)
+		return fmt.Errorf("ebpf.tc = true needs CAP_SYS_ADMIN in edgeway-bpf.service, because nf_nat is a module on this host; fix: %s (%w)", tcFix, err)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return fmt.Errorf("edgeway-bpf.service has not loaded the tc program since ebpf.tc became true; fix: systemctl restart edgeway (%w)", err)
 	case errors.Is(err, ebpf.ErrNotSupported) && modules != nil:

@@ -13,7 +13,7 @@ import (
 )
 
 // missingFeatures returns a fault if and only if the tc program does not load. The fault names the kernel module that
-// may help.
+// may be missing.
 func TestPacketsMissingFeatures(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -47,6 +47,6 @@ func TestIPv6EarlyDemuxFault(t *testing.T) {
 	w.setEarlyDemux("0")
 	t.Cleanup(func() { w.setEarlyDemux("1") })
 	if told() {
-		t.Error("told of it after the mend")
+		t.Error("told of it after the repair")
 	}
 }

@@ -25,10 +25,10 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds data about a ServicePort's map elements that the plan does not contain.
+// record holds the numbers that identify a ServicePort in the maps, and whether the ServicePort fits into them.
 type record struct {
 	service uint32
-	// sets holds the number of each pool's set, or 0 for an unused pool.
+	// sets holds the set number of each pool, or 0 for an unused pool.
 	sets [2]uint32
 	// endpointsOverflow is set if the maps are too small for the endpoints. frontendsOverflow is set if the maps are
 	// too small for the frontends.
@@ -112,7 +112,7 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 }
 
 // eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables.
-// Without an element for such a frontend, the programs would look up a NodePort with the same address and port.
+// If a frontend had no element, the programs would look up a NodePort with the same address and port instead.
 func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
@@ -142,7 +142,7 @@ func (r record) frontend(svc *plan.ServicePort, f *plan.Frontend, from plan.Orig
 	return v
 }
 
-// takenKey returns the key in the map "taken" for connections to a ServicePort's frontends of one kind.
+// takenKey returns the key in the map "taken" for a ServicePort's frontends of the given kind.
 func takenKey(service uint32, kind plan.FrontendKind) uint32 {
 	return service | uint32(kind)<<kindShift
 }

@@ -89,7 +89,7 @@ func (p *proxier) explainPath(d plan.Decision, bound bool) string {
 		}
 		return "by tc: the tc program adds a connection-tracking entry with the endpoint" + s.describeCount(svc)
 	case bound && d.SNAT:
-		return "by nftables if the socket is bound to its address, because its packets need masquerading; " +
+		return "by nftables if the socket is bound to its source address, because the connection needs masquerading; " +
 			"otherwise by socket" +
 			s.describeCount(svc)
 	}

@@ -9,7 +9,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// A ServicePort's counter survives a restart and an endpoint change. The backend deletes the counter together with the
+// A ServicePort's counter survives restarts and endpoint changes. The backend deletes the counter together with the
 // ServicePort.
 func TestServiceConnectionCounter(t *testing.T) {
 	w := newWorld(t)

@@ -19,8 +19,8 @@ const selfTestPort = 237
 // selfTestElements is the number of elements that the self-test adds to each map.
 const selfTestElements = 2
 
-// selfTestAddr returns an address that no host uses (RFC 1112, RFC 6666) for the self-test's frontend. The self-test's
-// endpoint is a loopback address. Connecting a datagram socket sends no packet.
+// selfTestAddr returns the address of the self-test's frontend, which no host uses (RFC 1112, RFC 6666). The
+// self-test's endpoint is a loopback address. Connecting a datagram socket sends no packet.
 func selfTestAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")
@@ -56,7 +56,8 @@ func addSelfTest(st *step) {
 	}
 }
 
-// selfTest connects a socket as an application would and verifies the addresses that the kernel returns.
+// selfTest connects a socket as an application would, and returns an error unless getsockname returns a loopback
+// address and getpeername returns the frontend's address.
 func selfTest(f plan.Family) (err error) {
 	domain := unix.AF_INET
 	if f == plan.IPv6 {
@@ -84,8 +85,8 @@ func selfTest(f plan.Family) (err error) {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(remote); a != want {
-		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested one", f,
-			a)
+		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested one",
+			f, a)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// An unconnected UDP socket keeps using the same endpoint for each Service. A response's source address is the address
+// For each Service, an unconnected UDP socket keeps using the same endpoint. A response's source address is the address
 // that the socket sent to.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
@@ -223,8 +223,8 @@ func TestOtherNamespacesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// nftables forwards connections from sockets that are bound to an address or a device, and the daemon's own
-// connections.
+// The BPF programs ignore the daemon's own connections, and nftables forwards connections from sockets that are bound
+// to an address or a device.
 func TestSocketsLeftToNftables(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -31,8 +31,8 @@ type measurement struct {
 	ask  func(to netip.AddrPort) (time.Duration, error)
 }
 
-// TestConnectionSpeed measures a connection with one request on each path in turn, while the maps hold many Services.
-// Unless EBPF_SPEED is set, the test verifies only that the measurement works, not the measured ratios.
+// TestConnectionSpeed measures how long a connection with one request takes on each path in turn, while the maps hold
+// many Services. Unless EBPF_SPEED is set, the test verifies only that the measurement works, not the measured ratios.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")

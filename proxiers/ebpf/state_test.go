@@ -109,7 +109,7 @@ func (w *world) wantServed(when string) {
 	}
 }
 
-// While plan changes constantly replace endpoints, the backend breaks no connection by deleting a set too early.
+// The backend does not break connections by deleting sets too early, even if plan changes constantly replace endpoints.
 func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -288,7 +288,7 @@ func TestObjectFile(t *testing.T) {
 }
 
 // If the kernel does not support socket storage for BPF programs, nftables forwards all connections. Without socket
-// storage, the programs cannot return the Service's address to getpeername.
+// storage, getpeername cannot return the Service's address.
 func TestWithoutStorage(t *testing.T) {
 	if os.Getenv("EBPF_NO_STORAGE") == "" {
 		t.Skip("it is for a kernel without cmpxchg16b (test/vm/jobs runs it)")

@@ -9,7 +9,8 @@ import (
 
 // step holds the map changes for one plan change.
 type step struct {
-	// oldFrontends holds the frontends in the maps that may change, and nextFrontends holds their replacements.
+	// oldFrontends holds the current map elements of frontends that may change, and nextFrontends holds their
+	// replacements.
 	oldFrontends, nextFrontends map[socketsFrontendKey]socketsFrontend
 	// newSlots holds the slots of new sets. staleSlots holds the slots of sets that no frontend refers to any more.
 	newSlots                elements[socketsSlotKey, socketsEndpoint]
@@ -123,7 +124,9 @@ func (b *mapState) addServicePort(st *step, svc *plan.ServicePort, r record) rec
 		}
 	}
 	r.frontendsOverflow = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	r.endpointsOverflow = b.slots+needed > int(b.size.slots) || svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2) // replacing all members needs twice the space
+	// Replacing all members of a pool needs twice the space.
+	membersOverflow := svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2)
+	r.endpointsOverflow = b.slots+needed > int(b.size.slots) || membersOverflow
 	if r.overflows() {
 		r.sets = [2]uint32{}
 		st.overflow = append(st.overflow, svc)
@@ -151,8 +154,8 @@ func (b *mapState) addSets(st *step, svc *plan.ServicePort, r *record, used [2]b
 	}
 }
 
-// fullStep returns the step that changes the maps from their current contents to the plan. An earlier process may have
-// written the current contents.
+// fullStep returns the step that changes the maps from their current contents to the contents that the plan requires.
+// An earlier process may have written the current contents.
 func (b *mapState) fullStep(have *mapContents, next *plan.Plan) *step {
 	st := newStep(len(next.Services))
 	st.oldFrontends, st.oldMembers, st.oldAddresses, st.addresses = have.frontends, have.members, have.addresses,

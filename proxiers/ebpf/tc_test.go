@@ -86,8 +86,8 @@ func TestSwitchTC(t *testing.T) {
 	}
 }
 
-// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the next daemon removes these
-// filters.
+// On Linux before 6.6, a killed daemon leaves its filters on the devices. If tc is off, the daemon removes the filters
+// when it starts again.
 func TestFiltersOfKilledDaemon(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -88,7 +88,7 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// WithName returns a copy of the fault whose Object has only a name.
+// WithName returns a copy of the fault with an Object that has only the given name.
 func (f Fault) WithName(name string) Fault {
 	f.Object = Object{Name: name}
 	return f

@@ -20,7 +20,7 @@ import (
 
 const root = "../.."
 
-// A section heading in the guide is an ID or several IDs separated by commas.
+// A section heading in troubleshooting.md is one ID, or several IDs separated by commas.
 func TestGuideHasSectionForEachID(t *testing.T) {
 	guide, err := os.ReadFile(filepath.Join(root, "packaging/doc/troubleshooting.md"))
 	if err != nil {
@@ -159,8 +159,9 @@ func (u *usage) composite(lit *ast.CompositeLit, typ ast.Expr) {
 	}
 }
 
-// recordID records the ID in the expression e. Empty IDs do not count, because the doctor sets them later. IDs of the
-// form "source-" + name do not count either, because another package tests them.
+// recordID records the ID in the expression e. recordID ignores empty IDs, because the doctor sets them later. For an
+// ID such as "source-" + name, recordID records every known ID with the prefix, because another package tests these
+// IDs.
 func (u *usage) recordID(e ast.Expr) {
 	text, known := literal(e)
 	switch e := e.(type) {

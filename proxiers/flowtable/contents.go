@@ -28,7 +28,7 @@ var sets = [numSets]struct{ name, typ string }{
 	addrs6:    {"nodeport-ip6-addresses", "ipv6_addr"},
 }
 
-// contents holds the elements of each set in nft's syntax, sorted.
+// contents holds the sorted elements of each set, in nft's syntax.
 type contents struct {
 	of [numSets][]string
 	// ipv6 reports whether the kernel supports IPv6.
@@ -73,7 +73,7 @@ func (c *contents) addFrontend(svc *plan.ServicePort, f *plan.Frontend) {
 	c.of[set] = append(c.of[set], element)
 }
 
-// mayOffload reports whether the kernel may offload connections to the ServicePort. Flowtables do not support SCTP
+// mayOffload reports whether the kernel may offload the ServicePort's connections. Flowtables do not support SCTP
 // (Linux 7.2).
 func mayOffload(svc *plan.ServicePort) bool {
 	return svc.LongLived && (svc.Name.Protocol == plan.TCP || svc.Name.Protocol == plan.UDP)
@@ -83,7 +83,7 @@ func mayOffload(svc *plan.ServicePort) bool {
 // nftables table and adds no hooks to devices.
 func (c *contents) idle() bool { return len(c.of[nodePorts])+len(c.of[ports4])+len(c.of[ports6]) == 0 }
 
-// affectsTable reports whether a change affects the contents of the nftables table.
+// affectsTable reports whether a change may affect the contents of the nftables table.
 func affectsTable(change proxiers.Change) bool {
 	if !slices.Equal(change.Prev.Node.NodePortAddrs, change.Next.Node.NodePortAddrs) {
 		return true

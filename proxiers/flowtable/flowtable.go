@@ -10,17 +10,18 @@
 // authors found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
 // original proto-dst" as a set key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
 // packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
-// packet's mark. The KEP's rules also do not offer packets whose mark contains another program's bits.
+// packet's mark. The KEP's rules also never offer a packet to the flowtable if the packet's mark contains another
+// program's bits.
 //
-// The rule runs last in the forward hook, so it does not offer a packet that a firewall drops. The flowtable's hook
-// also runs last on each device, so other ingress hooks can still drop a packet.
+// The rule runs last in the forward hook, so packets that a firewall drops never reach it. The flowtable's hook also
+// runs last on each device, so other ingress hooks can still drop a packet.
 //
 // The flowtable contains all network devices, because the kernel offloads a connection only if both of the connection's
 // devices are in the flowtable.
 //
-// A connection stays in the flowtable even after the follower removes the rule. To return all connections to the rules,
-// the follower therefore replaces the whole nftables table in one transaction. The kernel drops no packets during the
-// transaction (Linux 6.1, 6.12, 7.2).
+// A connection stays in the flowtable even after the follower removes the rule. To make all connections pass through
+// the rules again, the follower therefore replaces the whole nftables table in one transaction. The kernel drops no
+// packets during the transaction (Linux 6.1, 6.12, 7.2).
 //
 // The follower replaces the nftables table in each full sync, and when a Service opts in or out. The follower also
 // replaces the nftables table when a Service that opted in gets another frontend, or loses a frontend, an endpoint or a
@@ -184,8 +185,8 @@ func (f *follower) Faults() []fault.Fault {
 // names a device that no longer exists.
 const maxAttempts = 5
 
-// rewrite replaces the nftables table with one whose flowtable contains the current devices. Replacing the table
-// returns all connections to the rules. If the kernel rejects the commands, rewrite omits the devices that have
+// rewrite replaces the nftables table with one whose flowtable contains the current devices. Replacing the table makes
+// all connections pass through the rules again. If the kernel rejects the commands, rewrite omits the devices that have
 // appeared or vanished since the last attempt. Constantly changing devices therefore do not prevent offloading on
 // stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {

@@ -19,17 +19,19 @@ type tableID struct {
 
 // tableChanges holds the changes that other programs have made to one nftables table.
 type tableChanges struct {
-	// wholeTable is set if any object in the nftables table may have changed.
+	// wholeTable reports whether to treat every object in the nftables table as changed.
 	wholeTable   bool
 	chains, sets map[string]bool
 }
 
-// maxChanges is the maximum number of nftables tables for which the follower records names of changed objects, and of
-// names per table. Beyond this maximum, the follower assumes that any object in a table may have changed.
+// maxChanges is the maximum number of nftables tables for which the follower records the names of changed objects, and
+// the maximum number of names per table. Beyond either maximum, the follower assumes that any object in the changed
+// table may have changed.
 const maxChanges = 100
 
 // classify returns "the table" if a notification is about the follower's nftables table. For any other nftables table,
-// classify returns "" and records a relevant change. The watcher holds its lock while it calls classify.
+// classify returns "" and records the change if it may affect forwarded packets. The watcher holds its lock while it
+// calls classify.
 func (f *follower) classify(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {
@@ -42,8 +44,8 @@ func (f *follower) classify(m netlink.Message) string {
 	return ""
 }
 
-// mayAffectForwarding reports whether a notification may be about rules that forwarded packets traverse. The result is
-// false for notifications about counters, deleted tables and similar objects.
+// mayAffectForwarding reports whether a notification may be about rules that forwarded packets traverse. For example,
+// the result is false for a notification about a counter or a deleted table.
 func mayAffectForwarding(m netlink.Message) bool {
 	if familyNames[m.Family] == "" {
 		return false

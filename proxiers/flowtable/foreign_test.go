@@ -157,7 +157,8 @@ func TestBackendsAreNotForeign(t *testing.T) {
 	}
 }
 
-// A change to another program's set or chain counts only if forwarded packets reach a rule that uses it.
+// A change to another program's set or chain is relevant only if forwarded packets reach a rule that uses the set or
+// chain.
 func TestForeignRules(t *testing.T) {
 	l := newListener(t, nil)
 	script := `
@@ -213,7 +214,7 @@ table inet firewall {
 	}
 }
 
-// If a program changes more than maxChanges objects, every change counts as relevant.
+// If a program changes more than maxChanges objects, the follower considers every change relevant.
 func TestForeignChangesAreBounded(t *testing.T) {
 	l := newListener(t, nil)
 	l.run("nft add table inet many")

@@ -90,8 +90,8 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 		!slices.Contains(state.Devices, "one") {
 		t.Errorf("%d ServicePorts between %q: %v", len(state.Services), state.Devices, err)
 	}
-	// The kernel ends offloading after 30 s without a packet, so the test expects only the last connection to be in the
-	// flowtable.
+	// The kernel stops offloading a connection after 30 s without a packet, so the test expects only the last
+	// connection to be in the flowtable.
 	if last := state.Services[len(state.Services)-1]; last.Flows == 0 || last.Name.Protocol != plan.UDP ||
 		last.Family != plan.IPv6 {
 		t.Errorf("the last one: %+v of %s %s", last, last.Name, last.Family)
@@ -102,7 +102,8 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	}
 }
 
-// The kernel does not offload a connection to the same port on another address, even if another program translates it.
+// The kernel does not offload a connection to an address outside the Service, even if the port is the Service's and
+// another program translates the connection.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
@@ -118,7 +119,7 @@ func TestForeignTraffic(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that iptables translates, and Edgeway later returns them to the rules.
+// The kernel also offloads connections that iptables translates, until their Service opts out.
 func TestBesideIPTables(t *testing.T) {
 	for _, backend := range iptables.Components() {
 		if backend.Resolve != nil {
@@ -140,8 +141,8 @@ func TestBesideIPTables(t *testing.T) {
 	}
 }
 
-// The kernel also offloads connections that the ebpf backend's tc program adds to connection tracking, and Edgeway
-// later returns them to the rules.
+// The kernel also offloads connections that the ebpf backend's tc program adds to connection tracking, until their
+// Service opts out.
 func TestBesideBPF(t *testing.T) {
 	w := newWorld(t, ebpf.ComponentIn(filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-fast-%d", os.Getpid()))))
 	w.apply(w.webService(1)...)
@@ -159,8 +160,8 @@ func TestBesideBPF(t *testing.T) {
 	w.wantRules("UDP, after the opt-out", udp)
 }
 
-// Mark bits that other programs set do not prevent offloading, and Edgeway does not clear these bits. The test sets the
-// 16 highest bits and Kubernetes' default masquerade bit. Edgeway uses another masquerade bit.
+// Mark bits that other programs set do not prevent offloading, and Edgeway does not clear them. The test sets the 16
+// highest bits and Kubernetes' default masquerade bit. In this test, Edgeway uses a different masquerade bit.
 func TestForeignMarks(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.end()
@@ -299,7 +300,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// The follower writes the nftables table successfully even while devices appear and disappear.
+// The follower can write the nftables table even while devices appear and disappear.
 func TestDeviceRace(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(1)...)

@@ -20,8 +20,8 @@ func (f *follower) Due() time.Time {
 	return f.nextInspection
 }
 
-// Maintain rewrites the nftables table if devices have appeared or if another program has changed relevant rules.
-// Without the rewrite, an offloaded connection would never reach a new rule that drops it.
+// Maintain rewrites the nftables table if devices have appeared or if another program has changed rules for forwarded
+// packets. Without the rewrite, an offloaded connection's packets would bypass a new rule that drops them.
 func (f *follower) Maintain(ctx context.Context) error {
 	if !f.isDue() || f.tableContents == nil || f.tableContents.idle() {
 		return nil

@@ -22,7 +22,7 @@ var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules
 
 type counts [numReasons]atomic.Uint64
 
-// listTimeout is the time limit for listing the offloaded connections, for which the kernel visits all tracked
+// listTimeout is the time limit for listing the offloaded connections. To find them, the kernel visits all tracked
 // connections.
 const listTimeout = 5 * time.Second
 
@@ -36,7 +36,7 @@ var (
 	flowsDesc = prometheus.NewDesc("edgeway_fastpath_connections",
 		"Service connections that use the fast path.", nil, nil)
 	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"Number of times that the daemon returned all connections to the rules: at a full sync, or because a Service "+
+		"Number of times that the daemon stopped offloading all connections: at a full sync, or because a Service "+
 			"changed, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
 )
 

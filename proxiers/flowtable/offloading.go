@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// destination is a connection's original destination.
+// destination is a connection's destination before translation.
 type destination struct {
 	protocol plan.Protocol
 	at       netip.AddrPort

@@ -31,8 +31,8 @@ func try(ctx context.Context, nft *nfttable.Program) error {
 	return err
 }
 
-// probe records whether this host supports the fast path. If the host lacks the fast path, probe returns no error,
-// because connections still work.
+// probe records whether this host supports the fast path. Lack of support is not an error, because connections also
+// work without the fast path.
 func (f *follower) probe(ctx context.Context) error {
 	if f.nft == nil {
 		return nil

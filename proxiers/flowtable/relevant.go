@@ -9,10 +9,9 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// hasRelevantChange reports whether other programs have made a change that could drop an offloaded connection.
-// hasRelevantChange considers only changes since lastInspection. To decide, hasRelevantChange reads the rules in the
-// changed tables from the kernel, because most changes do not affect forwarded packets. For example, fail2ban adds
-// elements to a set that only the input hook uses.
+// hasRelevantChange reports whether, since lastInspection, other programs have made a change that could drop an
+// offloaded connection's packets. Most changes do not affect forwarded packets, so hasRelevantChange reads the rules in
+// the changed tables from the kernel. For example, fail2ban adds elements to a set that only the input hook uses.
 func (f *follower) hasRelevantChange() (bool, error) {
 	f.mu.Lock()
 	changed := f.foreignChanges
@@ -41,8 +40,7 @@ func (f *follower) hasRelevantChange() (bool, error) {
 	return false, nil
 }
 
-// reachableObjects holds the chains and sets of one nftables table that affect forwarded packets of established
-// connections.
+// reachableObjects holds one nftables table's chains and sets that affect forwarded packets of established connections.
 type reachableObjects struct {
 	tableID
 	conn *netlink.Conn

@@ -19,7 +19,8 @@ const (
 	// security table).
 	hookPriority = 1000
 	// devicesPerCommand is the maximum number of devices in one nft command. Linux 6.1 rejects a command with 256
-	// device names, although NFT_NETDEVICE_MAX is 256. Linux 7.2 accepts 256. A flowtable may contain more devices.
+	// device names, although NFT_NETDEVICE_MAX is 256. Linux 7.2 accepts 256. A flowtable itself may contain more
+	// devices.
 	devicesPerCommand = 255
 	// elementsPerCommand is the maximum number of set elements in one nft command, so that a netlink message stays
 	// below the socket's size limit.
@@ -69,15 +70,15 @@ func flowtable(devices []string) string {
 }
 
 // ruleCommands returns the commands that add the rules to both chains. The match on the direction comes first, because
-// it excludes half of all packets, the replies. The rules offer only packets in one direction, because the kernel
-// offloads both directions together. If IPVS translates a connection, its packets in the original direction never have
-// the state established.
+// it excludes the replies, which are half of all packets. The rules match only one direction of a connection, because
+// the kernel offloads both directions together. If IPVS translates a connection, its packets in the original direction
+// never have the connection-tracking state "established".
 func ruleCommands(six bool) string {
 	var b strings.Builder
 	add := func(chain, rule string) { fmt.Fprintf(&b, "add rule inet %s %s %s\n", tableName, chain, rule) }
 	add(fastpath, "ct direction original ct status dnat ct state established goto "+offerChain)
 	family := func(ip string, ports, addrs int) {
-		// nft 1.0.6 accepts the original port only in a rule that matches the protocol.
+		// nft 1.0.6 accepts "ct original proto-dst" only in a rule that matches the protocol.
 		add(offerChain, fmt.Sprintf("meta l4proto { tcp, udp } meta l4proto . ct original %s daddr . ct original proto-dst @%s flow add @%s",
 			ip, sets[ports].name, fastpath))
 		add(offerChain, fmt.Sprintf("ct original %s daddr @%s meta l4proto { tcp, udp } meta l4proto . ct original proto-dst @%s flow add @%s",

@@ -22,7 +22,7 @@ const (
 	numPairs = 10
 	// runTime is the duration of one iperf3 run. The test VM's clock counts instructions (vm.Job.Counted).
 	runTime = time.Second
-	// iperf3 uses iperfPort for the control connection and for the data.
+	// iperfPort is the iperf3 server's port for both the control connection and the data.
 	iperfPort = 5201
 )
 
@@ -87,7 +87,8 @@ func (w *world) addFirewall(rules int) {
 	w.Cleanup(func() { w.nft("delete table ip firewall") })
 }
 
-// compare fails the test if the median ratio of the rate with the fast path to the rate without it is below least.
+// compare measures both configurations in turn, and fails the test if the median ratio of with's rate to without's rate
+// is below least.
 func (w *world) compare(what string, least float64, without, with func(), measure func() (rate, cost float64)) {
 	w.Helper()
 	var rates, costs [2][]float64

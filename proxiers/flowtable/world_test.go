@@ -210,7 +210,7 @@ func (w *world) apply(list ...*plan.ServicePort) {
 	w.sync(proxiers.NewChange(w.plan, plantest.Plan(node, list...)))
 }
 
-// webService returns a Service that uses the fast path, for TCP and UDP in both families.
+// webService returns the ServicePorts of a Service that uses the fast path, for TCP and UDP in both families.
 func (w *world) webService(endpoints int, changes ...func(*plan.ServicePort)) (list []*plan.ServicePort) {
 	outside := [3]plan.Route{{SNAT: true}, {SNAT: true}, {SNAT: true}}
 	for _, f := range both {
@@ -225,7 +225,8 @@ func (w *world) webService(endpoints int, changes ...func(*plan.ServicePort)) (l
 				svc.Frontends[0].Addr, svc.Frontends[1].Addr = service6, plantest.Addr("2001:db8:113::3")
 			}
 			for _, h := range w.endpoints[:endpoints] {
-				svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: netip.AddrPortFrom(h.Addr(svc.Frontends[0].Addr), endpointPort)})
+				addr := netip.AddrPortFrom(h.Addr(svc.Frontends[0].Addr), endpointPort)
+				svc.Pools[0] = append(svc.Pools[0], plan.Endpoint{Addr: addr})
 			}
 			svc.Serving = svc.Pools[0]
 			for _, c := range changes {

@@ -68,8 +68,8 @@ const (
 	maxDelay = 30 * time.Second
 )
 
-// maxConns is the maximum number of connections to all servers together. A few load balancers can each be connected to
-// every Service. 1,024 connections need 32 MB of memory.
+// maxConns is the maximum number of connections to all servers together. The limit leaves room for a few load balancers
+// that each connect to every Service. 1,024 connections need 32 MB of memory.
 const maxConns = 1024
 
 // New returns a Proxier that does nothing until the first Apply.
@@ -85,8 +85,8 @@ func New(opts Options) *Proxier {
 }
 
 // Apply starts and stops servers without interrupting unchanged servers. If Apply cannot bind an address, it serves all
-// other addresses and returns no error. For example, another program may use the port, or an IPv6 address may be in
-// duplicate address detection. Maintain retries until bind succeeds.
+// other addresses and returns no error. For example, another program may be using the port, or an IPv6 address may
+// still be undergoing duplicate address detection. Maintain retries until it can bind the address.
 func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 	if unchanged(change) {
 		return nil
@@ -142,8 +142,8 @@ func (p *Proxier) Maintain(ctx context.Context) error {
 	return nil
 }
 
-// Faults implements proxiers.Reporter. Faults returns a fault for each port that the Proxier cannot listen on, sorted
-// by address.
+// Faults implements proxiers.Reporter. Faults returns a fault for each address and port that the Proxier cannot listen
+// on, sorted by address.
 func (p *Proxier) Faults() (out []fault.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -194,7 +194,7 @@ func wantedChecks(p *plan.Plan) map[netip.AddrPort]*plan.HealthCheck {
 	return want
 }
 
-// open starts a server at an address or, on failure, schedules another attempt.
+// open starts a server on an address or, if the address cannot be bound, schedules another attempt.
 func (p *Proxier) open(ctx context.Context, addr netip.AddrPort, w *pendingAddr) {
 	logger := p.opts.Logger.With("address", addr.String(), "service", service(w.check))
 	var config net.ListenConfig

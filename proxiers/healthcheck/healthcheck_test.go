@@ -116,7 +116,14 @@ func TestAnswerMatchesKubeProxy(t *testing.T) {
 			t.Fatal(err)
 		}
 		head, body, _ := strings.Cut(string(raw), "\r\n\r\n")
-		const want = "{\n\t\"service\": {\n\t\t\"namespace\": \"default\",\n\t\t\"name\": \"lb\"\n\t},\n\t\"localEndpoints\": 1,\n\t\"serviceProxyHealthy\": true\n}"
+		const want = `{
+	"service": {
+		"namespace": "default",
+		"name": "lb"
+	},
+	"localEndpoints": 1,
+	"serviceProxyHealthy": true
+}`
 		if body != want {
 			t.Errorf("%s: body\n%q, want\n%q", method, body, want)
 		}
@@ -236,14 +243,14 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 		!strings.HasSuffix(w[0].Message, fmt.Sprintf(":%d: %v", port, syscall.EADDRINUSE)) {
 		t.Errorf("waiting: %v", w)
 	}
-	l.tend()
+	l.maintain()
 	if n := strings.Count(l.log.String(), "cannot bind a health check port"); n != 1 || l.failures() != 2 {
 		t.Errorf("logged %d times and counted %d times, want 1 and 2", n, l.failures())
 	}
 	if err := taken.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l.tend()
+	l.maintain()
 	if code, _, body := get(one, port); code != 200 {
 		t.Errorf("after the port came free: %d %s", code, body)
 	}
@@ -256,7 +263,7 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 	}
 }
 
-func (l *lab) tend() {
+func (l *lab) maintain() {
 	l.t.Helper()
 	time.Sleep(time.Until(l.follower.Due()))
 	l.must(l.follower.Maintain(l.t.Context()))
@@ -300,7 +307,7 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	}
 }
 
-// The connection limit applies to all ports together. At the connection limit, the servers still respond to new
+// The connection limit applies to all ports together. When the limit is reached, the servers still respond on new
 // connections.
 func TestConnectionsAreBounded(t *testing.T) {
 	l := newLab(t)

@@ -14,14 +14,14 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// closeTimeout is the maximum time that a closed server waits for requests in progress.
+// closeTimeout is the time limit for requests in progress when a server closes.
 const closeTimeout = time.Second
 
 type server struct {
 	listener net.Listener
 	http     *http.Server
 	check    atomic.Pointer[plan.HealthCheck]
-	// runAsync runs a function in a goroutine that Proxier.Close waits for.
+	// runAsync runs a function in a goroutine that Proxier.running counts.
 	runAsync func(func())
 }
 

@@ -75,8 +75,8 @@ type tableContents struct {
 	chains []xtables.ChainID
 	// rules is the total number of rules in chains.
 	rules int
-	// jumps holds, in order, the rules in built-in chains that jump to Edgeway's chains. foreign counts the rules in
-	// other programs' chains that jump to Edgeway's chains.
+	// jumps holds the rules that jump from built-in chains to Edgeway's chains, by built-in chain and in order. foreign
+	// counts the rules that jump from other programs' chains to Edgeway's chains.
 	jumps   map[string][]string
 	foreign int
 }

@@ -4,8 +4,8 @@
 //
 // In each family, the nat table chooses the endpoint, and the filter table rejects or drops packets that the nat table
 // did not redirect. In both tables, KUBE-SERVICES and KUBE-NODEPORTS jump to the ServicePorts' chains. If there are
-// many rules, the backend splits the two chains into trees (see dispatch.go), so neither a packet nor a change has to
-// visit all rules.
+// many rules, the backend splits the two chains into trees (see dispatch.go), so a packet does not have to traverse all
+// rules, and a change does not have to rewrite them.
 //
 // The names of a ServicePort's chains contain a hash of the ServicePort's name:
 //
@@ -15,9 +15,9 @@
 //   - KUBE-FW-… implements loadBalancerSourceRanges.
 //   - KUBE-SEP-… contains the rules for one endpoint that needs more than one rule, for hairpin or session affinity.
 //
-// For all other endpoints, the DNAT rule is in the KUBE-SVC-… chain itself. A chain for every endpoint would make
-// iptables-nft 1.8.9 take ten times as long to write 5,000 Services with 5 endpoints each. Such chains would also
-// triple the number of entries in an iptables-legacy table, and every change copies all entries.
+// If an endpoint needs only one rule, the DNAT rule is in the KUBE-SVC-… or KUBE-SVL-… chain itself. A chain for every
+// endpoint would make iptables-nft 1.8.9 take ten times as long to write 5,000 Services with 5 endpoints each. Such
+// chains would also triple the number of entries in an iptables-legacy table, and every change copies all entries.
 //
 // Cleanup removes the backend's chains and the rules that jump to them. Like "iptables -F", Cleanup keeps the empty
 // tables and built-in chains that iptables-nft created, because other programs may be about to use them.
@@ -53,9 +53,7 @@ func Components() []proxiers.Component {
 			Name:  backendName(v),
 			Doc:   "chains in the tables of " + backendName(v),
 			Probe: func(ctx context.Context) error { return probe(ctx, v) },
-			New: func(ctx context.Context, env proxiers.Env) (proxiers.Proxier,
-				error,
-			) {
+			New: func(ctx context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 				return newProxier(ctx, v, env)
 			},
 			Cleanup: func(ctx context.Context, env proxiers.Env) error { return cleanup(ctx, v, env) },

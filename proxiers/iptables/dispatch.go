@@ -11,11 +11,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A chain contains the rules for up to leafSize frontends, as in kube-proxy. If there are more frontends, the backend
-// distributes them among sixteen chains by four bits of the address, and splits each of those chains in the same way if
-// necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000
-// Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service changes
-// only one small chain. The backend first splits NodePorts by protocol and by the high byte of the port.
+// Up to leafSize frontends share one chain, as in kube-proxy. The backend distributes a larger number of frontends
+// among sixteen chains by four bits of the address, and splits each of those chains in the same way if necessary. The
+// lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000 Services, a
+// packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service changes only one
+// small chain. The backend first splits NodePorts by protocol and by the high byte of the port.
 const (
 	leafSize = 64
 	// maxDepth is the maximum depth of a tree. A deeper tree would need chain names longer than the 29 bytes that
@@ -23,7 +23,7 @@ const (
 	maxDepth = 4
 )
 
-// dest is the destination of packets to a frontend: an address and port, or a port at all addresses that accept
+// dest is the destination of packets to a frontend: an address and port, or a port on all addresses that accept
 // NodePorts.
 type dest struct {
 	addr  netip.Addr // invalid for NodePorts
@@ -37,7 +37,7 @@ func (p dest) compare(o dest) int {
 	return cmp.Or(p.addr.Compare(o.addr), cmp.Compare(p.port-1, o.port-1), cmp.Compare(p.proto, o.proto))
 }
 
-// childNumber returns the number of the child that contains the destination, below a node at the given depth.
+// childNumber returns the number of the child that contains the destination, for a parent node at the given depth.
 func (p dest) childNumber(depth int) int {
 	if !p.addr.IsValid() {
 		switch depth {

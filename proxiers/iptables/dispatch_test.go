@@ -46,8 +46,8 @@ func randomDest(r *rand.Rand, kind int) dest {
 	return dest{netip.AddrFrom16(a), proto, uint16(80 + r.IntN(3))}
 }
 
-// After any sequence of changes, a tree has the same chains as a new tree with the same entries, and packets to every
-// entry reach the entry's rules.
+// After any sequence of changes, a tree has the same chains as a new tree with the same destinations, and packets to
+// each destination reach its rules.
 func TestTreeDependsOnlyOnContent(t *testing.T) {
 	for kind, name := range []string{"NodePorts", "IPv4", "IPv6"} {
 		t.Run(name, func(t *testing.T) {

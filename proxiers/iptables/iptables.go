@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxWatchedLines is the maximum number of lines in a watched restore. For a longer restore, the watcher does not
-	// evaluate a notification for each line.
+	// maxWatchedLines is the maximum number of lines in a restore for which the watcher evaluates a notification for
+	// each line.
 	maxWatchedLines = 1000
 	compareTimeout  = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )

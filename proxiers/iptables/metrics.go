@@ -11,7 +11,7 @@ var (
 	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Failed restores of "+
 		"iptables rules.")
 	partialFailures = desc("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-		"Failed restores of only the changed Services' rules. Edgeway restores all rules after each failure.")
+		"Failed partial restores, which write only the changed Services' rules. Edgeway restores all rules after each failure.")
 	rulesInKernel = desc("kubeproxy_sync_proxy_rules_iptables_total", "Edgeway's rules in the kernel.", "table")
 	rulesOfSync   = desc("kubeproxy_sync_proxy_rules_iptables_last", "Rules that the last sync wrote.", "table")
 	locksTaken    = desc("edgeway_iptables_lock_acquisitions_total",

@@ -36,7 +36,7 @@ var fixedChains = []string{
 	chainLoopback, notRelayedChain(plan.UDP), notRelayedChain(plan.SCTP),
 }
 
-// notRelayedChain returns the chain for NodePorts with a protocol that Edgeway does not relay on loopback.
+// notRelayedChain returns the name of the chain for NodePorts with a protocol that Edgeway does not relay on loopback.
 func notRelayedChain(p plan.Protocol) string { return chainLoopback + "-" + p.String() }
 
 // servicePrefixes holds the prefixes of ServicePort chain names.

@@ -63,7 +63,8 @@ func dropCapability(t *testing.T, number uint) {
 	}
 }
 
-// Choose succeeds even if the process may not read iptables-legacy's rules, as in the packaged systemd service.
+// Choose succeeds even if the process lacks permission to read iptables-legacy's rules, as in the packaged systemd
+// service.
 func TestUnreadableLegacyRules(t *testing.T) {
 	iptablestest.NewHost(t)
 	iptablestest.Run(t, "", "iptables-legacy", "-t", xtables.NAT, "-A", "OUTPUT", "-j", "ACCEPT")
@@ -82,7 +83,8 @@ func TestUnreadableLegacyRules(t *testing.T) {
 
 func TestProbeReportsMissingExtensions(t *testing.T) {
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
-		// The iptables programs search for extensions in the directory that the variable XTABLES_LIBDIR names.
+		// The iptables programs search for extensions in the directory that the environment variable XTABLES_LIBDIR
+		// specifies.
 		dir := t.TempDir()
 		from := extensionDir(t)
 		entries, err := os.ReadDir(from)

@@ -25,7 +25,7 @@ func (r routes) useOnePool() bool {
 	return true
 }
 
-// sourceFilter describes a chain that admits only some sources to another chain.
+// sourceFilter describes a chain that jumps to another chain only for packets from certain sources.
 type sourceFilter struct {
 	table   string
 	sources []netip.Prefix
@@ -71,7 +71,7 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition combines a match and a Route. The Route applies to matching packets that match no earlier condition.
+// condition combines a match and a Route. The Route applies to packets that match the condition and no earlier one.
 type condition struct {
 	match string
 	route plan.Route
@@ -127,7 +127,7 @@ func verdictRules(match string, v plan.Verdict) []string {
 	return nil
 }
 
-// addVerdictRules adds the filter table's rules that reject or drop packets to a frontend.
+// addVerdictRules adds rules to the filter table that reject or drop packets whose destination is a frontend.
 func (s *service) addVerdictRules(f *plan.Frontend, rt routes) {
 	tree, guarded := filterExternal, f.AllowFrom != nil
 	switch {

@@ -19,8 +19,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. since returns the
-// arguments that the scripts have recorded since the previous call to since.
+// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. Each call to since returns
+// the arguments that the scripts have recorded since the previous call.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}
@@ -47,8 +47,8 @@ func recordRuns(t *testing.T) (since func() []string) {
 	}
 }
 
-// The iptables-legacy programs share a lock. Without --wait, a program either fails immediately or waits forever.
-// iptables-save and --version do not acquire the lock.
+// The iptables-legacy programs share a lock. Without --wait, a program that cannot acquire the lock either fails
+// immediately or waits forever. iptables-save and --version do not acquire the lock.
 func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)

@@ -27,20 +27,20 @@ type entry struct {
 	rules []string
 }
 
-// renderedService holds the chains of one ServicePort and its entries in the trees.
+// renderedService holds the chains of a ServicePort and its entries in state.trees.
 type renderedService struct {
 	chains  []xtables.Chain
 	entries []entry
 }
 
-// renderer converts ServicePorts in one family to chains. Its fields hold the facts about the node that the rules
-// depend on.
+// renderer converts ServicePorts in one family to chains. Its fields hold the properties of the node that affect the
+// rules.
 type renderer struct {
 	family plan.Family
-	// pods holds a match for each of the pods' source ranges and interfaces. pods is empty if Edgeway cannot identify
-	// pods.
+	// pods holds an iptables match for each pod source range and pod interface. pods is empty if Edgeway cannot
+	// identify pods.
 	pods []string
-	// loopback reports whether the family's loopback address accepts NodePorts.
+	// loopback reports whether the family's loopback address accepts connections to NodePorts.
 	loopback bool
 }
 
@@ -49,8 +49,8 @@ type service struct {
 	*plan.ServicePort
 	hash string
 	out  renderedService
-	// masquerade holds the rules at the start of each pool's chain, where kube-proxy also masquerades connections to
-	// ClusterIPs. leadsTo reports whether a rule jumps to the pool's chain.
+	// masquerade holds, for each pool, the rules that masquerade connections to ClusterIPs. Like kube-proxy, Edgeway
+	// puts these rules at the start of the pool's chain. leadsTo reports whether a rule jumps to the pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
 	// routes and sourceFilters hold the Routes and source ranges that have their own chains, in the order of the
@@ -59,8 +59,8 @@ type service struct {
 	sourceFilters []sourceFilter
 }
 
-// render returns a ServicePort's chains and entries. The result is empty if the ServicePort is nil or belongs to the
-// other family.
+// render returns a ServicePort's chains and entries. render returns an empty renderedService if the ServicePort is nil
+// or belongs to the other family.
 func (r *renderer) render(sp *plan.ServicePort) renderedService {
 	if sp == nil || sp.Family != r.family {
 		return renderedService{}
@@ -101,7 +101,7 @@ func (s *service) addFrontend(f *plan.Frontend) {
 	s.addUnservedRules(f)
 }
 
-// normalize replaces the pods' Route with the host's Route if Edgeway cannot identify pods, because no packet then has
+// normalize replaces the pods' Route with the host's Route if Edgeway cannot identify pods, because then no packet has
 // the origin FromPod.
 func (s *service) normalize(r routes) routes {
 	if len(s.pods) == 0 {
@@ -122,8 +122,8 @@ func (s *service) enter(tree int, f *plan.Frontend, rules ...string) {
 	s.out.entries = append(s.out.entries, entry{tree, dest{f.Addr, s.Name.Protocol, f.Port}, rules})
 }
 
-// target returns the name of the chain for packets to a frontend: a pool's chain, or a chain that distinguishes
-// origins.
+// target returns the name of the chain for packets to a frontend: a pool's chain, or a chain with separate rules for
+// each origin.
 func (s *service) target(f *plan.Frontend, rt routes) string {
 	if !rt.useOnePool() {
 		return s.routesChain(xtables.NAT, rt)
@@ -136,7 +136,8 @@ func (s *service) target(f *plan.Frontend, rt routes) string {
 		return s.routesChain(xtables.NAT, rt)
 	case snat == [3]bool{true, true, true}:
 		s.masquerade[pool] = append(s.masquerade[pool], rule(s.match(f), jump(chainMarkMasq)))
-	case snat == [3]bool{false, true, true} && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"): // iptables-nft (1.8.9) rejects "! -s 0.0.0.0/0"
+	// iptables-nft (1.8.9) rejects "! -s 0.0.0.0/0".
+	case snat == [3]bool{false, true, true} && len(s.pods) == 1 && !strings.HasSuffix(s.pods[0], "/0"):
 		s.masquerade[pool] = append(s.masquerade[pool], rule("! "+s.pods[0], s.match(f), jump(chainMarkMasq)))
 	default:
 		return s.routesChain(xtables.NAT, rt)

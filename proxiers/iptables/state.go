@@ -12,7 +12,7 @@ import (
 type state struct {
 	*renderer
 	trees []*tree
-	// sizes holds the number of rules in each chain, and totals holds the sum for each table.
+	// sizes holds the number of rules in each chain, and totals holds the numbers of chains and rules in each table.
 	sizes  map[xtables.ChainID]int
 	totals map[string]total
 }
@@ -49,8 +49,8 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 // after is empty if the next plan lacks the ServicePort.
 type serviceChange struct{ before, after renderedService }
 
-// replace writes the chains that differ between before and after, and adds the new entries to the trees, which finish
-// writes.
+// replace writes the chains that differ between before and after, and adds the new entries to the trees. A later call
+// to finish writes the trees.
 func (s *state) replace(in *xtables.Input, st serviceChange) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
@@ -82,7 +82,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the tree chains that a change to ServicePorts or to the node affects.
+// finish writes the tree chains affected by changes to ServicePorts or to the node.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	addNodeRules(s.trees, s.family, p)
 	for _, t := range s.trees {

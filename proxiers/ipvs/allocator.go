@@ -92,8 +92,8 @@ func allocate(p *plan.Plan) *allocator {
 		out.baseAddrs[key{svc.Name.Protocol, baseAddr(svc)}] = true
 	}
 	taken := maps.Clone(out.baseAddrs)
-	// next holds the port where the last search at an address ended, so that thousands of searches at the address do
-	// not take quadratic time.
+	// next holds, for each address, the port where the last search ended, so that thousands of searches do not take
+	// quadratic time.
 	next := map[key]uint16{}
 	for _, svc := range p.Services {
 		beside := baseAddr(svc)
@@ -117,8 +117,8 @@ func allocate(p *plan.Plan) *allocator {
 	return out
 }
 
-// updateBaseAddrs updates baseAddrs and reports whether all servers keep their addresses and ports. The result is false
-// if a changed ServicePort collides, or collided, with another one.
+// updateBaseAddrs updates baseAddrs and reports whether all servers keep their addresses and ports. updateBaseAddrs
+// returns false if a changed ServicePort collides, or collided, with another ServicePort.
 func (p *allocator) updateBaseAddrs(change proxiers.Change) bool {
 	var now []key
 	for _, svc := range change.Removed {
@@ -139,7 +139,7 @@ func (p *allocator) updateBaseAddrs(change proxiers.Change) bool {
 }
 
 // collides reports whether the base address k collides with a server of another ServicePort, or one of k's servers
-// collides with another base address. The result is also true if one of k's servers has port 0.
+// collides with another base address. collides also returns true if one of k's servers has port 0.
 func (p *allocator) collides(k key) bool {
 	var svc plan.ServicePort
 	for pool := range svc.Pools {

@@ -25,7 +25,7 @@ func (p *proxier) addWanted(to map[key]wanted, svc *plan.ServicePort) {
 	}
 }
 
-// wrapRefusal returns a proxiers.Refusal that wraps err if the ServicePort caused err.
+// wrapRefusal wraps err in a proxiers.Refusal if the ServicePort caused err.
 func wrapRefusal(svc *plan.ServicePort, err error) error {
 	if errors.Is(err, proxiers.ErrRefused) || errors.Is(err, errForeign) {
 		return &proxiers.Refusal{Services: []*plan.ServicePort{svc}, Err: err}
@@ -128,7 +128,7 @@ func (p *proxier) updateRoutes(node *plan.Node, fresh, gone []netip.Addr) error 
 	return nil
 }
 
-// applyFull brings the kernel into agreement with a plan, and assumes nothing about the kernel's current state.
+// applyFull makes the kernel agree with a plan, and assumes nothing about the kernel's current state.
 func (p *proxier) applyFull(ctx context.Context, change proxiers.Change) error {
 	if err := p.settings.applySysctls(); err != nil {
 		return err
@@ -257,7 +257,7 @@ func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Chang
 	return p.updateRoutes(node, fresh, gone)
 }
 
-// diffRoutes returns the addresses with a missing route, and the addresses with a surplus route.
+// diffRoutes returns the addresses that lack a route and the addresses that no longer need a route.
 func diffRoutes(node *plan.Node, want map[key]wanted, routed map[netip.Addr]bool) (fresh, gone []netip.Addr) {
 	addresses := map[netip.Addr]bool{}
 	for k := range want {

@@ -107,10 +107,10 @@ type service struct {
 	nameVersion int
 }
 
-// size returns a Service's approximate number of elements.
+// size returns the approximate number of elements for a Service.
 func (s *service) size() int { return len(s.addrs) * len(s.ports) }
 
-// next removes, renames, moves and adds Services with about as many elements as one or two chunks contain.
+// next removes, renames, moves and adds Services whose elements together fill about one or two chunks.
 func (w *walk) next() *plan.Plan {
 	target := w.chunk*(1+w.IntN(2)) + w.IntN(max(3, w.chunk/50)) - max(1, w.chunk/100)
 	w.what = fmt.Sprintf("about %d elements:", target)

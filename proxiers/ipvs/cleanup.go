@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/rtnl"
 )
 
-// cleanup removes the state that any version of Edgeway left on the host. Connection tracking keeps translating open
-// connections.
+// cleanup removes the ipvs backend's objects from the host, whichever version of Edgeway created them. Connection
+// tracking keeps translating open connections.
 func cleanup(ctx context.Context, env proxiers.Env) error {
 	if err := nfttable.Cleanup(ctx, tableName); err != nil {
 		return err

@@ -6,7 +6,7 @@
 // Each non-empty pool of a ServicePort has a virtual server at the ClusterIP (see allocator). The nftables table
 // determines the verdict for the first packet, and sends each accepted packet to the virtual server, whichever frontend
 // the packet is for. All frontends use the virtual servers at the ClusterIP, so external clients and pods can use
-// different pools, and all frontends share session affinity. A new connection passes four stages:
+// different pools, and all frontends share session affinity. A new connection passes through four stages:
 //
 //   - nat: The nft rules translate the frontend's address to the virtual server's address.
 //   - routing: Edgeway's routing rule and routes declare the virtual servers' addresses local for incoming packets.

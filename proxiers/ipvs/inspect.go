@@ -61,8 +61,8 @@ func (w *watcher) poll(ctx context.Context) {
 	}
 }
 
-// inspect describes the first difference from the servers that Apply wrote, or returns "" if all servers match. After
-// reporting a difference, inspect returns "" until the next Apply.
+// inspect describes the first difference between the kernel's servers and the servers that Apply wrote, or returns ""
+// if all servers match. After reporting a difference, inspect returns "" until the next Apply.
 func (w *watcher) inspect() (what string) {
 	w.mu.Lock()
 	phase, complete := w.phase, w.complete && !w.busy
@@ -102,7 +102,8 @@ func (w *watcher) inspectServers(servers []key) string {
 	return ""
 }
 
-// compareServers lists all servers and describes the first difference, or returns "" if all servers match.
+// compareServers lists all servers and describes the first difference from w.servers, or returns "" if all servers
+// match.
 func (w *watcher) compareServers() string {
 	began := time.Now()
 	have, err := w.ipvs.list()
@@ -134,7 +135,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// describeChange describes the removal or change of a server, or returns "" if the server matches.
+// describeChange describes how a server was removed or changed, or returns "" if the server matches.
 func describeChange(k key, f found, there bool) string {
 	switch {
 	case !there:
@@ -145,8 +146,8 @@ func describeChange(k key, f found, there bool) string {
 	return ""
 }
 
-// compareEndpoints reads the endpoints of the servers in queue and describes the first difference, or returns "" if all
-// endpoints match.
+// compareEndpoints reads the endpoints of the servers in w.queue and describes the first difference from the wanted
+// endpoints, or returns "" if all endpoints match.
 func (w *watcher) compareEndpoints() string {
 	began := time.Now()
 	for range maxServersPerPoll {

@@ -20,7 +20,7 @@ type fakeServers struct {
 	mu               sync.Mutex
 	servers          map[key]found
 	endpts           map[netip.AddrPort]map[netip.AddrPort]int
-	endpointRequests int // questions counts the requests for endpoints
+	endpointRequests int // counts the requests for endpoints
 	lists            int
 	listDuration     time.Duration // list sleeps for listDuration
 }

@@ -102,7 +102,7 @@ func TestPlaces(t *testing.T) {
 	outside := service("out", at(plan.ExternalIP, "192.0.2.9:80"))
 	p := allocate(&plan.Plan{Services: []*plan.ServicePort{near, web, last, nodePort, outside}})
 	for svc, want := range map[*plan.ServicePort][2]string{
-		// 10080 is a port of another Service, and 20080 is the port of that Service's server.
+		// Another Service has port 10080, and that Service's virtual server has port 20080.
 		web:      {"10.96.0.1:10081", "10.96.0.1:20081"},
 		near:     {"10.96.0.1:20080", "10.96.0.1:30080"},
 		last:     {"10.96.0.1:20082", "10.96.0.1:10000"},
@@ -156,7 +156,7 @@ func TestPlacesAreStable(t *testing.T) {
 	}
 }
 
-// For an unknown scheduler, Edgeway returns an error that lists the schedulers, before the kernel tries to load a
+// For an unknown scheduler, Edgeway returns an error that lists the known schedulers, before the kernel tries to load a
 // module.
 func TestScheduler(t *testing.T) {
 	p := &proxier{settings: settings{scheduler: "wrr"}}

@@ -22,8 +22,8 @@ const ownMark = 0xed6e
 // persistentFlag is the flag of a server with persistence (IP_VS_SVC_F_PERSISTENT in linux/ip_vs.h).
 const persistentFlag = 1
 
-// weight returns an endpoint's weight, but at least 1, because IPVS sends no new connections to an endpoint with weight
-// 0.
+// weight returns an endpoint's weight, or 1 if the weight is 0, because IPVS sends no new connections to an endpoint
+// with weight 0.
 func weight(e plan.Endpoint) int { return max(1, int(e.Weight)) }
 
 // client communicates with IPVS through netlink. A client is not safe for concurrent use.
@@ -80,8 +80,8 @@ func (k *client) list() (map[key]found, error) {
 
 func isOwn(s *ipvs.Service) bool { return s.Timeout == ownMark && s.Flags&persistentFlag == 0 }
 
-// changedWeight stands for an endpoint's weight if another program has changed the endpoint's forwarding method or
-// upper threshold.
+// changedWeight is the weight that client.endpoints returns for an endpoint whose forwarding method or upper threshold
+// another program has changed.
 const changedWeight = -1
 
 // endpoints returns the weights of a server's endpoints, by address.

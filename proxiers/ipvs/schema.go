@@ -29,12 +29,12 @@ const (
 func schema(p *allocator, count bool) nfttable.Schema {
 	const (
 		server = "meta l4proto { tcp, udp, sctp } $ip daddr . meta l4proto . th dport @servers "
-		// When IPVS chooses an endpoint on the host itself, the kernel has already routed the host's own packets.
+		// The kernel routes the host's own packets before IPVS chooses an endpoint, which may be on the host itself.
 		// Changing the mark causes the kernel to look up the route again, and the next chain restores the mark.
 		reroute = `ct state new ct status dnat ct direction original oifname != "lo" fib daddr type local meta mark set meta mark xor 0x1`
-		// After IPVS, a packet passes the output hooks again, where other programs may set their own mark. The rules
-		// therefore also store the need to masquerade in the packet's priority. On the path to the output hooks, the
-		// kernel keeps the priority, but it resets the priority of packets that it forwards.
+		// After IPVS, a packet traverses the output hooks again, where other programs may set their own marks. The
+		// rules therefore also record in the packet's priority that the packet needs masquerading. The kernel keeps the
+		// priority on the path to the output hooks, but resets the priority of packets that it forwards.
 		remembered = "ed6e:1"
 	)
 	rerouting := func(name string, priority knftables.BaseChainPriority) nfttable.Chain {
@@ -57,11 +57,11 @@ func schema(p *allocator, count bool) nfttable.Schema {
 		Chains: []nfttable.Chain{rerouting("reroute", afterOutput), rerouting("reroute-again", afterAfterOutput)},
 		LearnChains: []nfttable.Chain{
 			// If IPVS did not translate a packet, for example because another program deleted the virtual server, the
-			// rules must keep the packet from reaching the host's own programs.
+			// rules must prevent the packet from reaching the host's own programs.
 			nftables.BaseChain("untaken-input", knftables.InputHook, afterInput, server+"reject", nftables.LearnRule),
 			// During a takeover, the host has no route to the virtual server yet. The host therefore forwards packets
 			// for the virtual server to the other backend's rules, which would reject these packets. This chain drops
-			// the packets first, and TCP retransmits them.
+			// the packets before the other backend's rules can reject them, and TCP retransmits the packets.
 			nftables.BaseChain("untaken-forward", knftables.ForwardHook, knftables.FilterPriority+"-10",
 				"ct state new "+server+"drop"),
 			nftables.BaseChain("untaken-postrouting", knftables.PostroutingHook, beforeSNAT, server+"drop",

@@ -38,7 +38,7 @@ func settingsOf(env proxiers.Env) settings {
 }
 
 // applySysctls sets sysctls so that IPVS uses connection tracking, and chooses a new endpoint for a connection to a
-// removed endpoint. The sysctls belong to the network namespace.
+// removed endpoint. The sysctls are per network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]int{sysctls + "conntrack": 1, sysctls + "expire_nodest_conn": 1}
 	if s.strictARP {

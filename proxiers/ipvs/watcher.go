@@ -35,8 +35,7 @@ type watcher struct {
 	serverCounts map[netip.Addr]int
 	// sampleServers holds one server for each family, which every short poll reads.
 	sampleServers map[bool]key
-	// removedObject describes an Edgeway route or rule that another program removed, or is "" if no program removed
-	// any.
+	// removedObject describes an Edgeway route or rule that another program removed, or is "" if there is none.
 	removedObject string
 }
 

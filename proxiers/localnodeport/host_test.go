@@ -24,7 +24,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// TestMain moves the whole process to a network namespace, because the relay's goroutines run on other threads.
+// TestMain runs the tests in a child process with its own network namespace, because the relay's goroutines run on
+// several threads.
 func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
 type sockets struct {
@@ -73,7 +74,7 @@ func (s *sockets) Unused() (list []netip.AddrPort) {
 	return list
 }
 
-// addInherited adds an inherited socket, as a service manager would.
+// addInherited adds a socket as if the process had inherited it from a service manager.
 func (s *sockets) addInherited(t *testing.T, at netip.AddrPort) {
 	t.Helper()
 	if _, err := s.Listen(at); err != nil {

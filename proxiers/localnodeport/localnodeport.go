@@ -25,7 +25,7 @@ type Options struct {
 	Sockets Sockets
 	// Contain runs the relay's goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay passes a panic in a connection's goroutine to OnPanic. The panic ends only that connection.
+	// A panic in a connection's goroutine ends only that connection, and the relay passes the panic to OnPanic.
 	OnPanic func(err error)
 }
 
@@ -144,8 +144,8 @@ func (p *Proxier) end() *relay.Relay {
 	return r
 }
 
-// Stats holds a Proxier's statistics. Active and Listeners are current values. All other counts start when the Proxier
-// is created.
+// Stats holds a Proxier's statistics. Active and Listeners are current values. All other values are counts since the
+// creation of the Proxier.
 type Stats struct {
 	relay.Stats
 	// Listeners counts the addresses that the Proxier listens on, and ListenFailures counts failed attempts to listen.
@@ -209,7 +209,7 @@ type servicePool struct {
 	pool []plan.Endpoint
 }
 
-// eachAddress visits the loopback addresses where clients can reach the services.
+// eachAddress calls visit for each loopback address and port where clients can reach one of the services.
 func eachAddress(node *plan.Node, services []*plan.ServicePort, visit func(netip.AddrPort, servicePool)) {
 	if len(node.LoopbackAddrs) == 0 {
 		return

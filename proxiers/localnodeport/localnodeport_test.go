@@ -190,7 +190,8 @@ func TestAddressInUse(t *testing.T) {
 	serve(t, "127.0.1.2:8080")
 	w.apply(service("a", 30000, "127.0.1.2:8080"), service("b", 30001, "127.0.1.1:8080"))
 	_ = squatter.Close()
-	for deadline := time.Now().Add(30 * time.Second); w.Stats().Listeners[plan.IPv4] < 2; w.maintain(10 * time.Millisecond) {
+	deadline := time.Now().Add(30 * time.Second)
+	for ; w.Stats().Listeners[plan.IPv4] < 2; w.maintain(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the address is free and not listened on")
 		}
@@ -201,8 +202,8 @@ func TestAddressInUse(t *testing.T) {
 	}
 }
 
-// The plan drops a NodePort while another program uses the NodePort's address. When the other program exits, the
-// Proxier must not start listening.
+// A NodePort disappears from the plan while another program is listening on the NodePort's address. When the other
+// program exits, the Proxier must not start listening.
 func TestRemovedNodePortIsNotOpenedLater(t *testing.T) {
 	w := newWorld(t)
 	squatter, err := net.Listen("tcp", "127.0.0.1:30000")

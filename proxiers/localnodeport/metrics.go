@@ -12,8 +12,8 @@ var (
 		"NodePorts that the daemon listens on at loopback addresses.", "ip_family")
 	listenFailures = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
 		"Failed attempts to listen on a NodePort at a loopback address.", "ip_family")
-	acceptPauses = desc("edgeway_loopback_accept_pauses_total", "Times that new connections to NodePorts on "+
-		"loopback had to wait. reason: descriptors (none left) or limit (of connections).", "reason")
+	acceptPauses = desc("edgeway_loopback_accept_pauses_total", "Number of times that new connections to NodePorts "+
+		"on loopback had to wait. reason: descriptors (none left) or limit (connection limit reached).", "reason")
 	relayedBytes    = desc("edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", "direction")
 	openConnections = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
 	connections     = desc("edgeway_loopback_connections_total", "Accepted connections to NodePorts on loopback.")

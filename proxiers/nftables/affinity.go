@@ -23,7 +23,8 @@ type affinity struct {
 	// id is a hash of the ServicePort and the timeout. Map names contain id, so a ServicePort with a new timeout has
 	// new maps.
 	id string
-	// chainID is a hash of id and ports. Class chain names contain chainID, because the rules list all ports.
+	// chainID is a hash of id and ports. The name of a class chain contains chainID, because the chain's rules depend
+	// on all ports.
 	chainID string
 	timeout time.Duration
 	// ports holds the sorted, distinct endpoint ports of each pool.
@@ -139,8 +140,8 @@ func (a *affinity) mayHaveStaleClients(old, next *plan.ServicePort) bool {
 	return false
 }
 
-// StaleClientMaps returns the client maps that may still contain an endpoint that a change removed, each with the
-// remaining endpoints.
+// StaleClientMaps returns the client maps that may still contain endpoints removed by a change, each with the remaining
+// endpoints.
 func StaleClientMaps(change proxiers.Change, families []plan.Family) (maps []nfttable.ClientMap) {
 	for _, svc := range change.Changed {
 		a := affinityOf(svc)

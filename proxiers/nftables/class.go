@@ -33,7 +33,7 @@ type class struct {
 	affinity *affinity
 }
 
-// classOf returns a frontend's class. to holds the destinations of connections, by pool.
+// classOf returns a frontend's class. The parameter to holds the destinations of connections, by pool.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, hasSourceRanges: f.AllowFrom != nil}
 	for origin, route := range f.Routes {
@@ -48,8 +48,8 @@ func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff
 }
 
 // plainClass returns the class without affinity. A chain with affinity sends unknown clients to the plain chain. If a
-// chain's first rule refers to an endpoint map, the kernel (6.18) visits the whole map. A single ServicePort's chain
-// must therefore not refer to an endpoint map.
+// chain's first rule refers to an endpoint map, the kernel (6.18) visits every element of the map. The chain of a
+// single ServicePort must therefore not refer to an endpoint map.
 func (c *class) plainClass() *class {
 	p := *c
 	p.affinity = nil
@@ -117,7 +117,8 @@ func (c *class) Rules(n *plan.Node) []string {
 	return append(rules, c.originRules("", outside)...)
 }
 
-// originRules returns the rules for packets from one origin. These packets match the nft expression in condition.
+// originRules returns the rules for packets from one origin. The parameter condition is the nft expression that matches
+// packets from the origin.
 func (c *class) originRules(condition string, p sizedRoute) []string {
 	if p.Verdict != plan.Forward {
 		return []string{condition + p.Verdict.String()}
@@ -148,8 +149,8 @@ func (c *class) originRules(condition string, p sizedRoute) []string {
 		prefix, c.keyPrefix(), nfttable.ProtoName(c.proto), p.count, offset, endpoints))
 }
 
-// keyPrefix returns the part of a key before the port. For a NodePort, which exists at all addresses, the part is
-// empty.
+// keyPrefix returns the part of a key that precedes the port, or "" for a NodePort, because a NodePort's key has no
+// address.
 func (c *class) keyPrefix() string {
 	if c.nodePort {
 		return ""

@@ -68,8 +68,8 @@ func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 	}
 }
 
-// An interrupted Cleanup leaves disabled tables. The backend's next full sync enables the tables again, even after a
-// daemon restart.
+// An interrupted Cleanup leaves the tables disabled. The backend's next full sync enables the tables again, even after
+// a daemon restart.
 func TestDisabledTablesAreRepaired(t *testing.T) {
 	newHost(t)
 	p, d := testProxier(t)

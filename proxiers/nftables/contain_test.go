@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// If Apply panics during the first sync, the kernel holds an incomplete plan. The next full sync after a panic repairs
-// the tables.
+// If Apply panics during the first sync, the tables in the kernel are incomplete. The next full sync after a panic
+// repairs the tables.
 func TestFullSyncAfterApplyPanic(t *testing.T) {
 	newHost(t)
 	broken := true

@@ -149,7 +149,7 @@ func TestLoopbackRejects(t *testing.T) {
 		defer func() { _ = l.Close() }()
 		conn, err := net.DialTimeout("tcp", host+":30000", time.Second)
 		if err != nil {
-			t.Fatalf("TCP to %s, where somebody listens: %v", host, err)
+			t.Fatalf("TCP to %s, where a program listens: %v", host, err)
 		}
 		_ = conn.Close()
 		if err := sendDatagram(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
@@ -172,7 +172,8 @@ func TestLoopbackRejects(t *testing.T) {
 	}
 }
 
-// If a loopback address does not accept NodePorts, a UDP packet to a NodePort's port reaches the host's own server.
+// If a loopback address does not accept connections to NodePorts, a UDP packet to a NodePort's port reaches the host's
+// own server.
 func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	newHost(t)
 	loopback(t)

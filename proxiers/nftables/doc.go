@@ -1,8 +1,8 @@
 // Package nftables implements Services with nftables alone. The package maintains a table named "edgeway" in each of
 // the families ip and ip6. The rules in the tables choose a connection's endpoint. The ipvs and ebpf backends build on
 // this package: Schema describes a table that maps a new connection's frontend to a verdict or to a destination
-// address. In the ipvs backend, the destination is a virtual server, which chooses the endpoint. Package nfttable keeps
-// the tables in agreement with the plan.
+// address. In the ipvs backend, the destination is a virtual server, which chooses the endpoint. Package nfttable makes
+// the tables match the plan.
 //
 // # Rules
 //
@@ -28,13 +28,13 @@
 // an address, a port and a slot. The rules choose a random slot, and the local pool's slots start at firstLocalSlot.
 //
 // The services and nodeports maps contain class numbers (see nfttable), and the classes map contains the chain for each
-// number. Between the two lookups, the rules keep the number in the packet's priority. nft can set and look up no other
-// field, apart from marks that other programs may need. A class chain first resets the priority, so only the first
-// packet of a connection to a Service loses a priority that another program has set.
+// number. Between the two lookups, the rules keep the number in the packet's priority. The priority is the only field
+// that nft can both set and look up, apart from marks, which other programs may need. A class chain first resets the
+// priority, so only the first packet of a connection to a Service loses a priority that another program has set.
 //
 // In the services and nodeports maps, each element's comment is the name of its ServicePort, for operators who list the
-// maps. Elements in the endpoint maps have no comments, because a full sync would have to read many comments. The keys
-// in the endpoint maps contain the Service address.
+// maps. Elements in the endpoint maps have no comments, because a full sync would have to read all the comments. The
+// keys in the endpoint maps contain the Service address.
 //
 // Only the first packet of a connection traverses the nat hooks, so the rules never affect an established connection. A
 // reject rule in prerouting needs Linux 5.9.

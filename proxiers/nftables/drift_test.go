@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/internal/nfttable"
 )
 
-// readTimeout is the maximum time that the watcher takes to read the notifications that the kernel has sent.
+// readTimeout is the maximum time that the watcher needs to read pending notifications.
 const readTimeout = 50 * time.Millisecond
 
 func TestDriftIsReportedAndRepaired(t *testing.T) {
@@ -34,7 +34,7 @@ func TestDriftIsReportedAndRepaired(t *testing.T) {
 		before := drift.count()
 		nft(t, script)
 		drift.wait(t)
-		// The watcher must send no report before the full sync.
+		// The watcher must not report drift again before the full sync.
 		nft(t, "add table ip other\nadd table ip edgeway\nadd chain ip edgeway more")
 		time.Sleep(readTimeout)
 		if n := drift.count() - before; n != 1 {
@@ -42,7 +42,7 @@ func TestDriftIsReportedAndRepaired(t *testing.T) {
 		}
 		apply(t, p, nil, full)
 		if diff := firstDifference(want, strings.ReplaceAll(kernelState(t, p), "ip other", "")); diff != "" {
-			t.Errorf("%s: not mended: %s", script, diff)
+			t.Errorf("%s: not repaired: %s", script, diff)
 		}
 	}
 }

@@ -23,8 +23,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// newHost moves the test into a new network namespace. The thread is never unlocked, so the thread and the namespace
-// disappear after the test.
+// newHost moves the test into a new network namespace. newHost never unlocks the thread, so the thread and the
+// namespace disappear after the test.
 func newHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -123,11 +123,11 @@ func nft(t testing.TB, script string) string {
 // kernel's format, as hexadecimal text.
 func kernelState(t *testing.T, p *proxier) string {
 	t.Helper()
-	tend(t, p)
+	maintain(t, p)
 	return kernelElements(t, p) + strings.Join(ruleLines(nft(t, "list ruleset")), "\n")
 }
 
-func tend(t *testing.T, p *proxier) {
+func maintain(t *testing.T, p *proxier) {
 	t.Helper()
 	if err := p.Maintain(t.Context()); err != nil {
 		t.Fatal(err)

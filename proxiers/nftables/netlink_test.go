@@ -43,7 +43,7 @@ func TestNetlinkEqualsProgram(t *testing.T) {
 	newHost(t)
 	p, drift := testProxier(t)
 	state := func() string {
-		tend(t, p)
+		maintain(t, p)
 		return kernelElements(t, p) + readUntilStable(t, func() string { return sortedListing(nft(t, "list ruleset")) })
 	}
 	for seed := range sequences {

@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// dnsPlan returns a plan with one ServicePort. Its endpoints have consecutive addresses from the list of the host's six
-// endpoint addresses. The parameter from is the index of the first address.
+// dnsPlan returns a plan with one ServicePort. The ServicePort's endpoints have consecutive addresses from the list of
+// the host's six endpoint addresses. The parameter from is the index of the first address.
 func dnsPlan(node *plan.Node, endpoints, from int) *plan.Plan {
 	var list []plan.Endpoint
 	for i := range endpoints {

@@ -42,15 +42,15 @@ const (
 	idleTimeout = time.Minute
 )
 
-// Options holds the differences between the backends that use nftables.
+// Options holds the settings that differ between the backends that use nftables.
 type Options struct {
 	Table string
 	// Destination returns the destination of connections to a pool. If Destination is nil, the rules send connections
 	// to one of the pool's endpoints.
 	Destination func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
 	// MasqueradeStatement is a statement that, together with the mark, causes a later rule to masquerade a packet.
-	// MasqueradeRule is the rule that masquerades a packet after MasqueradeStatement. MasqueradeStatement and
-	// MasqueradeRule are empty if the mark alone is enough.
+	// MasqueradeRule is the rule that masquerades packets to which an earlier rule applied MasqueradeStatement.
+	// MasqueradeStatement and MasqueradeRule are empty if the mark alone is enough.
 	MasqueradeStatement, MasqueradeRule string
 	// LearnChains holds chains that jump to the learn chain. The chains process a new connection after the rules or
 	// IPVS have chosen its endpoint.
@@ -58,7 +58,7 @@ type Options struct {
 	// Sets and Chains are the backend's additional sets and chains. FirstOwnSet is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// CountConnections reports whether the tables contain sets that count the new connections to each frontend.
+	// CountConnections adds sets that count the new connections to each frontend.
 	CountConnections bool
 	// AddService adds the objects and elements that the backend needs for a ServicePort. AddService may be nil.
 	AddService func(n *nfttable.Needs, svc *plan.ServicePort)
@@ -88,7 +88,7 @@ func Schema(o Options) nfttable.Schema {
 	}
 }
 
-// BaseChain returns a base chain with rules that process the packets at a hook.
+// BaseChain returns a base chain that applies the rules to the packets at a hook.
 func BaseChain(name string, hook knftables.BaseChainHook, priority knftables.BaseChainPriority,
 	rules ...string,
 ) nfttable.Chain {
@@ -100,7 +100,7 @@ func sets() []nfttable.Set {
 	with := func(key []nfttable.Field, more ...nfttable.Field) []nfttable.Field { return slices.Concat(key, more) }
 	slots := []nfttable.Field{nfttable.Addr, nfttable.Port, nfttable.Slot}
 	addr := []nfttable.Field{nfttable.Addr}
-	// frontend[1:], a NodePort's key, has no address.
+	// A NodePort's key is frontend[1:], which has no address.
 	return []nfttable.Set{
 		services:              {Name: "services", Key: frontend, Data: nfttable.ToNumber, Named: true, LeadsToLookup: true},
 		nodePorts:             {Name: "nodeports", Key: frontend[1:], Data: nfttable.ToNumber, Named: true, LeadsToLookup: true},
@@ -181,9 +181,9 @@ func (o Options) masquerade() []string {
 	return []string{o.MasqueradeRule}
 }
 
-// loopbackRules returns the rules that count and reject packets to loopback NodePorts with a protocol that Edgeway does
-// not relay. The rules look up @nodeports only to test whether an element exists, because kernels before 6.11 have no
-// other existence test for maps.
+// loopbackRules returns the rules that count and reject packets to loopback NodePorts whose protocol Edgeway does not
+// relay. The rules look up @nodeports only to test whether an element exists, because kernels before 6.11 have no other
+// existence test for maps.
 func loopbackRules() (rules []string) {
 	for _, proto := range plan.NotRelayedProtocols() {
 		rules = append(rules,

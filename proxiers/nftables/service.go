@@ -93,7 +93,8 @@ func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	return n.AddChain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
-// nodeEntries returns the elements for the addresses that accept NodePorts, including loopback addresses.
+// nodeEntries returns the elements for the addresses that accept connections to NodePorts, including loopback
+// addresses.
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {
@@ -108,8 +109,8 @@ func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	return entries
 }
 
-// AddRejectElement adds an element that causes the rules to reject connections to the address and port in at. No
-// frontend of the ServicePort has this address and port.
+// AddRejectElement adds an element that causes the rules to reject connections to an address and port that no frontend
+// of the ServicePort uses.
 func AddRejectElement(n *nfttable.Needs, svc *plan.ServicePort, at netip.AddrPort) {
 	c := &class{proto: svc.Name.Protocol}
 	for origin := range c.originRoutes {

@@ -26,7 +26,8 @@ type Decision struct {
 	// Endpoints holds the endpoints in Pool. Pool and Endpoints are meaningful only if the verdict is Forward.
 	Pool      Pool
 	Endpoints []Endpoint
-	// SNAT reports whether the backend must masquerade the connections to all endpoints. SNATFor also covers hairpins.
+	// SNAT reports whether the backend must masquerade the connection regardless of the endpoint. SNATFor also covers
+	// hairpins.
 	SNAT bool
 	// Reason explains the verdict in one sentence.
 	Reason string
@@ -59,10 +60,10 @@ func (n *Node) Origin(src netip.Addr, inInterface string) Origin {
 	return FromOutside
 }
 
-// Decide specifies the dataplane: it returns the decision for the first packet of a connection. Frontends with an
-// address take precedence over NodePorts. If no frontend matches, the verdict is Reject for packets to a ClusterIP's
-// unused ports, and Drop for packets to unallocated addresses in the Service CIDRs. Decide visits every ServicePort, so
-// it is too slow to call for every packet.
+// Decide specifies the behavior of the dataplane by returning the decision for the first packet of a connection.
+// Frontends with an address take precedence over NodePorts. If no frontend matches, the verdict is Reject for packets
+// to a ClusterIP's unused ports, and Drop for packets to unallocated addresses in the Service CIDRs. Decide visits
+// every ServicePort, so it is too slow to call for every packet.
 func (p *Plan) Decide(pkt Packet) Decision {
 	origin := p.Node.Origin(pkt.Src, pkt.InInterface)
 	if d, martian := decideMartian(pkt, origin); martian {
@@ -102,8 +103,8 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: the kernel drops packets from other hosts with the source or destination %s before they "+
-			"reach any rule", addr,
+		"martian packet: the kernel drops packets from another host whose source or destination is %s "+
+			"before they reach any rule", addr,
 	)}, true
 }
 
@@ -116,7 +117,7 @@ func (p *Plan) explainPass(pkt Packet) string {
 	}
 	owner := fmt.Sprintf("%d is %s/%s's NodePort", pkt.Dst.Port(), svc.Name.Namespace, svc.Name.Name)
 	if !dst.IsLoopback() && !slices.Contains(p.Node.HostAddrs, dst) {
-		return fmt.Sprintf("%s is not an address of this host, where %s", dst, owner)
+		return fmt.Sprintf("%s is not an address of this host, although %s", dst, owner)
 	}
 	var accepting []string
 	for _, a := range slices.Concat(p.Node.NodePortAddrs, p.Node.LoopbackAddrs) {
@@ -144,7 +145,7 @@ func (p *Plan) nodePortAt(pkt Packet) *ServicePort {
 	return nil
 }
 
-// decideLoopback returns the decision for a connection to a loopback address that accepts NodePorts.
+// decideLoopback returns the decision for a connection to an address in Node.LoopbackAddrs.
 func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 	for _, svc := range p.Services {
 		if svc.Name.Protocol != pkt.Protocol || svc.Family != FamilyOf(pkt.Dst.Addr()) {

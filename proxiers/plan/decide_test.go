@@ -15,7 +15,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// In the test plan, the Origin is the index of a frontend's Route.
+// In the test plan, a frontend's Routes are indexed by Origin.
 var (
 	forwardCluster = [numOrigins]Route{
 		{Forward, ClusterPool, false},
@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 		"external address, unused port":     {TCP, outside, "198.51.100.1:81", "eth0", Pass, "", ""},
 		"NodePort where not accepted":       {TCP, outside, "192.0.2.2:30080", "eth0", Pass, "", "30080 is ns/web's NodePort, but only 192.0.2.1 accepts NodePorts (see proxy.nodeport_addresses)"},
 		"NodePort on loopback":              {TCP, "127.0.0.1", "127.0.0.1:30080", "", Pass, "", "30080 is ns/web's NodePort, but only 192.0.2.1 accepts NodePorts"},
-		"NodePort of another host":          {TCP, outside, "192.0.2.99:30080", "eth0", Pass, "", "192.0.2.99 is not an address of this host, where 30080 is ns/web's NodePort"},
+		"NodePort of another host":          {TCP, outside, "192.0.2.99:30080", "eth0", Pass, "", "192.0.2.99 is not an address of this host, although 30080 is ns/web's NodePort"},
 		"NodePort, over another protocol":   {UDP, outside, "192.0.2.2:30080", "eth0", Pass, "", "not an address of a Service"},
 		"loopback from outside":             {TCP, outside, "127.0.0.1:30080", "eth0", Drop, "", "martian"},
 		"from loopback, from outside":       {TCP, "127.0.0.1", "10.96.0.1:80", "eth0", Drop, "", "martian"},

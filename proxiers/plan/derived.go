@@ -13,7 +13,8 @@ const (
 	// UnallocatedVerdict applies to packets to an address in Node.ServiceCIDRs that is neither a ClusterIP nor a host
 	// address.
 	UnallocatedVerdict = Drop
-	// NotRelayedVerdict applies to packets of the NotRelayedProtocols to a NodePort on Node.LoopbackAddrs.
+	// NotRelayedVerdict applies to packets to a NodePort on Node.LoopbackAddrs if their protocol is one of the
+	// NotRelayedProtocols.
 	NotRelayedVerdict = Reject
 )
 
@@ -60,8 +61,8 @@ func FilterByFamily(prefixes []netip.Prefix, family Family) []netip.Prefix {
 	return out
 }
 
-// NormalizePrefixes returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes that
-// another prefix contains.
+// NormalizePrefixes returns the prefixes in the form that a Plan requires: masked, sorted, and without prefixes
+// contained in another prefix.
 func NormalizePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	if prefixes == nil {
 		return nil
@@ -80,9 +81,9 @@ func NormalizePrefixes(prefixes []netip.Prefix) []netip.Prefix {
 	return kept
 }
 
-// ServicePortsWithoutEndpoint returns one ServicePort for each Service port without an endpoint on any host. A Service
-// port without an endpoint rejects connections in every family. The list must be in plan order and contain all families
-// of each port.
+// ServicePortsWithoutEndpoint returns one ServicePort for each Service port that has no endpoint on any host. A Service
+// port without an endpoint rejects connections in every family. The parameter list must be in plan order and contain
+// all families of each Service port.
 func ServicePortsWithoutEndpoint(list []*ServicePort) (out []*ServicePort) {
 	for len(list) > 0 {
 		first, rejects := list[0], true

@@ -13,8 +13,8 @@ type Frontend struct {
 	Routes [numOrigins]Route `json:"routes"`
 	// Addr is invalid for a NodePort. A NodePort accepts connections at all Node.NodePortAddrs.
 	Addr netip.Addr `json:"address,omitzero"`
-	// AllowFrom lists the source ranges that may connect (loadBalancerSourceRanges), in the form that NormalizePrefixes
-	// returns. A nil AllowFrom allows every source, and an AllowFrom that is empty but not nil allows no source.
+	// AllowFrom lists the source ranges from which clients may connect (loadBalancerSourceRanges), in the form that
+	// NormalizePrefixes returns. A nil AllowFrom allows every source, and an empty, non-nil AllowFrom allows none.
 	AllowFrom []netip.Prefix `json:"allowFrom,omitzero"`
 }
 

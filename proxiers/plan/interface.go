@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// maxInterface is the kernel's IFNAMSIZ without the terminating null byte.
+// maxInterface is the maximum length of an interface name, in bytes: the kernel's IFNAMSIZ without the terminating null
+// byte.
 const maxInterface = 15
 
 // ValidateInterface returns an error if a pattern in Node.PodInterfaces is unsuitable for a rule. A valid pattern has
@@ -15,7 +16,7 @@ func ValidateInterface(pattern string) error {
 	name := strings.TrimSuffix(pattern, "*")
 	if name == "" || name == "." || name == ".." || len(pattern) > maxInterface ||
 		strings.ContainsFunc(name, badInterfaceRune) {
-		return fmt.Errorf("interface %q is invalid: use a name, or a prefix and a final '*', of at most %d characters from a-z, A-Z, 0-9, '.', '_', '-' and '@'",
+		return fmt.Errorf("interface %q is invalid: use a name, or a prefix followed by '*', with at most %d characters (a-z, A-Z, 0-9, '.', '_', '-', '@')",
 			pattern, maxInterface)
 	}
 	return nil

@@ -2,11 +2,11 @@
 // forwards, rejects, drops or masquerades, and which endpoints a connection may reach.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already reflects
-// all policy decisions: about traffic policies, topology, readiness, and the short-circuit for connections from pods
-// and the host. A proxier therefore makes no policy decisions. Plan.Decide is the executable specification of a
-// dataplane. Every dataplane test compares its results with Plan.Decide.
+// all policy decisions: those about traffic policies, topology, readiness, and the short-circuit for connections from
+// pods and the host. A proxier therefore makes no policy decisions. Plan.Decide is the executable specification of a
+// dataplane. Every dataplane test compares the dataplane's results with those of Plan.Decide.
 //
-// A Plan and all values that it points to are immutable. Successive plans share pointers to unchanged values, so Diff
+// A Plan and all values reachable from it are immutable. Successive plans share pointers to unchanged values, so Diff
 // is cheap.
 //
 // The edgeway plan command prints a Plan as JSON. Programs may rely on the JSON format of a Plan.
@@ -47,16 +47,17 @@ type Node struct {
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
 	// ServiceCIDRs holds the ranges from which the API server allocates ClusterIPs. Edgeway drops packets to an address
-	// in ServiceCIDRs unless the address is a ClusterIP or an address of the host. ServiceCIDRs and PodSources have the
-	// form that NormalizePrefixes returns.
+	// in ServiceCIDRs unless the address is a ClusterIP or an address of the host. ServiceCIDRs and PodSources are
+	// normalized (see NormalizePrefixes).
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
-	// Uplinks holds at most one uplink for each family, IPv4 first. Edgeway adds routes with the uplinks' source
-	// addresses for Services that the host has no route to. If Uplinks is empty, Edgeway adds no routes for Services.
+	// Uplinks holds at most one uplink for each family, IPv4 first. If the host has no route to a Service, Edgeway adds
+	// a route through the family's uplink, with the uplink's source address. If Uplinks is empty, Edgeway adds no
+	// routes for Services.
 	Uplinks []Uplink `json:"uplinks,omitempty"`
 }
 
-// Uplink is an interface (other than lo) that is up, with a source address. An Uplink's address may belong to another
-// interface.
+// Uplink holds the interface and source address of Edgeway's routes for one family. The interface is up and is not lo.
+// The address may belong to another interface.
 type Uplink struct {
 	Addr      netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
@@ -66,21 +67,20 @@ type Uplink struct {
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
-	// Affinity is the time for which a client keeps its endpoint after its last new connection, or 0 for no affinity.
+	// Affinity is the session affinity timeout, which starts at a client's last new connection, or 0 for no affinity.
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`
-	// Scheduler names the scheduling algorithm that the Service requests, or is "" for the backend's default. Not every
-	// backend supports every algorithm.
+	// Scheduler is the name of the scheduling algorithm that the Service requests, or "" for the backend's default. Not
+	// every backend supports every algorithm.
 	Scheduler string `json:"scheduler,omitempty"`
 	// Frontends is sorted by Frontend.Compare.
 	Frontends []Frontend `json:"frontends"`
 	// Pools holds the endpoints for new connections, indexed by Pool (cluster, local). Each pool is sorted by address
 	// and port and has no duplicates. A pool that no Route uses is nil.
 	Pools [numPools][]Endpoint `json:"pools"`
-	// Serving holds the ready endpoints and the terminating endpoints that still serve connections, even if no pool
-	// contains them. A flow to an endpoint that is not in Serving is stale. Serving is sorted and usually equals one of
-	// the pools.
+	// Serving holds the endpoints that are ready, or terminating but still serving, even if no pool contains them. A
+	// flow to an endpoint that is not in Serving is stale. Serving is sorted and usually equals one of the pools.
 	Serving []Endpoint `json:"serving,omitempty"`
 	// Digest is the SHA-256 hash that Seal computes from all fields above.
 	Digest [32]byte `json:"-"`
@@ -105,7 +105,7 @@ type Route struct {
 	SNAT bool `json:"snat,omitempty"`
 }
 
-// HealthCheck is the healthCheckNodePort of a LoadBalancer Service with externalTrafficPolicy Local.
+// HealthCheck describes the healthCheckNodePort of a LoadBalancer Service whose externalTrafficPolicy is Local.
 type HealthCheck struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -21,12 +21,11 @@ func Family(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// maxAttempts is the maximum number of times that Retry runs a listing. Retry needs a limit, because the listed objects
-// may keep changing.
+// maxAttempts limits how many times Retry calls list, because the listed objects may keep changing.
 const maxAttempts = 5
 
-// Retry repeats a netlink listing that the kernel interrupted because the listed objects changed. After maxAttempts
-// attempts, Retry returns the last result with the error netlink.ErrDumpInterrupted.
+// Retry calls list, and calls it again if the listed objects changed while the kernel was sending them. After
+// maxAttempts attempts, Retry returns the last result with the error netlink.ErrDumpInterrupted.
 func Retry[T any](list func() (T, error)) (found T, err error) {
 	for range maxAttempts {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -50,8 +49,8 @@ func Prefix(dst *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// ParseRoute returns the destination and routing protocol from a route notification. The notification consists of a
-// struct rtmsg and its attributes. ok is false for a routing cache entry.
+// ParseRoute returns the destination and routing protocol in a route notification, which consists of a struct rtmsg and
+// its attributes. ok is false for a routing cache entry.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

@@ -2,8 +2,8 @@
 // reports the changes in rtnetlink notifications.
 //
 // A Watcher may miss notifications. The kernel drops notifications while the socket's buffer is full, and the socket
-// itself may fail. After a loss of notifications, any watched object may have changed. A Watcher reports each loss,
-// reopens a failed socket, and continues.
+// itself may fail. After the Watcher has missed notifications, any watched object may have changed. A Watcher reports
+// each loss, reopens a failed socket, and continues.
 package rtnl
 
 import (
@@ -20,13 +20,13 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// BatchTime is the time for which a Watcher collects notifications before it calls Options.OnChange. The Watcher
-// collects them because the kernel sends several notifications when an interface comes up.
+// BatchTime is the time for which a Watcher collects notifications before it calls Options.OnChange. When an interface
+// comes up, for example, the kernel sends several notifications.
 const BatchTime = 50 * time.Millisecond
 
 // After a socket fails, the Watcher waits before it reopens the socket. The pause starts at minPause and doubles with
-// each failure, up to maxPause. A loss of notifications may cause a full sync. A socket that fails repeatedly must not
-// cause a full sync every second.
+// each failure, up to maxPause. Without a growing pause, a socket that fails repeatedly could cause a full sync every
+// second, because each loss of notifications may cause one.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second
@@ -98,8 +98,8 @@ func New(opts Options) *Watcher {
 	return &Watcher{opts: opts}
 }
 
-// Open opens the socket in the calling thread's network namespace. A later Run also receives the notifications that the
-// kernel sends between Open and Run. Run calls Open after a socket fails.
+// Open opens the socket in the calling thread's network namespace. Run also receives the notifications that arrive
+// between the calls to Open and Run. After a socket fails, Run calls Open itself.
 func (w *Watcher) Open() error {
 	if w.socket != nil {
 		return nil
@@ -141,7 +141,8 @@ func (w *Watcher) Run(ctx context.Context) {
 			pause = minPause
 		}
 		w.lost = true
-		w.opts.Logger.Warn("cannot watch the network for changes, retrying", "error", err, "retry_in", pause)
+		w.opts.Logger.Warn("cannot watch the network configuration for changes, retrying", "error", err,
+			"retry_in", pause)
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):

@@ -52,7 +52,7 @@ func (k *fakeKernel) socket() *fakeSocket {
 	return k.sockets[len(k.sockets)-1]
 }
 
-// fakeSocket is a Socket that keeps failing after an error, unless the error is an overrun.
+// fakeSocket is a Socket that fails permanently after any error except an overrun.
 type fakeSocket struct {
 	sent   chan any
 	closed chan struct{}
@@ -88,7 +88,7 @@ type bench struct {
 	changed []time.Duration
 }
 
-// run runs a test with a Watcher that treats only link notifications as relevant.
+// run calls test with a Watcher that treats only link notifications as relevant.
 func run(t *testing.T, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

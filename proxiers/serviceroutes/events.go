@@ -15,16 +15,17 @@ import (
 )
 
 const (
-	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. The delay exists because, when a
-	// link goes down, the kernel sends several events and the daemon may compute a plan with another uplink.
+	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
+	// sends several events during this delay, and the daemon may compute a plan with another uplink.
 	refreshDelay = 100 * time.Millisecond
 	// refreshInterval is the minimum time between two refreshes of all routes.
 	refreshInterval = time.Second
 	retry           = 5 * time.Second
 )
 
-// watch starts receiving rtnetlink notifications. Linux sends no notification about an IPv4 route that disappears with
-// its link. When several routes disappear with their source address, Linux may send only one notification.
+// watch starts receiving rtnetlink notifications. When Linux removes an IPv4 route because its link goes down, it sends
+// no route notification. When Linux removes several routes because their source address is removed, it may send only
+// one.
 func (f *follower) watch() error {
 	if f.stopWatcher != nil {
 		return nil
@@ -47,7 +48,8 @@ func (f *follower) handle(m *syscall.NetlinkMessage) bool {
 		own := protocol == Protocol
 		removed := m.Header.Type == unix.RTM_DELROUTE
 		switch {
-		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])): // byte 4 of struct rtmsg, rtnetlink(7), is the routing table
+		// Byte 4 of struct rtmsg, rtnetlink(7), is the routing table.
+		case !ok || own && (!removed || !f.has(to)) || slices.Contains(f.ignored, int(m.Data[4])):
 		case own:
 			f.scheduleRefresh(to)
 		case f.touches(to):

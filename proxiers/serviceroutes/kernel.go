@@ -19,8 +19,8 @@ import (
 // Edgeway's packages define a name for the number in /etc/iproute2/rt_protos.d.
 const Protocol = 119
 
-// metric is the metric of Edgeway's routes, which is higher than those of other programs' routes. If a destination has
-// two routes, the kernel uses the route with the lower metric.
+// metric is the metric of Edgeway's routes. If a destination has two routes, the kernel uses the route with the lower
+// metric, so other programs' routes take precedence.
 const metric = 1_000_000
 
 // kernel reads and writes the routing tables through a netlink socket that stays open.
@@ -64,13 +64,13 @@ func (k *kernel) ownRoutes(families []plan.Family) (out []netlink.Route, err err
 
 // foreignRoutes holds other programs' routes in the main routing table.
 type foreignRoutes struct {
-	// reachable reports for each destination whether the route with the lowest metric forwards packets.
+	// reachable maps each destination to whether its route with the lowest metric forwards packets.
 	reachable map[netip.Prefix]bool
 	// lengths holds the destinations' prefix lengths, longest first. The kernel prefers routes with longer prefixes.
 	lengths []int
 }
 
-// listForeign lists other programs' routes to the destinations for which matters returns true.
+// listForeign lists other programs' routes whose destination satisfies matters.
 func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool) (*foreignRoutes, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -100,7 +100,7 @@ func newForeignRoutes(routes []netlink.Route) *foreignRoutes {
 	return c
 }
 
-// covers reports whether one route forwards packets to all addresses in the destination.
+// covers reports whether a single route forwards the packets to all addresses in the prefix.
 func (c *foreignRoutes) covers(to netip.Prefix) bool {
 	for _, bits := range c.lengths {
 		if bits > to.Bits() {
@@ -113,8 +113,8 @@ func (c *foreignRoutes) covers(to netip.Prefix) bool {
 	return false
 }
 
-// delivers reports whether the kernel forwards packets through the route. All route types except unicast and local
-// reject packets (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
+// delivers reports whether the kernel forwards packets through the route. Routes of types other than unicast and local
+// either reject packets (unreachable, blackhole, prohibit) or end the lookup in the routing table (throw).
 func delivers(r *netlink.Route) bool { return r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_LOCAL }
 
 // list filters the routes while reading them from the kernel, because a router may have a million routes.
@@ -147,7 +147,8 @@ func (k *kernel) hasForeignRoute(to netip.Prefix) (bool, error) {
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
 		return false, nil
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES): // a route that rejects: unreachable, blackhole, prohibit
+	// The route rejects packets: unreachable, blackhole or prohibit.
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look up a route to %s: %w", at, err)
@@ -170,7 +171,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove removes a route, and succeeds if the route no longer exists.
+// remove removes a route. It returns nil if the route no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {

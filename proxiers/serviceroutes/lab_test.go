@@ -30,8 +30,8 @@ type lab struct {
 const patience = 30 * time.Second
 
 // twoLinks lists the ip(8) commands that create the host's two links: v0 with the plan's uplink addresses, and w0. The
-// links have no link-local addresses, because the routes for link-local addresses appear only after duplicate address
-// detection.
+// links have no link-local addresses, because the kernel adds the routes for such addresses only after duplicate
+// address detection.
 var twoLinks = []string{
 	"link set lo up",
 	"link add v0 type veth peer name v1", "link set v0 addrgenmode none", "link set v1 addrgenmode none",
@@ -139,7 +139,7 @@ func (l *lab) maintainUntilIdle() {
 }
 
 // maintainWhenDue waits until deferred work is due and then runs Maintain, as the daemon's pipeline does.
-// maintainWhenDue returns false if the timer channel over fires first.
+// maintainWhenDue returns false if it receives from over first.
 func (l *lab) maintainWhenDue(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

@@ -15,13 +15,13 @@ type destinations struct {
 	// same addresses, sorted.
 	frontendCounts map[netip.Addr]int
 	addrs          []netip.Addr
-	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, addFrontend adds no
-	// address. The counts for the recorded addresses therefore stay correct.
+	// overflow counts the attempts to add addresses beyond maxAddrs. While overflow is not 0, addFrontend adds no new
+	// address, so the counts of the recorded addresses stay correct.
 	overflow int
 }
 
 // maxAddrs is the maximum number of routes to single addresses. At this limit, the routes need about 5 MB of kernel
-// memory. If a cluster has more than maxAddrs such addresses, the user can configure a range.
+// memory. If a cluster needs more routes, the user can configure a range instead.
 const maxAddrs = 20_000
 
 func newDestinations(p *plan.Plan) *destinations {
@@ -46,7 +46,7 @@ func (p *destinations) update(change proxiers.Change) (fresh, gone []netip.Addr)
 			gone = append(gone, a)
 		}
 	}
-	// Adding addresses before removing others avoids the removal of an address that both plans contain.
+	// update adds addresses before it removes any, so it never removes an address that both plans contain.
 	for _, svc := range change.Changed {
 		p.each(svc, func(a netip.Addr) {
 			if p.addFrontend(a) {
@@ -77,7 +77,7 @@ func (p *destinations) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// addFrontend adds a frontend to an address and reports whether the address had no frontend before.
+// addFrontend counts a frontend at an address and reports whether it is the first one at that address.
 func (p *destinations) addFrontend(a netip.Addr) (first bool) {
 	if p.frontendCounts[a] == 0 && (p.overflow > 0 || len(p.frontendCounts) >= maxAddrs) {
 		p.overflow++
@@ -87,8 +87,8 @@ func (p *destinations) addFrontend(a netip.Addr) (first bool) {
 	return p.frontendCounts[a] == 1
 }
 
-// removeFrontend removes a frontend from an address and reports whether the address has no frontend left.
-// removeFrontend ignores addresses that addFrontend did not add.
+// removeFrontend is the reverse of addFrontend and reports whether the address has no frontend left. removeFrontend
+// ignores addresses that addFrontend did not add.
 func (p *destinations) removeFrontend(a netip.Addr) (last bool) {
 	switch p.frontendCounts[a] {
 	case 0:

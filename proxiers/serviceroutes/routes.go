@@ -149,8 +149,8 @@ func (f *follower) put(ctx context.Context, r route, replace bool) error {
 	return nil
 }
 
-// wantedRoutes returns the routes that the follower must maintain. A family has no wanted routes while its uplink is
-// down, until a plan with another uplink arrives.
+// wantedRoutes returns the routes that the follower must maintain. While the plan's uplink for a family is down, the
+// family has no wanted routes.
 func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, error) {
 	want := map[netip.Prefix]route{}
 	for _, u := range f.uplinks {
@@ -174,8 +174,8 @@ func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, er
 
 // neededDestinations returns the destinations to which no other program has a route. If always is true, the result also
 // contains all ranges. neededDestinations first reads the main routing table, where it can distinguish Edgeway's routes
-// from those of other programs. For the remaining destinations, the kernel's route lookup shows whether another routing
-// table has a route.
+// from those of other programs. For each remaining destination, a route lookup by the kernel shows whether another
+// routing table has a route.
 func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.destinations.of(family)
 	if len(all) == 0 {

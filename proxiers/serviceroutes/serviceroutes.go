@@ -1,4 +1,4 @@
-// Package serviceroutes adds routes to Service addresses to which the host has no route.
+// Package serviceroutes adds routes for Service addresses that the host has no route to.
 //
 // The kernel looks up a route before it translates a packet. On a host without a default route, a connection to a
 // ClusterIP therefore fails with "network is unreachable" before a packet reaches the backend's rules
@@ -7,9 +7,9 @@
 //
 // Edgeway's routes are in the main routing table and have their own routing protocol number. The metric of Edgeway's
 // routes is so high that any other route to the same destination takes precedence. The routes use an interface that is
-// up and is not lo. IPv6 accepts only reject routes on lo (Linux 6.18, fib6_is_reject). With a route on lo, TCP would
-// announce a maximum segment size of 65,495 bytes. A forwarded packet that no rule translates would also loop on lo
-// until its hop limit reached zero.
+// up and is not lo. On lo, IPv6 allows only routes that reject packets (Linux 6.18, fib6_is_reject). With a route on
+// lo, TCP would announce a maximum segment size of 65,495 bytes. A forwarded packet that no rule translates would also
+// loop on lo until its hop limit reached zero.
 package serviceroutes
 
 import (
@@ -46,7 +46,8 @@ func Component(always bool, ignored []int) proxiers.Component {
 	}
 }
 
-// follower maintains the routes. The goroutine that receives notifications also uses the fields below mu.
+// follower maintains the routes. mu guards the fields below it, which the goroutine that receives notifications also
+// uses.
 type follower struct {
 	env     proxiers.Env
 	always  bool
@@ -57,7 +58,7 @@ type follower struct {
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// stopWatcher stops the watcher, and is nil before the first call to watch.
+	// stopWatcher stops the watcher. It is nil before the first successful call to watch.
 	stopWatcher context.CancelFunc
 
 	mu           sync.Mutex
@@ -102,7 +103,7 @@ func (f *follower) Due() time.Time {
 	return f.nextRefresh
 }
 
-// Maintain reports drift if an Edgeway route has disappeared although all uplinks are up.
+// Maintain reports drift if an Edgeway route has disappeared while all uplinks are up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.removedRoute

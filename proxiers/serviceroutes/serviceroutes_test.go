@@ -75,7 +75,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		{"-6 route add fd00::/16 dev w0", []string{external4, external6}},
 		{"route add 203.0.113.7 via 198.51.100.1", []string{external6}},
 		{"route del 203.0.113.7", []string{external4, external6}},
-		// As with a VPN, a routing rule selects another routing table.
+		// A routing rule selects another routing table, as a VPN's rule does.
 		{"route add default via 198.51.100.1 table 100", []string{external4, external6}},
 		{"rule add to 203.0.113.0/24 lookup 100", []string{external6}},
 		{"rule del to 203.0.113.0/24", []string{external4, external6}},
@@ -171,8 +171,8 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	l.settled(allOfThem...)
 }
 
-// The follower keeps other programs' routes. The follower also keeps an earlier Edgeway process's routes if the plan
-// still needs them, and removes that process's other routes.
+// The follower keeps other programs' routes. Of the routes of an earlier Edgeway process, the follower keeps only those
+// that the plan still needs.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10",
@@ -211,8 +211,8 @@ func (l *lab) foreign() string {
 	return out.String()
 }
 
-// With 10,000 addresses outside the ranges, a partial sync does not list routes. The duration of the sync depends only
-// on the number of changed addresses.
+// A partial sync does not list routes, even with 10,000 addresses outside the ranges. The duration of the sync depends
+// only on the number of changed addresses.
 func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort
@@ -288,7 +288,7 @@ func TestBackendRoutesCauseNoEvents(t *testing.T) {
 	}
 }
 
-// When destinations holds maxAddrs addresses, it omits new addresses but still counts the frontends of recorded
+// A destinations value that holds maxAddrs addresses ignores new addresses, but still counts the frontends of recorded
 // addresses.
 func TestPlacesAreBounded(t *testing.T) {
 	addr := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, 64, byte(i >> 8), byte(i)}) }

@@ -92,7 +92,7 @@ func (b *bench) close() {
 func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	p := &program{name: name, dir: filepath.Join(b.dir, name+".d")}
 	p.log = filepath.Join(cmp.Or(b.opts.logs, b.dir), name+".log")
-	// Each program has its own iptables-legacy lock, because a frozen program would otherwise hold the lock that the
+	// Each program has its own iptables-legacy lock, because a frozen program could otherwise hold the lock that the
 	// other programs need.
 	p.env = []string{"XTABLES_LOCKFILE=" + p.file("xtables.lock")}
 	if err := os.Mkdir(p.dir, 0o700); err != nil {
@@ -106,7 +106,7 @@ func (b *bench) newProgram(ctx context.Context, name string) (*program, error) {
 	return p, err
 }
 
-// programs returns the programs to measure with the current number of Services.
+// programs returns the programs that the benchmark measures with the current number of Services.
 func (b *bench) programs() []*program {
 	all := []*program{b.ours}
 	if b.peer != nil && b.size <= b.opts.peerLimit {
@@ -118,7 +118,7 @@ func (b *bench) programs() []*program {
 	return all
 }
 
-// measureAll performs all measurements with each number of Services, in ascending order, on the same API server.
+// measureAll performs all measurements for each number of Services, in ascending order, with the same API server.
 func (b *bench) measureAll(ctx context.Context) error {
 	if err := b.grow(ctx, smallHostServices); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (b *bench) grow(ctx context.Context, size int) error {
 	return nil
 }
 
-// measureInTurns returns a function that measures the programs in turn. Each round reverses the order of the previous
-// round.
+// measureInTurns returns a function that calls measure for every program in each round. Each round reverses the order
+// of the previous round.
 func (b *bench) measureInTurns(rounds int, measure func(context.Context, *program) error) func(context.Context) error {
 	return func(ctx context.Context) error { return b.turns(ctx, rounds, b.programs(), measure) }
 }

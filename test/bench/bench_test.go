@@ -72,7 +72,8 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// Even in a long measurement or on a slow machine, the pauses must leave most of the CPU time to the measured program.
+// The pauses must leave most of the CPU time to the measured program, even if the measurement takes long or the machine
+// is slow.
 func TestPause(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct{ all, try, want time.Duration }{
@@ -102,7 +103,8 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// A client must receive the address of its endpoint. After a reset, a host must reach the endpoints and have no rules.
+// A client must receive the address of its endpoint. After a reset, a host must have no nftables tables and must still
+// reach the endpoints.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)
 	addr := cluster.EndpointAddr(7, 3)
@@ -150,8 +152,8 @@ func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	}
 }
 
-// In a host's PATH, the plain names of the iptables programs must run the requested variant, even if the machine's
-// default is the other variant.
+// With a host's PATH, commands such as iptables-save must run the requested variant, even if the machine's default is
+// the other variant.
 func TestVariants(t *testing.T) {
 	for variant, says := range map[string]string{"nft": "(nf_tables)", "legacy": "(legacy)"} {
 		t.Run(variant, func(t *testing.T) {

@@ -19,7 +19,7 @@ func (b *bench) measureChange(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// measureBurst replaces an endpoint in each of many Services and measures the time until the host uses all the new
+// measureBurst replaces an endpoint of each of many Services, and measures the time until the host uses all of the new
 // endpoints.
 func (b *bench) measureBurst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
@@ -39,9 +39,9 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 	})
 }
 
-// measureNewService measures the addition of a Service and its EndpointSlice, and then deletes both. The measurement
-// starts when the benchmark writes the EndpointSlice, because the API server takes longer to write a Service if many
-// Services exist.
+// measureNewService adds a Service and its EndpointSlice, measures the time until the Service works, and deletes both
+// objects. The measurement starts when the benchmark writes the EndpointSlice, because the more Services exist, the
+// longer the API server takes to write a Service.
 func (b *bench) measureNewService(ctx context.Context, p *program) error {
 	b.changed++
 	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks old connections to it
@@ -59,8 +59,8 @@ func (b *bench) measureNewService(ctx context.Context, p *program) error {
 	return b.cluster.RemoveService(ctx, i)
 }
 
-// nextChange returns the EndpointSlice of Service i with a new endpoint that recent changes did not use, and the goal
-// to reach this endpoint.
+// nextChange returns the EndpointSlice of Service i with a new endpoint that recent changes did not use, and a goal
+// that requires a connection to this endpoint.
 func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	b.changed++
 	slice := cluster.Slice(i, endpointsPerService)
@@ -71,7 +71,7 @@ func (b *bench) nextChange(i int) (*discoveryv1.EndpointSlice, goal) {
 	return slice, g
 }
 
-// measureUntil calls write and returns the time from this call until the host has reached all goals.
+// measureUntil calls write, and returns the time from the start of this call until the host has reached all goals.
 func (p *program) measureUntil(ctx context.Context, goals []goal, write func() error) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
@@ -91,9 +91,9 @@ func (p *program) measureUntil(ctx context.Context, goals []goal, write func() e
 	return end.Sub(began), err
 }
 
-// measureConnections measures the time that a new connection to a Service takes. The programs take turns in short
-// blocks, so other load on the machine affects all programs equally. Each block reverses the order of the previous
-// block, because the previously measured program determines the contents of the CPU caches.
+// measureConnections measures the time that it takes to connect to a Service. The programs take turns in short blocks,
+// so other load on the machine affects all programs equally. Each block reverses the order of the previous block,
+// because the contents of the CPU caches depend on which program ran before.
 func (b *bench) measureConnections(ctx context.Context) error {
 	const blocks, block = 40, 250
 	if err := b.deleteFlows(); err != nil {

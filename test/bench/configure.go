@@ -15,7 +15,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// oursName and peerName are the names of the programs in the results. options.peer returns the peer's full name.
+// oursName and peerName are the programs' names in the results. options.peer returns the peer's full name.
 const (
 	oursName = "edgeway"
 	peerName = "peer"
@@ -25,8 +25,8 @@ const stateDir = "lastknown"
 
 const withSlack = `echo 1000000 > /proc/$$/timerslack_ns && exec "$@"`
 
-// newEdgeway configures Edgeway with its defaults, except for paths and settings that would affect the whole machine.
-// If path is empty, newEdgeway builds Edgeway from this tree.
+// newEdgeway configures Edgeway with its default settings, except for paths and for settings that would affect the
+// whole machine. If path is empty, newEdgeway builds Edgeway from this tree.
 func (b *bench) newEdgeway(ctx context.Context, name, path string) (*program, error) {
 	p, err := b.newProgram(ctx, name)
 	if err != nil {
@@ -57,7 +57,7 @@ socket = %q
 `, b.cluster.Kubeconfig(cluster.Edgeway), p.file(stateDir), b.opts.mode.name, p.file("control.sock")))
 }
 
-// newKubeProxy configures kube-proxy to be as fast as possible, with no delay between syncs. newKubeProxy creates a
+// newKubeProxy configures kube-proxy to be as fast as possible, with a minSyncPeriod of 1 ms. newKubeProxy creates a
 // Node object, because kube-proxy would otherwise wait for half a minute at each start.
 func (b *bench) newKubeProxy(ctx context.Context, path string) (*program, error) {
 	p, err := b.newProgram(ctx, peerName)
@@ -94,8 +94,8 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 `, b.opts.mode.peerMode, b.cluster.Kubeconfig(cluster.Admin), b.opts.mode.syncPeriod))
 }
 
-// linkIPTables creates a directory with links to the programs of one iptables variant. The links have the plain names,
-// such as iptables-restore, and the directory comes first in the program's PATH.
+// linkIPTables creates a directory with links to the programs of one iptables variant. The links have names without the
+// variant, such as iptables-restore, and the directory comes first in the program's PATH.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

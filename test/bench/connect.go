@@ -22,7 +22,7 @@ func connect(to netip.AddrPort, timeout time.Duration) (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	defer unix.Close(fd)
-	// The connection is established, so only the response is still missing.
+	// The connection is established, so connect only has to wait for the response.
 	if err := wait(fd, unix.POLLIN, time.Second); err != nil {
 		return netip.Addr{}, err
 	}
@@ -104,7 +104,7 @@ func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.Cluste
 // one of five endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
 const connectionsPerAttempt = 8
 
-// reach attempts to reach the goals in order, and returns the time when it reached the last goal.
+// reach tries each goal in order until it succeeds, and returns the time when it reached the last goal.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	began, reached := time.Now(), 0 // the start of the attempts to reach the current goal
 	var last error
@@ -127,8 +127,9 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	return time.Now(), err
 }
 
-// pause returns the time to wait between two attempts, because each attempt takes CPU time from the program. The pause
-// is 1/200 of the elapsed time, or up to 1/20 if the attempts take long, for example on a slow machine.
+// pause returns the time to wait before the next attempt. Without pauses, the attempts would take CPU time from the
+// program. A pause is 1/200 of the elapsed time, or up to 1/20 if the attempts take long, for example on a slow
+// machine.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }

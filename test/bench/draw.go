@@ -17,7 +17,7 @@ func (r results) sizes() []int {
 	return slices.Compact(all)
 }
 
-// draw returns an SVG picture with one panel for each measure whose results cover at least two numbers of Services.
+// draw returns an SVG picture with a panel for each measure that has results for at least two numbers of Services.
 func (r results) draw(opts options) string {
 	sizes := slices.DeleteFunc(r.sizes(), func(n int) bool { return n <= smallHostServices })
 	type named struct{ program, name string }

@@ -43,7 +43,7 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// withFloor returns a function that runs the measurement measure while floor takes turns with the other programs.
+// withFloor returns a function that starts floor, calls measure, which also measures floor, and stops floor.
 func (b *bench) withFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

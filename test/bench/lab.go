@@ -30,8 +30,8 @@ type lab struct {
 type host struct {
 	netns, link   string
 	addr, gateway netip.Addr
-	// connectTimeout is the timeout of a connection attempt. A dropped packet never gets a response, so this timeout
-	// limits the error in the measured time.
+	// connectTimeout is the timeout of a connection attempt. If a packet is dropped, the attempt lasts until this
+	// timeout, so the timeout limits the error in the measured time.
 	connectTimeout time.Duration
 }
 
@@ -70,8 +70,8 @@ func (l *lab) addHost(ctx context.Context, name string) (*host, error) {
 	return h, l.makeHost(ctx, h)
 }
 
-// resetHost replaces the network namespace of a stopped program with a new network namespace, without rules,
-// connections or Service addresses.
+// resetHost replaces a stopped program's network namespace with a new one, which has no rules, connections or Service
+// addresses.
 func (l *lab) resetHost(ctx context.Context, h *host) error {
 	if err := kit.IP(ctx, "-n "+l.core()+" link del "+h.link, "netns del "+h.netns); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (l *lab) close() {
 	_ = kit.IP(ctx, "netns del "+l.core())
 }
 
-// serve starts one server for all endpoints. The server sends each client the address to which the client connected.
+// serve starts one server for all endpoints. The server sends each client the address that the client connected to.
 func (l *lab) serve() error {
 	return cluster.RunInNetns(l.core(), func() (err error) {
 		if l.endpoints, err = net.Listen("tcp4", fmt.Sprintf(":%d", cluster.EndpointPort)); err != nil {
@@ -147,9 +147,9 @@ func (h *host) get(ctx context.Context, url string) (*http.Response, error) {
 	return client.Do(req)
 }
 
-// deleteFlows deletes all tracked connections. A conntrack entry from a connection attempt before the rules existed
-// would prevent the translation of a new connection from the same port for two minutes. The conntrack entries of closed
-// connections also use memory.
+// deleteFlows deletes all tracked connections. If a client tried to connect before the rules existed, the attempt's
+// conntrack entry would prevent the translation of a new connection from the same port for two minutes. The conntrack
+// entries of closed connections also use memory.
 func (b *bench) deleteFlows() error {
 	for _, p := range b.programs() {
 		err := cluster.RunInNetns(p.host.netns,

@@ -64,7 +64,7 @@ func parse(args []string) (options, error) {
 		return o, err
 	}
 	for _, binary := range []string{o.edgeway, o.kubeProxy, o.previous} {
-		// If the program did not exist, the benchmark would wait forever for it.
+		// If the program did not exist, the benchmark would wait for it forever.
 		if _, err := exec.LookPath(binary); binary != "" && err != nil {
 			return o, fmt.Errorf("program %q: %w", binary, err)
 		}
@@ -92,8 +92,8 @@ func (o options) peer() string {
 	return "kube-proxy"
 }
 
-// run performs all measurements and writes the tables to out. If a measurement fails, run still writes the results of
-// the earlier measurements.
+// run performs all measurements and writes tables of the results to out. If a measurement fails, run still writes the
+// results of the earlier measurements.
 func run(ctx context.Context, opts options, out io.Writer) error {
 	// This process runs both the client and the endpoints. With only one CPU, the client would delay the endpoints'
 	// responses.

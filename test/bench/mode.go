@@ -15,7 +15,8 @@ type mode struct {
 	// syncPeriod is the period of kube-proxy's periodic syncs.
 	syncPeriod time.Duration
 	sizes      string
-	// allSteps reports whether the benchmark also measures restarts, bursts, starts without the API server, and floor.
+	// allSteps reports whether the benchmark also measures restarts, bursts, starts without the API server, and package
+	// floor.
 	allSteps bool
 }
 
@@ -34,7 +35,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// A sync of kube-proxy takes so long in this mode that a periodic sync would disturb every measurement.
+			// In this mode, a kube-proxy sync takes so long that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}
@@ -51,7 +52,7 @@ func findMode(name string) (mode, error) {
 	return mode{}, fmt.Errorf("mode %q: want one of %s", name, strings.Join(known, ", "))
 }
 
-// step is one measurement with one number of Services.
+// step is one kind of measurement, which the benchmark performs for each number of Services.
 type step struct {
 	name string
 	run  func(context.Context) error

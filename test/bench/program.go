@@ -27,8 +27,8 @@ type program struct {
 	cmd  *exec.Cmd // nil if the program is stopped
 }
 
-// On their hosts, Edgeway and kube-proxy export the metric lastSynced at metricsURL. The metric has a sample for each
-// address family that has synced.
+// Edgeway and kube-proxy, each on its own host, export the metric lastSynced at metricsURL. The metric has a sample for
+// each address family that has synced.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
@@ -100,8 +100,9 @@ func (p *program) residentBytes() (float64, error) {
 	return 0, fmt.Errorf("memory of %s: no VmRSS", p.name)
 }
 
-// waitSynced waits until the metrics show that every address family has synced after began, and returns the time of the
-// latest sync. If nothing has changed since the previous run, the metrics are the only sign that a restart is complete.
+// waitSynced waits until the metrics show that every address family has synced and that the latest sync is later than
+// began, and returns the time of the latest sync. If nothing has changed since the previous run, the metrics are the
+// only sign that a restart is complete.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
@@ -140,7 +141,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the metric's value in a line, or false if the line contains another metric.
+// gauge returns the value of the metric called name in a line of metrics, or false if the line contains another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {

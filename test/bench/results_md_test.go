@@ -18,7 +18,7 @@ import (
 var update = flag.Bool("update", false, "draw results/*.svg anew")
 
 // publishedRun is a run whose results are in RESULTS.md. file is the base name of the run's files in the results
-// directory, mode is the run's mode, and table is the beginning of the run's table in RESULTS.md.
+// directory, mode is the run's mode, and table is the first header cell of the run's table in RESULTS.md.
 type publishedRun struct {
 	file, mode, table string
 	// noPlot reports whether the run has no plot because each panel would have only one point.

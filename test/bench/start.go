@@ -10,7 +10,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// measureStart measures one of these kinds of starts:
+// measureStart measures one of these kinds of start:
 //   - firstSync: on a host without rules, until connections to a sample of all Services work;
 //   - restart: on a host that has all its rules, until the program reports a sync;
 //   - coldStart: like firstSync, but without the API server, from the state that Edgeway saved.
@@ -46,8 +46,8 @@ func (b *bench) measureStart(ctx context.Context, p *program, what measure) erro
 	})
 }
 
-// measureColdStarts measures the time that Edgeway and an earlier version of Edgeway need to start without the API
-// server. The measurement omits kube-proxy, because kube-proxy saves no state.
+// measureColdStarts measures how long Edgeway and an earlier version of it take to start without the API server.
+// measureColdStarts skips kube-proxy, which saves no state.
 func (b *bench) measureColdStarts(ctx context.Context) error {
 	programs := []*program{b.ours}
 	if b.opts.previous != "" {

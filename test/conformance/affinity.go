@@ -62,7 +62,7 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 			problems = append(problems, fmt.Sprintf("%s reached %s instead of the local pool", c, met.server))
 		}
 	}
-	// The backend chooses a client's endpoint for each Service independently, so some clients must use different
+	// The backend chooses a client's endpoint independently for each Service, so some clients must use different
 	// endpoints for the two Services.
 	other, differ, met := s.choices(p, "cluster-2:80"), 0, map[string]bool{}
 	for c, now := range other {
@@ -121,8 +121,8 @@ func testExpiry(t *testing.T, s *suite) {
 	t.Error("this machine is too busy to measure the affinity timeout")
 }
 
-// tryExpiry tests the expiry of session affinity. tryExpiry returns false if the pauses between a client's connections
-// were too long for a conclusive result.
+// tryExpiry tests the expiry of session affinity, and returns false if the pauses between a client's connections were
+// too long for a conclusive result.
 func (s *suite) tryExpiry(t *testing.T, affinity time.Duration) bool {
 	ses := s.startClean(t)
 	p := ses.syncText(t, fmt.Sprintf(`
@@ -222,8 +222,8 @@ func (s *suite) choices(p *plan.Plan, destination string) map[client]choice {
 	return met
 }
 
-// changedClients returns a line for each client whose endpoint has changed, except for changes that a declared
-// deviation allows.
+// changedClients returns a line for each client whose endpoint has changed, unless a declared deviation allows the
+// change.
 func (s *suite) changedClients(before, after map[client]choice, why string) (problems []string) {
 	for c, had := range before {
 		has := after[c]

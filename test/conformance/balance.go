@@ -31,7 +31,7 @@ service three
 		}
 		d := p.Decide(row.packet())
 		met := s.spread(t, row, d, connections)
-		// With a bound of six standard deviations, a fair backend fails in one run out of 10^8.
+		// With a bound of six standard deviations, a fair backend fails one run in 10^8.
 		n := float64(len(d.Endpoints))
 		mean := float64(connections) / n
 		bound := 6 * math.Sqrt(mean*(1-1/n))

@@ -16,11 +16,11 @@ const (
 	// responseTimeout is the time limit for an expected response. Only a connection that fails takes the whole
 	// responseTimeout.
 	responseTimeout = 30 * time.Second
-	// dropTimeout is the time after which a packet that got no response counts as dropped.
+	// dropTimeout is the time after which an unanswered packet counts as dropped.
 	dropTimeout = 400 * time.Millisecond
 	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of
-	// concurrent rows that mostly wait. Rows whose TCP connections are rejected mostly wait. If Linux receives the ICMP
-	// error while connect still holds the socket, Linux reports the error only after the next SYN, a second later.
+	// concurrent rows that mostly wait. Rows whose TCP connections are rejected mostly wait. If the ICMP error arrives
+	// while connect(2) still holds the socket lock, Linux reports the error only after the next SYN, a second later.
 	maxBusyRows = 16
 	maxIdleRows = 400
 )
@@ -30,16 +30,16 @@ type suite struct {
 	world   *suiteLab
 	sockets *sockets
 	report  *report
-	// responseTimeout overrides the constant of the same name, unless the field is 0.
+	// responseTimeout, if not 0, overrides the constant of the same name.
 	responseTimeout time.Duration
 	// countsShortcut reports whether the suite counts the connections that take the backend's shortcut.
 	countsShortcut bool
-	// maxDifferences is the number of differences after which compare stops, or 0 if compare must find all differences.
+	// maxDifferences is the number of differences after which compare stops, or 0 for no limit.
 	maxDifferences int
 }
 
-// compare tests the connections of all rows and returns a line for each row whose result differs from what the plan p
-// requires.
+// compare tests the connections of all rows and returns a line for each row whose result differs from the result that
+// the plan p requires.
 func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 	defer s.world.stopLoopbackServers()
 	if err := s.listenOnHost(p, rows); err != nil {
@@ -83,7 +83,7 @@ func (s *suite) compare(p *plan.Plan, rows []row) (differences []string) {
 }
 
 // shortcutConnections returns the number of connections that have taken the shortcut, or 0 if the suite does not count
-// these connections.
+// them.
 func (s *suite) shortcutConnections() (int, error) {
 	if s.backend.Shortcut == nil || !s.countsShortcut {
 		return 0, nil
@@ -119,7 +119,8 @@ func (s *suite) expect(p *plan.Plan, r row) expectation {
 	return e
 }
 
-// listenOnHost starts servers at those destinations on the host that no Service may intercept.
+// listenOnHost starts a server at the destination of each row whose connections must reach the host itself instead of a
+// Service.
 func (s *suite) listenOnHost(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.toHost {
@@ -217,13 +218,14 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see the address a as the source address of the row's connections if they are
-// not masqueraded. An unbound socket may use any address of the host, including the link's address.
+// isSource reports whether a server may see a as the source address of the row's connections without masquerading. An
+// unbound socket may use any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }
 
-// describe returns a line that contains the connection, the required result with its reason, and the actual result.
+// describe returns a line that identifies the row and states the required result, the reason for this result, and the
+// actual result.
 func (s *suite) describe(r row, e expectation, saw string) string {
 	frontend := "no frontend"
 	if e.should.Frontend != nil {

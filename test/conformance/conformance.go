@@ -28,9 +28,9 @@ type Backend struct {
 	// exactly these differences.
 	Deviations []Deviation
 	// AffinityDeviations lists the declared deviations in session affinity. These deviations have their own type,
-	// because the suite needs several connections to observe a deviation in session affinity.
+	// because the suite needs several connections to observe one of them.
 	AffinityDeviations []AffinityDeviation
-	// Followers lists the followers, which run after the backend, as in the daemon.
+	// Followers lists the components that run after the backend, as in the daemon.
 	Followers []proxiers.Component
 	// CountsLoopback reports whether the backend exports kube-proxy's metric for rejected packets on loopback.
 	CountsLoopback bool
@@ -39,12 +39,12 @@ type Backend struct {
 	VMOnlyReason string
 	// Shortcut is a path that bypasses the backend's rules, or nil if the backend has no such path.
 	Shortcut *Shortcut
-	// Damages lists, by name, functions that damage the backend's state in a way that another program might. After each
-	// damage, the backend must report drift, and a full sync must repair the state.
+	// Damages maps names to functions that damage the backend's state, as another program might. After each damage, the
+	// backend must report drift, and a full sync must repair the state.
 	Damages map[string]func(ctx context.Context) error
 }
 
-// Deviation is a declared difference from plan.Decide.
+// Deviation is a declared difference from the decisions of plan.Decide.
 type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot implement the specification.
@@ -54,7 +54,7 @@ type Deviation struct {
 	Decide func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }
 
-// Shortcut is a path for packets that bypasses the backend's rules but has the same result. The suite requires eligible
+// Shortcut is a packet path that bypasses the backend's rules but leads to the same result. The suite requires eligible
 // connections to take the shortcut.
 type Shortcut struct {
 	// IsEligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
@@ -64,7 +64,7 @@ type Shortcut struct {
 	Count func() (int, error)
 }
 
-// minShortcutPercent is the percentage of eligible connections that must use the shortcut.
+// minShortcutPercent is the minimum percentage of eligible connections that must take the shortcut.
 const minShortcutPercent = 95
 
 // AffinityDeviation is a declared difference from the specified session affinity.
@@ -72,8 +72,8 @@ type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot implement the specification.
 	Reason string
-	// MayChangeEndpoint reports whether a client may reach a different endpoint when it moves from one frontend to
-	// another. The two frontends may be the same. The suite fails if no client changes to another endpoint.
+	// MayChangeEndpoint reports whether a client's second connection may reach a different endpoint than the first. The
+	// client may use the same frontend for both connections. The suite fails if no client reaches a different endpoint.
 	MayChangeEndpoint func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
@@ -151,7 +151,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// unseenDeviations returns a line for each declared deviation that the suite did not observe in any connection.
+// unseenDeviations returns a line for each declared deviation that no connection showed.
 func (s *suite) unseenDeviations() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

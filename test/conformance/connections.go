@@ -19,8 +19,8 @@ const (
 	connectionsUsually  = 500
 )
 
-// countedSpec is a format string for a spec. Its arguments are the endpoints of the two pools of the Service web, and
-// the endpoints of the Service sticky.
+// countedSpec is a format string for a spec. The arguments are the endpoints in the Service web's two pools, and the
+// Service sticky's endpoints.
 const countedSpec = `
 service web
   cluster %s
@@ -116,7 +116,7 @@ type connectionCount struct {
 // connect opens 1/share of the remaining connections.
 func (c *connectionCount) connect(t *testing.T, p *plan.Plan, share int) {
 	t.Helper()
-	// For loopback addresses, the relay, not the backend, counts the connections.
+	// The relay, not the backend, counts connections to loopback addresses.
 	rows := slices.DeleteFunc(rowsOf(p, p.Services), func(r row) bool { return r.to.Addr().IsLoopback() })
 	rows = slices.DeleteFunc(rows, func(r row) bool { return p.Decide(r.packet()).Verdict != plan.Forward })
 	for n := c.remaining / share; n > 0; {

@@ -34,8 +34,8 @@ func runEbpf(t *testing.T, b Backend) {
 	Run(t, b)
 }
 
-// ebpfDir is the directory in which this process pins BPF objects. Other processes may test the ebpf backend at the
-// same time.
+// ebpfDir is the directory in which this process pins BPF objects. Each process has its own directory, because several
+// processes may test the ebpf backend at the same time.
 var ebpfDir = filepath.Join(os.TempDir(), fmt.Sprintf("edgeway-bpf-%d", os.Getpid()))
 
 func ebpfBackend(tc bool) Backend {
@@ -69,9 +69,9 @@ func ebpfBackend(tc bool) Backend {
 	return b
 }
 
-// bpfEligibility returns a function that reports whether BPF must handle a connection. nftables handles connections
-// from bound sockets of the host if the connections need masquerading. nftables also handles connections from other
-// hosts and from pods, but if tc is true, BPF handles the TCP connections among them.
+// bpfEligibility returns a function that reports whether BPF must handle a connection. nftables handles masqueraded
+// connections from the host's bound sockets. nftables also handles connections from other hosts and from pods, except
+// TCP connections if tc is true.
 func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) bool {
 	return func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool {
 		if d.Verdict != plan.Forward || pkt.Protocol == plan.SCTP || pkt.Dst.Addr().IsLoopback() ||
@@ -86,8 +86,9 @@ func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) 
 	}
 }
 
-// countBPFConnections returns the sum of these counters from bpf/maps.h: connected TCP and UDP sockets, unconnected
-// datagrams, first packets, and first packets that exceeded the tc program's rate limit.
+// countBPFConnections returns the sum of these counters from bpf/maps.h: connected TCP sockets, connected UDP sockets,
+// datagrams of unconnected sockets, connections in the tc program, and connections that exceeded the tc program's rate
+// limit.
 func countBPFConnections() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {
@@ -146,8 +147,8 @@ func forEachElement(m *bpf.Map, visit func(key, value []byte) error) error {
 	return nil
 }
 
-// dumpEbpf returns the nft table, the links, and the contents of the BPF maps. The dump includes each frontend's
-// endpoints, but omits the IDs that link frontends to endpoints.
+// dumpEbpf returns the nft table, the names of the BPF links, and the contents of the BPF maps. The dump includes each
+// frontend's endpoints, but omits the IDs by which a frontend refers to its endpoints.
 func dumpEbpf(ctx context.Context) (string, error) {
 	text, err := dumpTable(ctx, "edgeway-ebpf")
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 var errInjected = errors.New("injected fault")
 
-// faultyProxier is a Proxier whose Apply fails in one call out of ten. Apply fails either before the first change, or
-// after the last change, or because the context is done during the changes.
+// faultyProxier is a Proxier whose Apply fails in about one call in ten: before the first change, after the last
+// change, or because its context expires during the changes.
 type faultyProxier struct {
 	proxiers.Proxier
 	*rand.Rand

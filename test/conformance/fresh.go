@@ -66,8 +66,8 @@ func isolateFuzzWorker() error {
 	return syscall.Exec(self, os.Args, append(os.Environ(), done+"=1"))
 }
 
-// freshHost is a second host in its own process and network namespace. The second host applies the same changes as the
-// first, but rebuilds its state from scratch after each sequence of changes instead of using partial syncs.
+// freshHost is a second host in its own process and network namespace. freshHost makes the same changes as the first
+// host, but rebuilds its state from scratch after each sequence of changes instead of using partial syncs.
 type freshHost struct {
 	cmd *exec.Cmd
 	enc *gob.Encoder
@@ -77,7 +77,7 @@ type freshHost struct {
 
 type freshRequest struct {
 	Sequence sequence
-	// Reset reports whether the fresh host restores the initial plan before the sequence.
+	// Reset reports whether the fresh host must return to the initial plan before the sequence.
 	Reset bool
 }
 
@@ -200,7 +200,7 @@ func fromScratch(b Backend, sp *spec, m *meter) (s freshState, err error) {
 	return s, err
 }
 
-// imaginaryLab returns the usual lab addresses without creating hosts.
+// imaginaryLab returns the lab's addresses without creating any hosts.
 func imaginaryLab() *labAddrs {
 	l := &labAddrs{endpoints: endpointAddrs()}
 	for _, f := range families {

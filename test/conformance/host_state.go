@@ -50,8 +50,7 @@ func (s *suite) hostState(t *testing.T) string {
 	return b.String()
 }
 
-// writeVirtualServers writes the IPVS virtual servers to b, but omits the header, which exists on every kernel with
-// IPVS.
+// writeVirtualServers writes the IPVS virtual servers to b, but omits the header, which every kernel with IPVS prints.
 func writeVirtualServers(t *testing.T, b *strings.Builder) {
 	t.Helper()
 	const heading = 3
@@ -76,8 +75,7 @@ func writePins(t *testing.T, b *strings.Builder) {
 }
 
 // writeLegacyRules writes the iptables-legacy rules to b, but omits empty built-in chains. writeLegacyRules reads only
-// existing iptables tables, because the kernel creates an iptables table when a program lists it, and no program can
-// remove the table.
+// existing tables, because listing a missing table creates it in the kernel, and no program can remove it.
 func (s *suite) writeLegacyRules(t *testing.T, b *strings.Builder, family string) {
 	t.Helper()
 	if names, err := os.ReadFile("/proc/net/" + family + "_tables_names"); err != nil || len(names) == 0 {

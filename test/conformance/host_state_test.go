@@ -54,7 +54,7 @@ func TestFollowersRunAfterBackend(t *testing.T) {
 	if !slices.Equal(done, want) {
 		t.Errorf("done was %q, want %q", done, want)
 	}
-	// If a follower fails to start, the method start must close the backend.
+	// If a follower fails to start, Backend.start must close the backend.
 	done = nil
 	b.Followers[0] = component("follower", &done, errors.New("no"))
 	b.Component = component("backend", &done, nil)

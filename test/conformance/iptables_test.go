@@ -21,8 +21,8 @@ func TestIptablesNft(t *testing.T) { Run(t, requireUsable(t, iptablesBackend("nf
 
 func TestIptablesLegacy(t *testing.T) { Run(t, requireUsable(t, iptablesBackend("legacy"))) }
 
-// requireUsable skips the test with a reason if the host lacks a feature that the backend needs. In continuous
-// integration (CI=true), requireUsable fails the test instead.
+// requireUsable skips the test if the host lacks a feature that the backend needs. In continuous integration (CI=true),
+// requireUsable fails the test instead.
 func requireUsable(t testing.TB, b Backend) Backend {
 	t.Helper()
 	if err := b.Probe(t.Context()); errors.Is(err, proxiers.ErrUnsupported) && os.Getenv("CI") != "true" {
@@ -67,8 +67,8 @@ func iptablesBackend(variant string) Backend {
 	return b
 }
 
-// iptablesVariant is "nft" or "legacy". The methods change and list rules with the programs of this variant, as another
-// program might.
+// iptablesVariant is "nft" or "legacy". The methods of iptablesVariant run the variant's programs to change and list
+// rules, as another program might.
 type iptablesVariant string
 
 // command runs a command such as "iptables ARGUMENTS" or "ip6tables-save ARGUMENTS".
@@ -122,8 +122,8 @@ func (v iptablesVariant) dump(ctx context.Context) (string, error) {
 
 var savedChain = regexp.MustCompile(`^:(\S+) (\S+)`)
 
-// chains returns the rules of each chain in an iptables table, without counters. chains omits the chains of other
-// programs, and the empty built-in chains that listing a table creates.
+// chains returns the rules of each chain in an iptables table, without counters. The result omits other programs'
+// chains, and the empty built-in chains that listing a table creates.
 func (v iptablesVariant) chains(ctx context.Context, family, table string) (map[string][]string, error) {
 	text, err := v.command(ctx, family+"-save -t "+table)
 	if err != nil {

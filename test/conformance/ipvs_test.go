@@ -55,7 +55,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// changeServer returns a function that runs ipvsadm on the first virtual server in ipvsadm's list that has an endpoint.
+// changeServer returns a function that runs ipvsadm on the first virtual server with an endpoint in ipvsadm's list.
 func changeServer(args string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := output(ctx, "ipvsadm", "--save", "--numeric")
@@ -93,8 +93,8 @@ func deleteARoute(ctx context.Context) error {
 }
 
 // dumpIpvs returns the nft table, the virtual servers without their connection counts, the backend's routing table and
-// its routing rules. dumpIpvs does not read /proc/net/ip_vs. On Linux 6.1, this file omits some virtual servers if
-// another network namespace also has virtual servers.
+// its routing rules. dumpIpvs does not read /proc/net/ip_vs, because on Linux 6.1, this file omits some virtual servers
+// if another network namespace also has virtual servers.
 func dumpIpvs(ctx context.Context) (string, error) {
 	table, err := dumpTable(ctx, "edgeway-ipvs")
 	if err != nil {

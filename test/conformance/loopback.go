@@ -12,7 +12,7 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay, not the kernel, implements session affinity.
+// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	const text = `
@@ -45,8 +45,8 @@ service web
 	}
 }
 
-// loopbackChoices connects to NodePort 30080 from 32 IPv4 loopback addresses and from the IPv6 loopback address.
-// loopbackChoices returns the server that each connection reached.
+// loopbackChoices connects to NodePort 30080 from 32 IPv4 loopback addresses and from the IPv6 loopback address, and
+// returns the server that each connection reached.
 func (s *suite) loopbackChoices(t *testing.T) map[client]choice {
 	t.Helper()
 	sources := []netip.Addr{netip.IPv6Loopback()}

@@ -18,9 +18,8 @@ import (
 // foreignMark is a packet mark with many bits set, but not the masquerade bit (bit 14).
 const foreignMark = "0xa5b40205"
 
-// foreignTable is an nft table that marks every packet that the node forwards or sends, as a VPN does. foreignTable
-// counts the packets that leave the node with this mark and without it. foreignTable also translates an address that no
-// Service uses.
+// foreignTable is an nft table that marks every packet that the node forwards or sends, as a VPN does. The table counts
+// the packets that leave the node with and without this mark, and translates an address that no Service uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}
@@ -51,9 +50,9 @@ table inet foreign {
 }
 `
 
-// testMarks verifies that the backend preserves the bits of other programs in packet marks. The test opens connections
-// with masquerading, connections without masquerading, and connections to addresses without a Service. The backend must
-// not change another program's nft table (SEMANTICS row 32).
+// testMarks verifies that the backend preserves other programs' bits in packet marks. The test opens connections with
+// masquerading, connections without masquerading, and connections to addresses without a Service. The backend must not
+// change another program's nft table (SEMANTICS row 32).
 func testMarks(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	s.foreign(t)
@@ -154,9 +153,9 @@ service dropping
 	}
 }
 
-// resetServiceConnections makes the gateway reset connections to Service addresses until the test ends, because no
-// server listens on these addresses. Otherwise, the gateway would send only one "unreachable" message per second over
-// IPv4.
+// resetServiceConnections makes the Service addresses local to the gateway until the test ends. Because no server
+// listens on these addresses, the gateway then resets connections to them. Otherwise, the gateway would send only one
+// "unreachable" message per second over IPv4.
 func (s *suite) resetServiceConnections(t *testing.T) {
 	t.Helper()
 	for _, kind := range []string{"cluster", "external", "lb"} {

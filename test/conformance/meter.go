@@ -26,13 +26,14 @@ type meter struct {
 	path       string // the previous PATH
 }
 
-// meterBuffer is the size of the socket's receive buffer in bytes, enough for the notifications about one Apply.
+// meterBuffer is the size in bytes of the socket's receive buffer, which must hold all notifications about one Apply
+// call.
 const meterBuffer = 32 << 20
 
 // recordingScript is a script that appends its input to a file and passes the input on to another program.
 const recordingScript = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
-// startMeter puts recording scripts before the iptables-legacy programs in PATH.
+// startMeter starts a meter, and sets PATH so that recording scripts run in place of the iptables-legacy programs.
 func startMeter(dir string) (*meter, error) {
 	m := &meter{fd: -1, buf: make([]byte, 1<<16), dir: dir, lines: filepath.Join(dir, "lines"), path: os.Getenv("PATH")}
 	for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {
@@ -118,7 +119,7 @@ func countObjects(msg syscall.NetlinkMessage) int {
 	return max(1, n)
 }
 
-// ruleLine matches a line in the input of iptables-restore that changes a chain.
+// ruleLine matches a line of iptables-restore input that changes a chain.
 var ruleLine = regexp.MustCompile(`(?m)^(:|-[A-Z] )`)
 
 func (m *meter) lineCount() (int, error) {

@@ -68,8 +68,9 @@ type nftObject struct {
 	elements []string // elements is sorted
 }
 
-// dumpTable returns the sorted contents of the nft tables with the given name. dumpTable omits the clients in affinity
-// maps. It also omits unreferenced chains and maps, because they have no effect and the backend deletes them later.
+// dumpTable returns the sorted contents of the nft tables with the given name. The dump omits the clients in affinity
+// maps. The dump also omits unreferenced chains and maps, because they have no effect and the backend deletes them
+// later.
 func dumpTable(ctx context.Context, table string) (string, error) {
 	objects, err := listNftables(ctx, table)
 	if err != nil {
@@ -88,7 +89,7 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedWords returns the words in all rules and elements, each with its family as a prefix, for example "ip
+// mentionedWords returns the words in all rules and elements, each prefixed with its address family, as in "ip
 // endpoints".
 func mentionedWords(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
@@ -112,7 +113,7 @@ func isUnused(name string, o nftObject, mentioned map[string]bool) bool {
 	return ofService && !mentioned[family+" "+short] && !strings.Contains(strings.Join(o.lines, "\n"), "hook ")
 }
 
-// listNftables runs nft to list the nft tables with the given name.
+// listNftables returns the objects in the nft tables with the given name.
 func listNftables(ctx context.Context, table string) (map[string]nftObject, error) {
 	objects := map[string]nftObject{}
 	for _, family := range []string{"ip", "ip6", "inet"} {
@@ -131,8 +132,8 @@ func listNftables(ctx context.Context, table string) (map[string]nftObject, erro
 	return objects, nil
 }
 
-// parseNftTable parses the output of "nft list table". In this output, one tab precedes each object, and two tabs
-// precede each line of an object.
+// parseNftTable parses the output of "nft list table". nft indents each object by one tab, and the lines within an
+// object by two tabs.
 func parseNftTable(family, text string, objects map[string]nftObject) {
 	var name string
 	var o nftObject

@@ -9,8 +9,8 @@ import (
 
 // paceVariable is the name of an environment variable that specifies how many times slower this machine is than a usual
 // machine. The jobs for emulated machines set this variable. The factor extends the times that affect a test's result:
-// the wait for a dropped packet, and the timeout of session affinity. The factor also shortens random walks and lowers
-// the request rate of continuous clients. The suite still runs every test.
+// the wait for a dropped packet, and the session affinity timeout. The factor also shortens random walks and lowers the
+// request rate of continuous clients. The suite still runs every test.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }
@@ -20,7 +20,7 @@ func requestPause() time.Duration {
 	return 5*time.Millisecond + time.Duration(pace()-1)*100*time.Millisecond
 }
 
-// scaleDown returns n divided by the pace, but at least the parameter least.
+// scaleDown returns n divided by the pace, or least if least is larger.
 func scaleDown(n, least int) int { return max(least, n/pace()) }
 
 func pace() int {

@@ -24,7 +24,7 @@ func parseSpec(text string) (*spec, error) {
 	return s, nil
 }
 
-// fields splits a line into words, and omits any comment, which starts with #.
+// fields splits a line into words, without any comment that starts with "#".
 func fields(line string) []string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.Fields(line)
@@ -162,7 +162,7 @@ func (f *frontend) parseRoutes(words []string) error {
 		}
 	}
 	if slices.Contains(given[:], false) {
-		return errors.New("not every origin has a route")
+		return errors.New("every origin needs a route")
 	}
 	return nil
 }

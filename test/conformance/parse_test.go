@@ -19,7 +19,7 @@ func TestScenarioErrors(t *testing.T) {
 		{"ClusterIP cluster-1", "Clusterip cluster-1", `unknown word "Clusterip"`},
 		{"all=cluster", "all=nowhere", `route "nowhere"`},
 		{"all=cluster", "everyone=cluster", `origin "everyone"`},
-		{"all=cluster", "pod=cluster", "not every origin has a route"},
+		{"all=cluster", "pod=cluster", "every origin needs a route"},
 		{"cluster-1:80 all", "cluster-1:http all", "port of"},
 		{"cluster-1:80 pod-a\n", "cluster-1:80\n", "not of the form"},
 		{"-- flows --\npod-c -> cluster-1:80 pod-a\n", "", "a plan has no flows"},

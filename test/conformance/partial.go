@@ -67,14 +67,14 @@ type randomWalk struct {
 	drift   chan string
 
 	sequences, syncs, differences int
-	// changes counts the changes by kind, and patternMatches counts, for each of the backend's patterns, the dumps that
-	// match.
+	// changes counts the changes by kind, and patternMatches counts the dumps that match each of the backend's
+	// patterns.
 	changes        map[string]int
 	patternMatches map[*regexp.Regexp]int
 	meter          *meter
-	// partialWrites counts the objects that partial syncs wrote while the node did not change. The field fullWrites
-	// counts the objects that full syncs would have written instead. The field partialSyncs counts the partial syncs in
-	// the current sequence.
+	// partialWrites counts the objects that partial syncs wrote, except syncs in which the node changed. fullWrites
+	// counts the objects that full syncs would have written instead. partialSyncs counts these partial syncs in the
+	// current sequence.
 	partialWrites, fullWrites, partialSyncs int
 }
 
@@ -118,7 +118,7 @@ func (w *randomWalk) reset(ctx context.Context) error {
 }
 
 // applySequence applies a sequence to the current plan, or to the initial plan if fromStart is true. The error
-// describes the first difference from the state of the fresh host.
+// describes the first difference between this host's state and the fresh host's.
 func (w *randomWalk) applySequence(ctx context.Context, seq sequence, fromStart bool) error {
 	if fromStart {
 		w.changer = newSequenceChanger()

@@ -12,8 +12,10 @@ import (
 	"edgeway/proxiers"
 )
 
-// FuzzPartial applies sequences that the fuzzer generates. Each sequence starts from the same plan, so you can repeat a
-// single failure: go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
+// FuzzPartial applies sequences that the fuzzer generates. Each sequence starts from the same plan, so you can
+// reproduce a single failure:
+//
+//	go test -run '^$' -fuzz FuzzPartial -fuzzminimizetime 10x ./test/conformance
 func FuzzPartial(f *testing.F) {
 	f.Add([]byte{})
 	for n := range 3 {
@@ -90,7 +92,7 @@ func omitChain(t *testing.T, dir, program string) {
 }
 
 // endpointChanges returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
-// references, and the chain that omittingScript removes may contain such a rule.
+// references, and a chain that omittingScript removes from the input may keep such a rule in the kernel.
 func endpointChanges(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)

@@ -108,8 +108,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The suite in the variable watcher has a separate report, because the differences that planted bugs cause do not
-	// belong in the backend's report.
+	// watcher has its own report, because the backend's report must not contain the differences that planted bugs
+	// cause.
 	watcher := &suite{
 		backend: s.backend, world: s.world, sockets: s.sockets, report: newReport(), maxDifferences: 1,
 		responseTimeout: 3 * time.Second,
@@ -143,8 +143,8 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	})
 }
 
-// mustFindNoDifference applies the plan in applied, and fails the test if the results of connections differ from the
-// plan in specified.
+// mustFindNoDifference applies the first plan, and fails the test if connections do not behave as the second plan
+// requires.
 func (s *suite) mustFindNoDifference(t *testing.T, applied, specified *plan.Plan) {
 	t.Helper()
 	s.startClean(t).apply(t, nil, applied)
@@ -219,7 +219,7 @@ func eachPool(change func([]plan.Endpoint) []plan.Endpoint) func(*plan.Plan) {
 	}
 }
 
-// copyPlan copies the plan fields that the bugs change.
+// copyPlan returns a copy of p that the bugs can change.
 func copyPlan(p *plan.Plan) *plan.Plan {
 	node := *p.Node
 	node.NodePortAddrs = slices.Clone(node.NodePortAddrs)

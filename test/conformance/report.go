@@ -17,8 +17,8 @@ type report struct {
 	differences int
 	matrix      map[string]map[string]int // connections by dimension and value of the matrix
 	deviated    map[string]int            // connections by deviation
-	// eligibleCount counts the connections that could take the shortcut, and shortcutCount counts the connections that
-	// took the shortcut.
+	// eligibleCount is the number of connections that could take the shortcut, and shortcutCount is the number that
+	// did.
 	eligibleCount, shortcutCount int
 }
 
@@ -80,7 +80,7 @@ func (r *report) countDeviation(name string) {
 	r.deviated[name]++
 }
 
-// summary returns a line that summarizes the suite's run, and a line for each dimension of the matrix.
+// summary returns a summary of the suite's run, with a line for each dimension of the matrix.
 func (r *report) summary(backend string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -49,8 +49,8 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustHaveNoFailures(t, "changes to another Service and a full sync")
 
-	// A killed backend does not run Close. The new backend then starts with a plan that differs from the state in the
-	// kernel.
+	// The test does not close the old backend, as if it had been killed. The new backend starts with a plan that
+	// differs from the kernel's state.
 	next := s.start(t)
 	next.plan = p
 	sp, err := parseSpec(steadySpec + changedSpec)
@@ -75,7 +75,7 @@ func testRestart(t *testing.T, s *suite) {
 	traffic.mustHaveNoFailures(t, "five restarts")
 	traffic.stop()
 
-	// Established flows must survive the removal of their Service, and new flows must fail.
+	// Established flows must survive the removal of their Service.
 	next.syncText(t, "")
 	for _, session := range traffic.sessions {
 		if got := session.Ask(responseTimeout); got.Result != netlab.Served {
@@ -84,7 +84,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic consists of constant requests over established connections, and of constant new connections.
+// traffic is a continuous load of requests over established connections, and of new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()

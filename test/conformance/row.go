@@ -17,9 +17,9 @@ type row struct {
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// If unbound is true, the kernel chooses the socket's address. The field from is the source address that the kernel
-	// chooses for the row's destination. If a backend translates the destination in the connect system call, the kernel
-	// chooses a source address for the endpoint instead.
+	// unbound reports whether the socket is not bound to an address. If unbound is true, from is the source address
+	// that the kernel chooses for the row's destination. If a backend translates the destination in the connect system
+	// call, the kernel chooses a source address for the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the row's packets if the source is the host, or 0 for no mark.
 	mark uint32
@@ -46,7 +46,7 @@ func newRow(source string, to netip.AddrPort, protocol plan.Protocol) (row, erro
 	return row{source: host, from: addr, to: to, protocol: protocol, unbound: unbound}, nil
 }
 
-// packet returns the first packet of the row's connections as the node receives it.
+// packet returns the first packet of one of the row's connections, as the node receives it.
 func (r row) packet() plan.Packet {
 	p := plan.Packet{Protocol: r.protocol, Src: r.from, Dst: r.to}
 	if r.source != hostName {

@@ -119,7 +119,7 @@ func parseFlows(text string) (flows []flow, err error) {
 	return flows, nil
 }
 
-// parse parses a line such as "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
+// parse parses a line of the form "SOURCE -> ADDRESS:PORT VERDICT-OR-ENDPOINTS...".
 func (f *flow) parse(words []string) error {
 	if len(words) < 4 || words[1] != "->" {
 		return errors.New("the line is not of the form SOURCE -> ADDRESS:PORT EXPECTATION")

@@ -41,7 +41,8 @@ func (s *suite) runScenario(t *testing.T, sc scenario) {
 	}
 }
 
-// addHostSources adds missing source addresses of the host's rows to the host, and removes them when the test ends.
+// addHostSources gives the host each source address that a row from the host needs, and removes the added addresses
+// when the test ends.
 func (s *suite) addHostSources(t *testing.T, rows []row) {
 	for _, r := range rows {
 		if r.source != hostName || r.from.IsLoopback() || s.world.Node.Has(r.from) {

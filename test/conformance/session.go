@@ -14,7 +14,7 @@ import (
 // applyTimeout is the timeout of one Apply, as in the daemon.
 const applyTimeout = 30 * time.Second
 
-// session holds a running backend, its followers, and the plan that it has applied. A session starts on a clean host.
+// session holds a running backend, the backend's followers, and the plan that they have applied.
 type session struct {
 	*suite
 	proxier proxiers.Proxier
@@ -79,14 +79,14 @@ func (ses *session) options(t *testing.T) proxiers.Env {
 	return opts
 }
 
-// apply applies the plan in next. The parameter prev is the plan that the backend has already applied, or nil for a
-// full sync.
+// apply changes the backend's plan from prev, the plan that the backend has already applied, to next. If prev is nil,
+// apply performs a full sync.
 func (ses *session) apply(t *testing.T, prev, next *plan.Plan) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), paced(applyTimeout))
 	defer cancel()
 	if err := ses.proxier.Apply(ctx, proxiers.NewChange(prev, next)); err != nil {
-		t.Fatalf("apply of plan %d: %v", next.Generation, err)
+		t.Fatalf("applying plan %d: %v", next.Generation, err)
 	}
 	ses.plan = next
 }
@@ -119,8 +119,8 @@ func (ses *session) dump(t *testing.T) string {
 	return text
 }
 
-// mustAgree reports a test failure for every row whose result differs from what the plan p requires. Each failure
-// message begins with the arguments in context.
+// mustAgree reports a test failure for every row whose result differs from the result that the plan p requires. Each
+// failure message begins with the arguments in context.
 func (s *suite) mustAgree(t *testing.T, p *plan.Plan, rows []row, context ...any) {
 	t.Helper()
 	differences := s.compare(p, rows)

@@ -35,8 +35,8 @@ func testIdempotence(t *testing.T, s *suite) {
 	}
 }
 
-// testPartialEqualsFull applies random changes. After each change, the test opens connections to current and to removed
-// destinations. At the end, the state in the kernel must be the same as with a new backend on a clean host.
+// testPartialEqualsFull applies random changes. After each change, the test opens connections to current and removed
+// destinations. At the end, the kernel's state must be the same as with a new backend on a clean host.
 func testPartialEqualsFull(t *testing.T, s *suite) {
 	const steps, sampled = 10, 60
 	for seed := range uint64(scaleDown(3, 1)) {
@@ -58,7 +58,7 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 	}
 }
 
-// mustEqualFresh fails the test unless the state of a session is the same as that of a new session on a clean host.
+// mustEqualFresh fails the test unless a session leads to the same state as a new session on a clean host.
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan
@@ -102,7 +102,7 @@ func testClose(t *testing.T, s *suite) {
 		t.Fatal(err)
 	}
 	if after := ses.dump(t); after != before {
-		t.Errorf("close changed the state: %s", firstDifference(before, after))
+		t.Errorf("Close changed the state: %s", firstDifference(before, after))
 	}
 	s.mustAgree(t, p, c.sample(passing(p, rowsOf(p, p.Services)), 60), "after close")
 	ses.proxier = s.start(t).proxier // the session's cleanup closes the new backend

@@ -52,7 +52,7 @@ type suiteLab struct {
 	*netlab.Lab
 	hosts     map[string]*netlab.Host
 	endpoints map[string]map[plan.Family]netip.AddrPort
-	// listeners maps each address at which the host's own servers listen to a function that stops the server.
+	// listeners maps the address of each server that the host itself runs to a function that stops the server.
 	listeners map[listener]func() error
 }
 
@@ -167,7 +167,7 @@ func address(name string, f plan.Family) (netip.Addr, error) {
 	kind, which, _ := strings.Cut(name, "-")
 	ranges, known := hostRanges[kind]
 	if !known || which == "" {
-		return netip.Addr{}, fmt.Errorf("no address is called %q; the first part of a name is one of %v", name,
+		return netip.Addr{}, fmt.Errorf("no address is named %q; the first part of a name must be one of %v", name,
 			slices.Sorted(maps.Keys(hostRanges)))
 	}
 	n, err := strconv.ParseUint(which, 10, 8)

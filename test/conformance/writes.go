@@ -42,8 +42,8 @@ func (r rewriter) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 // measurePartialWrites makes the given number of changes to a set of fifty Services, and applies each change in a
-// partial sync. measurePartialWrites returns a problem if the partial syncs wrote no objects, or more than
-// maxWrittenPercent of the objects that full syncs would have written, and "" otherwise.
+// partial sync. measurePartialWrites returns a description of the problem if the partial syncs wrote no objects, or
+// more than maxWrittenPercent of the objects that full syncs would have written, and "" otherwise.
 func (s *suite) measurePartialWrites(t *testing.T, start func(context.Context, proxiers.Env) (stages, error),
 	changes int,
 ) (problem string) {

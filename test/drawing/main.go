@@ -46,7 +46,7 @@ var boxes = []box{
 	{daemon, "daemon/source/kube", "lists and watches", 20, 130, 190, 42},
 	{daemon, "daemon/source/file", "reads and watches", 220, 130, 190, 42},
 	{daemon, "daemon/source/lastknown", "saves; loads at startup", 420, 130, 190, 42},
-	{daemon, "daemon/source/convert", "checks each field, turns Kubernetes' objects into Edgeway's", 20, 200, 590, 42},
+	{daemon, "daemon/source/convert", "validates each field, converts Kubernetes objects", 20, 200, 590, 42},
 	{daemon, "daemon/tracker", "one set of objects", 220, 270, 190, 42},
 	{daemon, "daemon/nodeinfo", "addresses of this host", 20, 340, 170, 42},
 	{daemon, "daemon/planner", "decides all policy", 220, 340, 190, 42},

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The README's commands set up a host that serves a cluster's Services. The guide cluster.md explains the README's
-// commands and lists alternatives that create a token without an expiry time.
+// The README's commands must set up a host that serves a cluster's Services. The guide cluster.md explains the README's
+// commands, and lists alternative commands for a token that does not expire.
 func TestGuideKubeconfigCommands(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -64,7 +64,7 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 }
 
 // requireExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. requireExactRights
-// ignores the right to query the user's own rights, because every user has it.
+// ignores every user's right to query the user's own rights.
 func (l *lab) requireExactRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")
@@ -87,9 +87,9 @@ func (l *lab) requireExactRights(kubeconfig string) {
 	}
 }
 
-// runAsOperator runs commands on the host as an operator would. The kubeconfig in the working directory is a copy with
-// the link's address instead of the API server's. In the commands, the daemon's directory replaces /etc/edgeway, the
-// root group replaces the package's group, and a shell function replaces sudo.
+// runAsOperator runs commands on the host as an operator would. The working directory contains a copy of the kubeconfig
+// with the link's address in place of the API server's. In the commands, the daemon's directory replaces /etc/edgeway,
+// the root group replaces the package's group, and a shell function replaces sudo.
 func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	d.t.Helper()
 	home := d.t.TempDir()
@@ -110,8 +110,8 @@ func (d *daemon) runAsOperator(kubeconfig, commands string) (output string) {
 	return string(out)
 }
 
-// runAsAdmin runs commands as a cluster administrator, in a directory that contains example files from etc/edgeway.
-// runAsAdmin also fills in the token Secrets that the commands create in kube-system.
+// runAsAdmin runs commands as a cluster administrator, in a directory that contains example files from etc/edgeway, and
+// fills in the token Secrets that the commands create in kube-system.
 func (l *lab) runAsAdmin(commands string, secrets ...string) (dir string) {
 	l.t.Helper()
 	repository, err := filepath.Abs("../..")

@@ -9,8 +9,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// After the API server restarts, the daemon must receive a change that the daemon missed, even if a compaction has
-// deleted the change from etcd's history (410 Gone). Connections must work before and after the restart.
+// After the API server restarts, the daemon must receive a change that it missed, even if a compaction has deleted the
+// change from etcd's history (410 Gone). Connections must work before and after the restart.
 func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l, d := running(t)
 	n, clusterIP, nodePort := d.shop()
@@ -37,7 +37,8 @@ func TestAPIServerRestartAfterCompaction(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 }
 
-// A host that reboots while the API server is unreachable has no rules, only the last-known state on disk.
+// If a host reboots while the API server is unreachable, the daemon must serve the Services from the last-known state
+// on disk.
 func TestBootWithoutAPIServer(t *testing.T) {
 	l, d := running(t)
 	n := l.newNamespace()

@@ -267,8 +267,8 @@ func TestStartRemovesRulesOfOtherBackend(t *testing.T) {
 	}
 }
 
-// The status must name another backend's rules if the daemon cannot remove them. The daemon must retry until it has
-// removed the other backend's rules.
+// If the daemon cannot remove another backend's rules, the status must name these rules. The daemon must retry until it
+// has removed the other backend's rules.
 func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -30,14 +30,14 @@ const (
 	programmingLimit = 15 * time.Minute
 )
 
-// bulk is a set of similar Services. No test connects to a bulk's endpoints.
+// bulk is a set of similar Services. No test connects to the endpoints of these Services.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Even if each Service is within the size limit for a single Service, many Services can be huge together. The API
-// server admits any number of such Services.
+// Many Services can be huge together even if each of them is within the size limit for a single Service. The API server
+// admits any number of such Services.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
 		{name: "160,000 endpoints x ports", services: 4, ports: 40, endpoints: 1000},
@@ -243,13 +243,13 @@ func (d *daemon) peak() int64 {
 	return 0
 }
 
-// stopAndMeasure stops the daemon and returns the daemon's peak memory or its largest child process's peak memory in
-// bytes, whichever is larger.
+// stopAndMeasure stops the daemon and returns the peak memory, in bytes, of the daemon or of its largest child process,
+// whichever is larger.
 func (d *daemon) stopAndMeasure() int64 {
 	d.t.Helper()
 	cmd := d.cmd
 	d.stop()
-	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // an int32 on 32-bit ARM
+	return int64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) << 10 //nolint:unconvert // int32 on 32-bit ARM
 }
 
 // pingReceiver stands in for a service manager and receives the watchdog pings.
@@ -293,7 +293,7 @@ func (h *pingReceiver) beat() {
 	h.last = now
 }
 
-// longestPause returns the longest time without a ping since the first ping.
+// longestPause returns the longest time without a ping, measured from the first ping.
 func (h *pingReceiver) longestPause() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()

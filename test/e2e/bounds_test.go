@@ -120,8 +120,8 @@ func TestServiceCannotTakeForbiddenAddresses(t *testing.T) {
 	}
 }
 
-// By default, Edgeway does not serve an external IP if the Service comes from the API server. The printed fix must
-// allow only the external IP in question.
+// By default, Edgeway must not serve the external IPs of Services from the API server. The printed fix must allow only
+// the external IP in question.
 func TestExternalIPsNeedConsent(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -166,8 +166,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(isUnanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records the inputs that the API server (v1.36) admits. Edgeway must reject all other inputs itself, because
-// they can come from manifests and from other versions of the API server.
+// The test records which inputs the API server (v1.36) admits. Edgeway must also reject the inputs that this API server
+// rejects, because such inputs can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
 	n := l.newNamespace()
@@ -211,8 +211,8 @@ func TestAPIServerAdmission(t *testing.T) {
 			metav1.UpdateOptions{DryRun: dryRun})
 		wantAdmitted("load-balancer address "+addr, err, true) // only controllers can write a Service's status
 	}
-	// A dry run does not allocate a NodePort. The test must create the Service to learn whether the API server admits
-	// the port.
+	// A dry run does not allocate a NodePort. To learn whether the API server admits the port, the test must create the
+	// Service.
 	wantAdmitted("NodePort 22", create(func(s *corev1.ServiceSpec) {
 		s.Type,
 			s.Ports[0].NodePort = corev1.ServiceTypeNodePort, 22
@@ -239,9 +239,9 @@ ports: [{name: web, port: 8080}, {name: other, port: 8080}]
 endpoints: [{addresses: [10.244.1.11]}]
 `
 
-// If the API server has a Service with a NodePort outside nodeport_range, Edgeway must not serve this NodePort. The
-// status must be degraded, and the printed fix must extend nodeport_range to the NodePort. A Service in a manifest may
-// have any NodePort.
+// Edgeway must not serve a NodePort outside nodeport_range if the Service comes from the API server. The status must be
+// degraded, and the printed fix must extend nodeport_range to include the NodePort. A Service in a manifest may have
+// any NodePort.
 func TestNodePortRange(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

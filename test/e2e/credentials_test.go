@@ -71,8 +71,8 @@ func (d *daemon) hasNoFault() error {
 	return nil
 }
 
-// hasCondition returns an error unless the host is healthy and reports the named condition, and the condition's message
-// contains the given words.
+// hasCondition returns an error unless the host is healthy and reports the named condition with a message that contains
+// the given words.
 func (d *daemon) hasCondition(name, words string) func() error {
 	return func() error {
 		s, err := d.status()
@@ -88,7 +88,8 @@ func (d *daemon) hasCondition(name, words string) func() error {
 	}
 }
 
-// The daemon uses several kubeconfigs in succession. The API server's responses show which credentials are in use.
+// The test replaces the daemon's credentials several times. The API server's responses show which credentials the
+// daemon uses.
 func TestCredentialsReplacedWithoutRestart(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -176,7 +177,7 @@ func (l *lab) serviceAccount(namespace string) *api.AuthInfo {
 }
 
 // The command `edgeway config check`, the log and the status must report an insecure kubeconfig. The daemon must
-// nevertheless use an insecure kubeconfig.
+// nevertheless use the kubeconfig.
 func TestInsecureKubeconfigIsReported(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -70,8 +70,8 @@ func (d *daemon) watchOnly(n *namespace) {
 		os.WriteFile(only, fmt.Appendf(nil, "[source.kube]\nnamespaces = [%q]\n", n.name), 0o600)))
 }
 
-// nodeName is the name of the node, which has no Node object. healthAddr and metricsAddr are the addresses of the
-// daemon's listeners on the node's loopback interface.
+// nodeName is the name of the node, which has no Node object. healthAddr and metricsAddr are the addresses on the
+// node's loopback interface where the daemon serves health checks and metrics.
 const (
 	nodeName    = "edge-1"
 	healthAddr  = "127.0.0.1:10256"
@@ -153,7 +153,7 @@ func (d *daemon) start() {
 }
 
 // edgewayCommand returns a command that runs edgeway with args. The parameter on is a function that creates a command
-// on the node.
+// that will run on the node.
 func (d *daemon) edgewayCommand(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd,
 	args ...string,
 ) *exec.Cmd {
@@ -187,7 +187,7 @@ func (d *daemon) signal(sig os.Signal) {
 	d.must(d.cmd.Process.Signal(sig))
 }
 
-// stop terminates the daemon as systemd does. The exit code must be 0.
+// stop sends SIGTERM to the daemon, as systemd does, and fails the test unless the exit code is 0.
 func (d *daemon) stop() {
 	d.t.Helper()
 	d.signal(syscall.SIGTERM)

@@ -241,7 +241,7 @@ func testDeadEndpoints(t *testing.T, backend, source string) {
 		[]string{"services", name}, ep1Addr+":8080 does not answer", ep2Addr+":8080 does not answer")())
 	l.mustStay(2*time.Second, isReset(l.client, web)) // Edgeway keeps all endpoints, and they reset the connections
 	l.must(d.commandPrints([]string{"explain", "host", web}, "dead ", ep1Addr+":8080 does not answer",
-		"it stays in use if no other endpoint answers")())
+		"the endpoint stays in use if no other endpoint responds")())
 }
 
 // commandPrints returns an error unless a command prints all of the words. The command may have any exit code.

@@ -22,8 +22,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// faultProxy is an HTTP proxy between a daemon and the API server. faultProxy simulates faults of the API server, or of
-// a proxy in front of the API server. Even during a fault, faultProxy supports HTTP/2 and responds to pings.
+// faultProxy is an HTTP proxy between a daemon and the API server. The proxy can simulate faults of the API server, or
+// of another proxy in front of the API server. Even during a fault, the proxy supports HTTP/2 and responds to pings.
 type faultProxy struct {
 	*lab
 	server   *httptest.Server
@@ -35,14 +35,14 @@ type faultProxy struct {
 	turn  chan struct{} // closed when a fault begins or ends
 }
 
-// fault describes how the proxy misbehaves. The zero value forwards requests and responses unchanged.
+// fault describes how the proxy misbehaves. With the zero value, the proxy forwards requests and responses unchanged.
 type fault struct {
 	// answer writes a response that replaces the API server's response. To get the API server's response, answer can
 	// call pass. If answer is nil, the proxy forwards the API server's response.
 	answer func(w http.ResponseWriter, r *http.Request, pass http.Handler)
-	// If mute is true, the proxy stops responses in progress, and sends only the headers of new responses.
+	// If mute is true, the proxy stops sending responses in progress, and sends only the headers of new responses.
 	mute bool
-	// delay is the time that the proxy waits before each request and before each fragment of a response.
+	// delay is the time that the proxy waits before it forwards each request and each fragment of a response.
 	delay time.Duration
 	// If drop is true, the gateway drops all packets to and from the proxy.
 	drop bool

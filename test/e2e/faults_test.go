@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// faultRow is a row in the fault table. faultRow holds a fault, and the expected behavior of the daemon during the
-// fault and afterwards.
+// faultRow is a row in the fault table: a fault, and the expected behavior of the daemon during and after the fault.
 type faultRow struct {
 	name string
 	fault
@@ -33,14 +32,14 @@ type faultRow struct {
 	requests          int64
 	ticks             int
 	lasted            time.Duration
-	mended            time.Time
+	repaired          time.Time
 	noticed, healed   time.Duration // zero until the event happens
 	staleness, oldest float64
 	reasons           map[string]bool // all reasons that the daemon has reported
 }
 
-// The daemon abandons a list request after 75 s without a response. If the daemon already suspects the API server, it
-// abandons any request after 30 s without a response.
+// The daemon abandons a list request after 75 s without a response. If the daemon already suspects a fault of the API
+// server, the daemon abandons any request after 30 s without a response.
 const (
 	faultLasts  = 95 * time.Second
 	noticeLimit = 90 * time.Second
@@ -116,9 +115,9 @@ func (s *shortened) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Fault proxies simulate faults of an API server, or of a proxy in front of it. The test verifies the daemon's behavior
-// during each fault, and the time until the daemon recovers. All faults happen at the same time, each on a different
-// host.
+// Fault proxies simulate faults of an API server, or of a proxy in front of the API server. The test verifies the
+// daemon's behavior during each fault, and that the daemon recovers in time. All faults happen at the same time, each
+// on a different host.
 func TestFaultTable(t *testing.T) {
 	t.Parallel()
 	rows := faultRows()
@@ -142,7 +141,7 @@ func TestFaultTable(t *testing.T) {
 		}
 	})
 	for _, r := range rows {
-		r.mend()
+		r.repair()
 	}
 	each(rows, (*faultRow).awaitRecovery)
 	t.Logf("%-24s %10s %6s %9s %9s %7s  %s", "fault", "requests/s", "CPU %", "noticed s", "stale s", "healed s", "said")
@@ -174,13 +173,13 @@ func (r *faultRow) breaks() {
 	r.proxy.setFault(&r.fault)
 }
 
-func (r *faultRow) mend() {
+func (r *faultRow) repair() {
 	r.lasted = time.Since(r.began)
 	r.staleness = r.stalenessSeconds()
 	r.requests += r.proxy.requests.Load()
 	r.ticks += r.d.cpuTicks(2)
 	r.n.setEndpoints("shop", ep2Addr)
-	r.mended = time.Now()
+	r.repaired = time.Now()
 	r.proxy.setFault(nil)
 }
 
@@ -206,7 +205,7 @@ func (r *faultRow) awaitRecovery() {
 	for began := time.Now(); time.Since(began) < 3*time.Minute; time.Sleep(250 * time.Millisecond) {
 		_, body, err := r.d.get(healthAddr, "/healthz")
 		if err == nil && !strings.Contains(body, "Source kube") && arrived() == nil {
-			r.healed = time.Since(r.mended)
+			r.healed = time.Since(r.repaired)
 			return
 		}
 	}
@@ -227,7 +226,7 @@ func (r *faultRow) stalenessSeconds() float64 {
 	return seconds
 }
 
-// countLogLines returns the number of log lines that report the API server as unusable.
+// countLogLines returns the number of log lines that report the start of an API server fault.
 func (r *faultRow) countLogLines() int {
 	r.d.t.Helper()
 	log, err := os.ReadFile(r.d.logFile())

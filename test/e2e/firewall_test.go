@@ -27,8 +27,7 @@ func (d *daemon) connectFindings(check string, args ...string) (out []finding) {
 	return out
 }
 
-// mustBeOnlyProblem fails the test unless there is exactly one finding, and this finding is a problem whose message
-// contains all of the words.
+// mustBeOnlyProblem fails the test unless the only finding is a problem whose message contains all of the words.
 func (d *daemon) mustBeOnlyProblem(of []finding, words ...string) finding {
 	d.t.Helper()
 	if len(of) != 1 || of[0].Severity != "problem" || !containsAll(of[0].Message, words) {
@@ -102,7 +101,7 @@ func TestDoctorConnectsAndTraces(t *testing.T) {
 		t.Errorf("the table of the trace stays:\n%s", tables)
 	}
 
-	// The node reaches the API server through eth0.
+	// The node reaches the API server at 192.0.2.1.
 	l.onNode("nft", "flush chain inet foo before; add chain inet foo answers { type filter hook input priority 0; policy drop; }; "+
 		"add rule inet foo answers ip saddr 192.0.2.1 accept")
 	traced := d.mustBeOnlyProblem(d.connectFindings("trace", service, "--trace"),

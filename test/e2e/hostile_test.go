@@ -146,7 +146,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// The daemon must send other hosts the IDs of faults, but not their messages.
+// The daemon must send only the IDs of faults to other hosts, and not the faults' messages.
 func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()
@@ -202,7 +202,8 @@ func TestCertificateTextIsEscaped(t *testing.T) {
 	go func() { _ = server.Serve(listener) }()
 	defer server.Close()
 	l.must(os.WriteFile(filepath.Join(d.dir, "kubeconfig"), []byte(`{apiVersion: v1, kind: Config, current-context: x,
-contexts: [{name: x, context: {cluster: x}}], clusters: [{name: x, cluster: {server: "https://localhost:6443"}}]}`), 0o600))
+contexts: [{name: x, context: {cluster: x}}],
+clusters: [{name: x, cluster: {server: "https://localhost:6443"}}]}`), 0o600))
 	d.start()
 	l.waitFor(longTimeout, d.logged("fault began", "fault=source-kube", "owned"))
 	out, errs, _ := d.edgeway("status")

@@ -59,8 +59,8 @@ func (l *lab) onNode(name string, args ...string) string {
 // because the machine may be busy.
 const longTimeout = time.Minute
 
-// extendLimit extends a documented time limit if the machine is busy. The factor is the time that edgeway currently
-// needs to start, divided by 25 ms, the time that it needs on an idle machine.
+// extendLimit extends a documented time limit if the machine is busy. The factor is edgeway's current startup time
+// divided by 25 ms, the startup time on an idle machine.
 func (l *lab) extendLimit(limit time.Duration) time.Duration {
 	l.t.Helper()
 	const starts, idle = 5, 25 * time.Millisecond

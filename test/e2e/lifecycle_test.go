@@ -44,7 +44,7 @@ func TestReload(t *testing.T) {
 	l.waitFor(longTimeout, d.healthy)
 }
 
-// If the daemon cannot start with a new, valid configuration, it must continue with the previous configuration.
+// If a new configuration is valid but the daemon cannot apply it, the daemon must keep the previous configuration.
 func TestFailedReloadKeepsPreviousConfiguration(t *testing.T) {
 	l, d := running(t)
 	clusterIP, _ := l.newNamespace().createWeb("shop")
@@ -122,8 +122,8 @@ func testCleanup(t *testing.T, backend string) {
 	l.must(isUnanswered(l.client, nodePort)())
 }
 
-// The command `edgeway cleanup` must keep the rules of a daemon that hangs or was stopped by SIGSTOP. The rules still
-// serve connections, and the daemon would write them again.
+// The command `edgeway cleanup` must not remove the rules of a daemon that hangs or that SIGSTOP has stopped. The rules
+// still serve connections, and the daemon would write them again.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

@@ -17,14 +17,14 @@ import (
 
 // link carries the daemon's connections to the API server and can fail like a real network. A cut link rejects
 // connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state. New
-// connections through a stalled link work.
+// connections through a stalled link still work.
 type link struct {
 	listener net.Listener
 	target   string
 	// name is the link's host name in the kubeconfig, or "" if the kubeconfig contains the link's address.
 	name string
-	// proxy reports whether the link's listener is an HTTP proxy. If proxy is true, the kubeconfig contains both the
-	// proxy and the API server.
+	// proxy reports whether the link's listener is an HTTP proxy. If proxy is true, the kubeconfig names both the proxy
+	// and the API server.
 	proxy bool
 
 	mu    sync.Mutex
@@ -93,7 +93,7 @@ func (k *link) writeKubeconfig(l *lab, kubeconfig, path string) {
 
 func (k *link) port() int { return k.listener.Addr().(*net.TCPAddr).Port }
 
-// cut closes the link's connections and rejects new ones.
+// cut closes the link's connections, and makes the link reject new connections.
 func (k *link) cut() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -34,8 +34,8 @@ func (s *fileDaemon) lists(columns []string, words ...string) func() error {
 	}
 }
 
-// As soon as the daemon is ready, `edgeway services` must list each Service with its endpoints, or with the reason why
-// it has none.
+// As soon as the daemon is ready, `edgeway services` must list each Service with its endpoints, or with the reason that
+// it has no endpoints.
 func TestServicesAreListed(t *testing.T) {
 	t.Parallel()
 	s := newLab(t).newFileDaemon()

@@ -17,8 +17,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// manager implements a service manager's file descriptor store. manager passes the sockets that one daemon stored to
-// the next daemon. The tests in test/vm use systemd itself.
+// manager implements a service manager's file descriptor store, which passes one daemon's sockets to the next daemon.
+// The tests in test/vm use systemd itself.
 type manager struct {
 	conn *net.UnixConn
 	path string
@@ -54,7 +54,7 @@ func (m *manager) receive() {
 	}
 }
 
-// storeSockets stores or closes the sockets that a message from the daemon specifies.
+// storeSockets stores the sockets in a message from the daemon, or closes the stored socket that the message names.
 func (m *manager) storeSockets(assignments []string, control []byte) {
 	var fds []int
 	if messages, err := unix.ParseSocketControlMessage(control); err == nil && len(messages) > 0 {

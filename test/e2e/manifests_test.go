@@ -150,10 +150,10 @@ func (s *fileDaemon) content() error {
 
 // damage is an accidental change to the manifest directory.
 type damage struct {
-	name     string
-	do, mend func(*fileDaemon)
-	synced   bool // synced reports whether the daemon can read all paths
-	words    []string
+	name       string
+	do, repair func(*fileDaemon)
+	synced     bool // synced reports whether the daemon can read all paths
+	words      []string
 }
 
 func damages() []damage {
@@ -236,7 +236,7 @@ func TestManifestsDamagedBeforeStart(t *testing.T) {
 			s.must(s.readyzReturns(map[bool]int{true: 200, false: 503}[c.synced])())
 			s.stop()
 		}
-		c.mend(s)
+		c.repair(s)
 		s.startReady()
 		s.must(s.allOpen())
 		s.waitFor(longTimeout, s.content)
@@ -294,7 +294,7 @@ func TestManifestsDamagedAtRunTime(t *testing.T) {
 		s.waitFor(longTimeout, s.reports(true, c.words...))
 		s.mustStay(time.Second, s.allOpen)
 		s.must(errors.Join(s.healthy(), s.readyzReturns(200)()))
-		c.mend(s)
+		c.repair(s)
 		s.waitFor(longTimeout, s.content)
 		if i < 3 { // from the seventh change in an hour on, the log omits lines about the fault
 			s.waitFor(longTimeout, s.logged("fault ended", "fault=source-file"))

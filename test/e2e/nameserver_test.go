@@ -119,8 +119,8 @@ func (l *lab) serverResolves(server, want string) func() error {
 	}
 }
 
-// cutOff breaks the daemon's connections to the API server, and fails the test unless a change still takes effect in
-// time.
+// cutOff breaks the daemon's connections to the API server, and fails the test unless a subsequent change takes effect
+// in time.
 func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.extendLimit(cutOffLimit)
@@ -131,7 +131,8 @@ func (n *namespace) cutOff(d *daemon, nodePort, ep, addr string) {
 	n.t.Logf("a change arrived %.1f s after the connections broke", took.Seconds())
 }
 
-// restart restarts the daemon from its last-known state, and fails the test unless a change takes effect in time.
+// restart restarts the daemon, which loads its last-known state, and fails the test unless a change that the daemon
+// missed takes effect in time.
 func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 	n.t.Helper()
 	limit := n.extendLimit(cutOffLimit)
@@ -143,7 +144,7 @@ func (n *namespace) restart(d *daemon, nodePort, ep, addr string) {
 }
 
 // A stub resolver on the host queries a name server, and a tenant's Service has the name server's address. The
-// Service's endpoint returns a false address for the API server's host name. The daemon must still reach the API
+// Service's endpoint resolves the API server's host name to a false address. The daemon must still reach the API
 // server, even after the daemon restarts from a last-known state that contains the tenant's Service. After the tenant
 // deletes the Service, the stub resolver's queries must reach the name server again.
 func TestServiceWithAddressOfStubNameServer(t *testing.T) {

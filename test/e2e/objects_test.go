@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// namespaceCount counts the created namespaces. The name of each namespace contains the count.
+// namespaceCount is the number of namespaces created so far, and is part of the name of each new namespace.
 var namespaceCount atomic.Int32
 
 type namespace struct {
@@ -32,7 +32,7 @@ func (l *lab) newNamespace() *namespace {
 	return n
 }
 
-// createService creates a Service with TCP port 80 and UDP port 53. The endpoints of both ports listen on endpointPort.
+// createService creates a Service with TCP port 80 and UDP port 53, both with the target port endpointPort.
 func (n *namespace) createService(name string, change func(*corev1.ServiceSpec)) *corev1.Service {
 	n.t.Helper()
 	made, err := n.tryService(name, change)
@@ -103,7 +103,8 @@ func (n *namespace) endpointsOn(service, node string, addrs ...string) {
 	n.must(err)
 }
 
-// createWeb creates a NodePort Service with the endpoint ep1, and returns the Service's TCP addresses.
+// createWeb creates a NodePort Service with the endpoint ep1, and returns the TCP addresses of the ClusterIP and of the
+// NodePort.
 func (n *namespace) createWeb(name string) (clusterIP, nodePort string) {
 	n.t.Helper()
 	svc := n.createService(name, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeNodePort })

@@ -13,7 +13,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// fault returns the fault with the given ID, severity and words, and fails the test if the status does not report it.
+// fault returns the fault that has the given ID and severity and whose message contains all of the words, and fails the
+// test if the status reports no such fault.
 func (d *daemon) fault(id, severity string, words ...string) (f finding) {
 	d.t.Helper()
 	d.waitFor(longTimeout, func() error {

@@ -54,7 +54,7 @@ func fixOnOtherHost(words string, do func(*operatorRow)) func(*operatorRow, find
 	}
 }
 
-// A network namespace cannot reproduce every fault. The tests in test/vm/host test ufw and firewalld.
+// A network namespace cannot reproduce every fault, so the tests in test/vm/host cover ufw and firewalld.
 func operatorRows() []*operatorRow {
 	rows := append(routeRows(), ruleRows()...)
 	rows = append(rows, endpointRows()...)

@@ -46,8 +46,9 @@ func (d *daemon) setServerAddrs(addrs ...string) {
 	d.must(os.WriteFile(d.hosts, []byte(text.String()), 0o600))
 }
 
-// createConflicts creates Services that claim the API server's address and port in every way that the API allows, and a
-// ServiceCIDR that contains this address. The function remove deletes the Services and the ServiceCIDR.
+// createConflicts creates a ServiceCIDR that contains the API server's address, and Services that claim this address
+// and the API server's port in every way that the API allows. The returned function deletes the Services and the
+// ServiceCIDR.
 func (n *namespace) createConflicts(port int) (remove func()) {
 	n.t.Helper()
 	cidrs := sharedState.admin.Networking.ServiceCIDRs()

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wrapNFT installs a shell script that replaces nft from the daemon's next start on. The script can call the real nft.
+// wrapNFT installs a shell script that replaces nft when the daemon next starts. The script can call the real nft.
 func (d *daemon) wrapNFT(script string) {
 	d.t.Helper()
 	const path = "/usr/sbin:/usr/bin:/sbin:/bin"

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dualHomedHost is a host with two links and no default route. The endpoint on each link has a route only to this link,
-// so it can respond only to the host's address on this link.
+// dualHomedHost is a host with two links and no default route. The endpoint on each link has no route beyond that link,
+// and therefore can reply only to the host's address on that link.
 type dualHomedHost struct {
 	*daemon
 	far1, far2 *netlab.Host
@@ -66,7 +66,7 @@ func newDualHomedHost(t *testing.T) *dualHomedHost {
 	return i
 }
 
-// addRemoteHost adds a host with a single route, which leads through the node.
+// addRemoteHost adds a host whose only routes are to one IPv4 address and one IPv6 address of the node.
 func (i *dualHomedHost) addRemoteHost(name string, addrs ...string) *netlab.Host {
 	i.t.Helper()
 	h := i.net.Host(name, netip.MustParseAddr(addrs[1]), netip.MustParseAddr(addrs[3]))
@@ -110,8 +110,8 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// hostReaches returns an error unless the server responds to a connection from the host. The kernel chooses the source
-// address.
+// hostReaches returns a check that fails unless the server responds to a connection from the host. The kernel chooses
+// the source address.
 func (i *dualHomedHost) hostReaches(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -127,8 +127,8 @@ func (i *dualHomedHost) tables() string {
 	return i.onNode("ip", "route", "show", "table", "all") + i.onNode("ip", "-6", "route", "show", "table", "all")
 }
 
-// hasOwnRoutes returns an error unless the daemon has added kernel routes to exactly the wanted destinations. The
-// wanted destinations are in the order that ip-route(8) prints.
+// hasOwnRoutes returns a check that fails unless the daemon has added kernel routes to exactly the wanted destinations.
+// The parameter want lists the destinations in the order in which ip-route(8) prints them.
 func (i *dualHomedHost) hasOwnRoutes(want ...string) func() error {
 	return func() error {
 		var got []string
@@ -205,8 +205,8 @@ func testIsland(t *testing.T, backend string) {
 	}
 }
 
-// If another program deletes the daemon's kernel routes, the daemon must restore the routes. When a default route
-// appears, the daemon must delete its routes. The daemon must also apply changes to routes.services.
+// If another program deletes the daemon's kernel routes, the daemon must restore them. When a default route appears,
+// the daemon must delete its own routes in that address family. The daemon must also apply changes to routes.services.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newDualHomedHost(t)

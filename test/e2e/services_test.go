@@ -54,8 +54,8 @@ func TestServicesFollowAPI(t *testing.T) {
 	}
 }
 
-// If a UDP client keeps its socket when its endpoint disappears, the client's next datagrams must reach another
-// endpoint.
+// When the endpoint of a UDP client's flow disappears, the client's next datagrams from the same socket must reach
+// another endpoint.
 func TestUDPClientFollowsEndpoints(t *testing.T) {
 	l, _ := running(t)
 	n := l.newNamespace()

@@ -18,9 +18,9 @@ const (
 	soakWarmup = 2 * time.Minute
 )
 
-// Endpoints change five times a second. For half of each minute, the API server has one of several faults. No
-// connection to an unchanged Service may fail. The daemon's memory, goroutines and open files must not grow over time.
-// The script scripts/soak sets the duration of the test with SOAK_DURATION.
+// Endpoints change five times a second. For half of each minute, a proxy in front of the API server simulates one of
+// several faults. No connection to an unchanged Service may fail. The daemon's memory, goroutines and open files must
+// not grow over time. The script scripts/soak sets the test's duration in the environment variable SOAK_DURATION.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -43,7 +43,7 @@ func TestNightlySoak(t *testing.T) {
 	s.judge()
 }
 
-// soak is a daemon under constant load, together with the test's measurements.
+// soak holds a daemon under constant load and the test's measurements.
 type soak struct {
 	*daemon
 	proxy    *faultProxy
@@ -101,7 +101,8 @@ func (s *soak) connect() <-chan []error {
 	return result
 }
 
-// runMinute changes endpoints for a minute. In the second half of each minute, the API server has a fault.
+// runMinute changes endpoints for a minute. During the second half of that minute, the proxy in front of the API server
+// simulates a fault.
 func (s *soak) runMinute(since time.Duration) {
 	s.t.Helper()
 	row := s.faults[int(since/soakFault)%len(s.faults)]

@@ -9,17 +9,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Choices uses a fuzzer's bytes to select list entries. When no byte is left, Number returns 0. Every prefix of the
-// bytes is therefore also valid input.
+// Choices uses a fuzzer's bytes to select list entries. Once all bytes are used, Number returns 0. Every prefix of a
+// valid input is therefore also valid.
 type Choices struct{ rest []byte }
 
-// NewChoices returns Choices that use the bytes b.
+// NewChoices returns a Choices that reads from b.
 func NewChoices(b []byte) *Choices { return &Choices{b} }
 
 // HasBytes reports whether any bytes remain.
 func (c *Choices) HasBytes() bool { return len(c.rest) > 0 }
 
-// Number returns a number below limit.
+// Number returns a number from 0 to limit-1.
 func (c *Choices) Number(limit int) int {
 	if len(c.rest) == 0 {
 		return 0
@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// randomValues returns up to most random values.
+// randomValues returns a random number of random values, limited by the parameter most.
 func randomValues[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))
@@ -78,7 +78,9 @@ func (c *Choices) service() *corev1.Service {
 		s.Spec.ClusterIPs = []string{s.Spec.ClusterIP, pick(c, "fd00:10:96::2", address(c))}
 	}
 	if c.Number(2) == 1 {
-		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(pick(c, 10, 86400, number(c)))}}
+		s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(pick(c, 10, 86400, number(c)))},
+		}
 	}
 	for _, ip := range randomValues(c, 3, address) {
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})

@@ -19,7 +19,7 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Manifests returns the files of the corpus, sorted by name. Each file contains several YAML documents.
+// Manifests returns the contents of the corpus files, sorted by file name. Each file contains several YAML documents.
 func Manifests(t testing.TB) (out [][]byte) {
 	t.Helper()
 	err := fs.WalkDir(files, ".", func(path string, d fs.DirEntry, err error) error {
@@ -37,7 +37,7 @@ func Manifests(t testing.TB) (out [][]byte) {
 }
 
 // Streams returns a JSON stream, with one object per line, for each file of the corpus and for a manifest from
-// HugeManifest. Streams omits documents that JSON cannot represent.
+// HugeManifest. It omits documents that JSON cannot represent.
 func Streams(t testing.TB) (out [][]byte) {
 	t.Helper()
 	for _, text := range append(Manifests(t), HugeManifest(1000, 3)) {
@@ -83,9 +83,9 @@ func HugeManifest(ports, endpoints int) []byte {
 	return b.Bytes()
 }
 
-// FindControl returns the first control character in text, together with the text around it, or "" if there is none.
-// FindControl also finds the bytes 0x80 to 0x9f, which terminals interpret as control codes. FindControl also finds
-// characters that change the text direction, because such characters can hide words.
+// FindControl returns the first control character in text, together with the text around it, or "" if there is none. It
+// also finds the bytes 0x80 to 0x9f, which terminals interpret as control codes. Characters that change the text
+// direction count as control characters, because they can hide words.
 func FindControl(text string) string {
 	bad := func(r rune) bool { return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) }
 	i := strings.IndexFunc(text, bad)

@@ -23,8 +23,8 @@ import (
 // programRunner runs external programs in a network namespace that exists until the fuzz target ends.
 type programRunner struct {
 	calls chan func()
-	// hashes holds the hashes of all texts that the fuzz target has already tested. Most inputs produce a text that the
-	// fuzz target has already tested, and starting a process for each input would be slow.
+	// hashes holds the hashes of all texts that the fuzz target has already tested. Most inputs produce one of these
+	// texts, and starting a process for each input would be slow.
 	hashes map[[sha256.Size]byte]bool
 }
 
@@ -116,8 +116,8 @@ func FuzzNFTables(f *testing.F) {
 }
 
 // FuzzIPTables is like FuzzNFTables, but for both iptables variants. The fuzz target writes to the kernel, because with
-// --test, the programs do not consult the kernel. For each input, the test runs a full sync over the previous rules,
-// and then applies a change. After the change, the rules must be plain text of bounded size.
+// --test, the programs do not consult the kernel. For each input, the test replaces the previous input's rules in a
+// full sync, and then applies a change. After the change, the rules must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}
@@ -162,7 +162,7 @@ func FuzzIPTables(f *testing.F) {
 	})
 }
 
-// planDigest returns text that identifies a plan.
+// planDigest returns a string that identifies a plan.
 func planDigest(p *plan.Plan) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%+v", *p.Node)

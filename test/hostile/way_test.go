@@ -32,8 +32,8 @@ var (
 	}
 	apiServer = netip.MustParseAddr("192.0.2.10")
 	anywhere  = prefixes("0.0.0.0/0", "::/0")
-	// forbiddenRanges holds the ranges that frontends and endpoints must not use: loopback, link-local, multicast and
-	// reserved addresses.
+	// forbiddenRanges holds the address ranges that frontends and endpoints must not use: loopback, link-local,
+	// multicast and reserved addresses.
 	forbiddenRanges = prefixes("0.0.0.0/8", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "240.0.0.0/4", "::/96",
 		"fe80::/10", "ff00::/8",
 		"64:ff9b::/104", "64:ff9b::127.0.0.0/104", "64:ff9b::169.254.0.0/112", "64:ff9b::224.0.0.0/100",
@@ -92,7 +92,7 @@ func options(flags byte) planner.Options {
 	return o
 }
 
-// decode decodes JSON objects until the first syntax error, up to 100 objects.
+// decode returns the objects in a JSON stream, up to the first syntax error or the 100th object.
 func decode(stream []byte) (objects []any) {
 	for d := json.NewDecoder(bytes.NewReader(stream)); len(objects) < 100; {
 		var raw json.RawMessage
@@ -201,8 +201,8 @@ func forbidden(a netip.Addr) bool {
 }
 
 // isReserved reports whether the frontend's address belongs to the API server, a metadata service, a gateway or the
-// host. The API server's own Service may use the API server's address as its ClusterIP. Only a load-balancer address
-// may be an address of the host.
+// host. Only the Service default/kubernetes may use the API server's address, and only as its ClusterIP. Only a
+// load-balancer address may be an address of the host.
 func isReserved(p *plan.Plan, name plan.ServicePortName, f plan.Frontend) bool {
 	if f.Addr == apiServer {
 		return f.Kind != plan.ClusterIP || name.Namespace != "default" || name.Name != "kubernetes"
@@ -234,7 +234,7 @@ func verifyText(t *testing.T, text string, limit int) {
 	}
 }
 
-// addSeeds adds two kinds of seeds: the corpus, and Choices that select list entries in a fixed pattern.
+// addSeeds adds two kinds of seeds: the corpus, and eight fixed byte sequences for Choices.
 func addSeeds(f *testing.F) {
 	f.Helper()
 	for i, stream := range hostile.Streams(f) {

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// NewHost moves the test into a new network namespace. The test's thread stays locked, so it exits after the test, and
-// the kernel then removes the namespace. The test also has its own iptables-legacy lock.
+// NewHost moves the test into a new network namespace. The test's goroutine stays locked to its thread, so the thread
+// exits after the test, and the kernel then removes the namespace. The test also has its own iptables-legacy lock.
 func NewHost(t testing.TB) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -57,8 +57,8 @@ func Run(t testing.TB, stdin, name string, args ...string) string {
 	return string(out)
 }
 
-// StartScript starts a shell script that simulates another program and must succeed. The function wait waits until the
-// script exits.
+// StartScript starts a shell script that simulates another program. The returned function waits for the script to exit,
+// and fails the test if the script failed.
 func StartScript(t *testing.T, script string) (wait func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", script)
@@ -103,8 +103,8 @@ func NFTRuleset(t testing.TB) string {
 	return Run(t, "", "nft", "--stateless", "list", "ruleset")
 }
 
-// RestrictPrograms sets PATH to a directory with only the given programs. The value for a program is a script, or the
-// name of the program that the directory entry links to. The value "" stands for the program's own name.
+// RestrictPrograms sets PATH to a directory with only the given programs. For each program, the map holds a script, or
+// the name of the installed program to link to. The value "" links to the installed program of the same name.
 func RestrictPrograms(t *testing.T, programs map[string]string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Server responds to DNS queries for the addresses of host names, over UDP and TCP. Server truncates UDP responses of
-// more than 512 bytes.
+// Server responds to DNS queries for the addresses of host names, over UDP and TCP. It truncates UDP responses of more
+// than 512 bytes.
 type Server struct {
 	// Queries is the number of received queries.
 	Queries atomic.Int64
@@ -27,7 +27,7 @@ type Server struct {
 	names map[string][]netip.Addr
 }
 
-// Set replaces the addresses of a host name. For clients, a host name without addresses does not exist.
+// Set replaces the addresses of a host name. If addrs is empty, the server responds with NXDOMAIN.
 func (s *Server) Set(name string, addrs ...netip.Addr) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

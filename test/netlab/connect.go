@@ -16,7 +16,7 @@ type Flow struct {
 	// chooses the address and port.
 	From netip.Addr
 	To   netip.AddrPort
-	// Mark is the packet mark of the packets that the host sends over the connection, or 0 for no mark.
+	// Mark is the mark of the packets that the host sends over the connection, or 0 for no mark.
 	Mark uint32
 	// Wait is the maximum time to wait for a response. Without a response, the outcome is Silent.
 	Wait time.Duration
@@ -89,8 +89,8 @@ func (h *Host) callFromFreePort(method string, f Flow) (r Reply) {
 	return r
 }
 
-// Session is an open connection. Over TCP and UDP, a session can send many requests. Over SCTP, a session repeats its
-// INIT.
+// Session is an open connection. Over TCP and UDP, a session can send many requests. Over SCTP, each call of Ask sends
+// the same INIT again.
 type Session struct {
 	host *Host
 	id   int

@@ -14,12 +14,12 @@
 // Each host has its own process, which runs the test binary in the host's own control group. The kernel can therefore
 // run a control-group hook for only this host's sockets. The process starts when the host needs its first socket.
 // TestMain must call PeerMain or Isolate, because these functions run the hosts' processes. If a lab cannot create
-// control groups, the lab logs the reason. In continuous integration (CI=true), the test fails instead.
+// control groups, it logs the reason. In continuous integration (CI=true), the test fails instead.
 //
 // A lab supports IPv4 and IPv6. A new lab is ready immediately: addresses skip duplicate address detection, neighbor
 // entries are static, and ICMP errors have no rate limit.
 //
-// The echo servers respond with their name and the peer address that they see. Host.Connect returns the server's name
-// and the peer address, or reports a refusal, a reset or a timeout. For SCTP, the hosts use raw sockets (one INIT, one
+// Each echo server responds with its name and the peer address that it sees. Host.Connect returns the server's name and
+// the peer address, or reports a refusal, a reset or a timeout. For SCTP, the hosts use raw sockets (one INIT, one
 // INIT-ACK), because some kernels support SCTP in connection tracking and NAT, but have no SCTP sockets.
 package netlab

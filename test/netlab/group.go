@@ -17,15 +17,15 @@ import (
 )
 
 // group is the control group (version 2) of a host's process and of the programs on the host. The host's sockets belong
-// to this group, because the kernel attaches socket hooks to control groups.
+// to this group, so a socket hook that is attached to the group runs only for this host.
 type group struct {
 	*cgroup.Group
 	dir *os.File
 }
 
-// makeGroup creates the host's control group. If makeGroup fails, the host shares the tests' control group, and
-// makeGroup logs the reason. For example, makeGroup fails in a container with a read-only /sys/fs/cgroup. In continuous
-// integration (CI=true), makeGroup returns an error instead.
+// makeGroup creates the host's control group. If makeGroup fails, for example in a container with a read-only
+// /sys/fs/cgroup, it logs the reason, and the host shares the tests' control group. In continuous integration
+// (CI=true), makeGroup returns an error instead.
 func (h *Host) makeGroup() error {
 	g, err := cgroup.New(h.lab.prefix + h.Name)
 	if err == nil {
@@ -47,8 +47,8 @@ func (h *Host) Cgroup() string {
 	return h.group.Path()
 }
 
-// Sockets returns the number of TCP and UDP sockets in the host's namespace that belong to the host's control group,
-// and a list of the other sockets. The kernel does not report the control groups of raw sockets.
+// Sockets examines the TCP and UDP sockets in the host's namespace. It counts the sockets in the host's control group,
+// and lists all others. The kernel does not report the control groups of raw sockets.
 func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error) {
 	out, err := h.Command(ctx, "ss", "-H", "-t", "-u", "-a", "-n", "--cgroup").Output()
 	if err != nil {
@@ -110,10 +110,10 @@ func (h *Host) removeGroup() error {
 		return err
 	}
 	procs, _ := os.ReadFile(filepath.Join(h.Cgroup(), "cgroup.procs"))
-	// Linux 5.10 sometimes refuses to remove a group that has neither processes nor child groups. A later lab tries
-	// again.
+	// Linux 5.10 sometimes refuses to remove a group that has neither processes nor child groups. A later lab tries to
+	// remove the group again.
 	if len(procs) == 0 && isLinux5() {
-		h.lab.t.Logf("lab: the kernel does not remove the empty control group %s", h.Cgroup())
+		h.lab.t.Logf("lab: the kernel refused to remove the empty control group %s", h.Cgroup())
 		return err
 	}
 	return errors.Join(err, fmt.Errorf("control group %s still exists, with the processes %q", h.Cgroup(), procs))

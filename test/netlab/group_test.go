@@ -63,8 +63,8 @@ func TestSocketsAreInControlGroupOfHost(t *testing.T) {
 	}
 }
 
-// TestSocketsOfOtherGroupsAreListed verifies that Sockets lists a socket in the host's namespace that a process outside
-// the host's control group opened.
+// TestSocketsOfOtherGroupsAreListed verifies that Sockets lists a socket in the host's namespace if a process outside
+// the host's control group opened it.
 func TestSocketsOfOtherGroupsAreListed(t *testing.T) {
 	_, pod, _ := twoHosts(t, Options{})
 	groupOf(t, pod)
@@ -96,7 +96,7 @@ func TestMissingControlGroupIsLogged(t *testing.T) {
 
 // TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. If the node owns
 // the destination, the source must be the destination address. If another host owns the destination, the source must be
-// the link's address.
+// RouterAddr4 or NodeAddr6.
 func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")

@@ -44,7 +44,7 @@ type Host struct {
 	stop, leave func() error
 }
 
-// Addr returns the first of the host's addresses that has the same address family as like.
+// Addr returns the host's first address in the same address family as the given address.
 func (h *Host) Addr(like netip.Addr) netip.Addr {
 	for _, a := range h.Addrs {
 		if a.Is4() == like.Is4() {
@@ -54,7 +54,7 @@ func (h *Host) Addr(like netip.Addr) netip.Addr {
 	return netip.Addr{}
 }
 
-// Has reports whether a is one of the host's addresses.
+// Has reports whether the host has the address a.
 func (h *Host) Has(a netip.Addr) bool { return slices.Contains(h.Addrs, a) }
 
 // Do calls fn on a thread in the host's namespace. Sockets and processes that fn creates are in the host's namespace,
@@ -74,7 +74,7 @@ func (h *Host) Do(fn func() error) error {
 		runtime.UnlockOSThread()
 		return fmt.Errorf("network namespace of %s: %w", h.Name, err)
 	}
-	// If the thread cannot return to its original namespace, it stays locked to the goroutine and exits with it.
+	// A thread that cannot return to its original namespace stays locked to the goroutine and exits with the goroutine.
 	defer func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()

@@ -25,7 +25,7 @@ var (
 
 // Options configures a Lab.
 type Options struct {
-	// InPlace turns this process's network namespace into the node, for code that cannot stay on one thread. The
+	// InPlace makes this process's network namespace the node's namespace, for code that cannot stay on one thread. The
 	// process must run under Isolate. Only one lab with InPlace can exist at a time.
 	InPlace bool
 }
@@ -43,7 +43,7 @@ type Lab struct {
 }
 
 // New creates a lab with a node and a gateway, and removes namespaces and control groups of labs whose processes have
-// exited. If New fails, for example without root, the test fails.
+// exited. New fails the test if it cannot create the lab, for example without root privileges.
 func New(t testing.TB, opts Options) *Lab {
 	t.Helper()
 	removeStaleNamespaces(t)

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nodeSide and hostSide identify the two ends of a veth pair in hardware addresses.
+// nodeSide and hostSide distinguish the hardware addresses of a veth pair's two ends.
 const (
 	nodeSide = 1
 	hostSide = 2
@@ -59,8 +59,8 @@ func (h *Host) addAddr(device string, p netip.Prefix, hidden bool) error {
 	return h.awaitLocalRoute(p.Addr())
 }
 
-// awaitLocalRoute waits for the local route of a new address, because Linux 6.18 adds the IPv6 route asynchronously.
-// Other hosts cannot reach an address on lo without its local route.
+// awaitLocalRoute waits until the kernel has added the local route for a new address, because Linux 6.18 adds the IPv6
+// route asynchronously. Other hosts cannot reach an address on lo without its local route.
 func (h *Host) awaitLocalRoute(addr netip.Addr) error {
 	for range 10_000 {
 		routes, err := h.link.RouteGet(addr.AsSlice())

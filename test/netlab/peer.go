@@ -39,7 +39,7 @@ func PeerMain() {
 	os.Exit(0)
 }
 
-// servePeer serves requests from the lab concurrently until the lab closes the connection.
+// servePeer serves the lab's requests concurrently until the lab closes the connection.
 func servePeer(conn io.ReadWriteCloser) {
 	p := &peer{open: map[int]io.Closer{}}
 	server := rpc.NewServer()

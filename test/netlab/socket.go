@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// socket is a connected, non-blocking socket. socket does not use package net, because the lab must read the error
-// queue to distinguish an ICMP error from a reset.
+// socket is a connected, non-blocking socket. It does not use package net, because the lab must read the error queue to
+// distinguish an ICMP error from a reset.
 type socket struct {
 	flow Flow
 	port uint16
@@ -56,7 +56,7 @@ func (s *socket) open() (*os.File, error) {
 		err = errors.Join(err, unix.Bind(fd, s.sockaddr(netip.AddrPortFrom(s.flow.From, s.port))))
 	}
 	if s.flow.Protocol == plan.TCP {
-		// With SO_LINGER, Close resets the connection and thereby frees the port immediately.
+		// With SO_LINGER and a timeout of 0, Close resets the connection and thereby frees the port immediately.
 		err = errors.Join(err, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1}))
 	}
 	if err == nil {
@@ -125,7 +125,7 @@ func (s *socket) ask(deadline time.Time) Outcome {
 }
 
 // askSCTP sends an INIT and waits for the INIT-ACK. A raw socket also receives packets and ICMP errors for other flows
-// between the same two addresses. askSCTP ignores packets and errors for other flows.
+// between the same two addresses. askSCTP ignores them.
 func (s *socket) askSCTP() Outcome {
 	init := sctpPacket{from: s.port, to: s.flow.To.Port(), chunk: sctpInit, initTag: uint32(s.port)<<16 | 1}
 	use, buf := s.fd.Write, init.marshal()
@@ -184,7 +184,7 @@ func (s *socket) failure(err error) Outcome {
 }
 
 // readICMPError reads this flow's ICMP errors from the socket's error queue. Since Linux 5.15, the kernel also fills
-// the queue while TCP connects.
+// the queue while a TCP socket is connecting.
 func (s *socket) readICMPError() (answer Result, told bool) {
 	_ = s.raw.Control(func(fd uintptr) {
 		packet, control := make([]byte, 256), make([]byte, 512)

@@ -12,7 +12,7 @@ type Change struct {
 	Prev, Next *plan.Plan
 }
 
-// Changes returns one change of each kind, between plans based on SampleServices.
+// Changes returns one change of each kind. The plans are based on SampleServices.
 func Changes() []Change {
 	base := Plan(Node(), SampleServices()...)
 	index := func(name string, f plan.Family) int {

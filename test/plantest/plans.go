@@ -91,7 +91,7 @@ func ManyServices(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of the plan with list as the cluster pool of ServicePort i. If the pool is empty, the
+// WithEndpoints returns a copy of p in which ServicePort i has list as its cluster pool. If list is empty, this
 // ServicePort rejects connections.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]

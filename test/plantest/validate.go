@@ -37,14 +37,14 @@ func validate(s *plan.ServicePort) error {
 	for i := range s.Frontends {
 		f := &s.Frontends[i]
 		if f.Kind != plan.NodePort && plan.FamilyOf(f.Addr) != s.Family {
-			return fmt.Errorf("%s %s does not belong to the ServicePort's family", f.Kind, f.Addr)
+			return fmt.Errorf("%s %s is not in the ServicePort's address family", f.Kind, f.Addr)
 		}
 		if err := validatePrefixes("allowed sources", f.AllowFrom); err != nil {
 			return err
 		}
 		for _, prefix := range f.AllowFrom {
 			if plan.FamilyOf(prefix.Addr()) != s.Family {
-				return fmt.Errorf("allowed source %s does not belong to the ServicePort's family", prefix)
+				return fmt.Errorf("allowed source %s is not in the ServicePort's address family", prefix)
 			}
 		}
 		for origin, r := range f.Routes {
@@ -57,7 +57,7 @@ func validate(s *plan.ServicePort) error {
 	for pool, list := range s.Pools {
 		for _, e := range list {
 			if plan.FamilyOf(e.Addr.Addr()) != s.Family {
-				return fmt.Errorf("endpoint %s of the %s pool does not belong to the ServicePort's family", e.Addr,
+				return fmt.Errorf("endpoint %s of the %s pool is not in the ServicePort's address family", e.Addr,
 					plan.Pool(pool))
 			}
 		}

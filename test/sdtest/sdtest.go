@@ -50,8 +50,8 @@ func New(t testing.TB) *Manager {
 	return &Manager{t: t, conn: conn}
 }
 
-// Receive returns the datagrams that Manager has received since the previous call. Receive does not block, so the
-// clock of a synctest bubble does not advance.
+// Receive returns the datagrams that Manager has received since the previous call. Receive does not block, so it does
+// not advance the clock of a synctest bubble.
 func (m *Manager) Receive() []Datagram {
 	m.t.Helper()
 	raw, err := m.conn.SyscallConn()

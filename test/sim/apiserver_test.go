@@ -41,7 +41,7 @@ type event struct {
 	resource, kind, body string
 }
 
-// misbehaviour describes how the API server misbehaves. The zero value is a healthy server.
+// misbehaviour describes how the API server misbehaves. The zero value describes a healthy server.
 type misbehaviour struct {
 	status     int           // the status of all responses, or 0
 	retryAfter int           // seconds in the Retry-After header of responses with status
@@ -126,7 +126,7 @@ func withVersion(body []byte, version int) []byte {
 }
 
 // setFault sets the server's misbehaviour. If cut is true, setFault also ends all watches, so clients must start new
-// ones during the fault.
+// watches during the fault.
 func (a *apiServer) setFault(f misbehaviour, cut bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -252,8 +252,8 @@ func (a *apiServer) answer(w http.ResponseWriter, r *http.Request, f misbehaviou
 	}
 }
 
-// serveWatch sends events to a watch. Like kube-apiserver, serveWatch also sends a bookmark every minute, and a last
-// bookmark two seconds before the watch ends.
+// serveWatch sends events to a watch. Like kube-apiserver, it also sends a bookmark every minute, and a final bookmark
+// two seconds before the watch ends.
 func (a *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource string, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(r.URL.Query().Get("timeoutSeconds"))

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestDailyLogLines limits the number of log lines per day, because an operator must be able to find a failure at three
-// in the morning.
+// TestDailyLogLines fails if the daemon logs too many lines per day, because an operator must be able to find a failure
+// at three in the morning.
 func TestDailyLogLines(t *testing.T) {
 	span := 24 * time.Hour
 	if testing.Short() {

@@ -74,7 +74,7 @@ func (s *simulation) apiFault() episode {
 		}}
 	case 16:
 		return episode{
-			"an impostor answers", 5 * time.Minute,
+			"another server answers", 5 * time.Minute,
 			func() { s.api.stop(); s.replacementServer = newForeignServer(s); s.replacementServer.start(s.addr) },
 			func() { s.replacementServer.stop(); s.api.start(s.addr) },
 		}

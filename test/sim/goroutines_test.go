@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// goroutines maps each value of the goroutine label "process" to the stacks of the goroutines with this value.
+// goroutines returns the stacks of all goroutines with the label "process", keyed by the label's value.
 func goroutines() map[string]string {
 	var out bytes.Buffer
 	must(pprof.Lookup("goroutine").WriteTo(&out, 1))

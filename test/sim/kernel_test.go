@@ -15,7 +15,7 @@ import (
 )
 
 // kernel is a backend that stores the rules in a map instead of in the kernel. As in the real kernel, each Change
-// modifies the map, so a wrong Change leaves wrong contents.
+// modifies the stored rules, so an incorrect Change leaves incorrect rules behind.
 type kernel struct {
 	name     string
 	mu       sync.Mutex
@@ -37,7 +37,7 @@ type portKey struct {
 
 func (k portKey) String() string { return fmt.Sprintf("%s (%s)", k.name, k.family) }
 
-// kernelFault describes how the kernel misbehaves. The zero value means a healthy kernel.
+// kernelFault describes how the kernel misbehaves. The zero value describes a healthy kernel.
 type kernelFault struct {
 	fails  bool
 	half   bool // if fails is also set, Apply performs half of the change
@@ -154,8 +154,8 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// removeServicePorts removes every part-th ServicePort, as another program might do. If the daemon is running,
-// removeServicePorts also reports drift to the daemon.
+// removeServicePorts removes every nth ServicePort, where n is part, as another program might. If the daemon is
+// running, removeServicePorts also reports drift to the daemon.
 func (k *kernel) removeServicePorts(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {

@@ -17,7 +17,7 @@ type names struct {
 	lie  dnsFault
 }
 
-// dnsFault describes how the name server misbehaves. The zero value means an honest name server.
+// dnsFault describes how the name server misbehaves. The zero value describes an honest name server.
 type dnsFault struct {
 	addrs  []netip.Addr // the addresses in responses
 	beside bool         // responses also contain the true address

@@ -121,7 +121,7 @@ func (n *network) each(f func(*conn)) {
 	}
 }
 
-// setSilent(true) holds back all data, and setSilent(false) delivers the data that was held back.
+// setSilent holds back all data if silent is true, and otherwise delivers the data that the network has held back.
 func (n *network) setSilent(silent bool) {
 	n.mu.Lock()
 	n.silent = silent

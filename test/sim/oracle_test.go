@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// recoveryLimit is the maximum time from the end of all faults until the kernel has the latest state. The daemon
-	// notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list request after a
-	// watch may wait for the reflector (3 s), for the source's request limit (15 s) and for the random delay that
-	// spreads the hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows within 30 s.
+	// recoveryLimit is the maximum time from the end of all faults until the kernel's rules match the sources' objects.
+	// The daemon notices a silent watch after at most 75 s (kube: shortWatch, shortJitter and overtime). The list
+	// request after a watch may wait for the reflector (3 s), for the source's request limit (15 s) and for the random
+	// delay that spreads the hosts' requests (4 s). A stalled Apply times out after 61 s, and the next Apply follows
+	// within 30 s.
 	recoveryLimit = 2 * time.Minute
 	// graceLimit is the maximum time for which the daemon may report a healthy host while the kernel differs from the
 	// plan: health.GracePeriod plus the time between two comparisons of the kernel with the plan.
@@ -33,11 +34,11 @@ const (
 	// unreportedLimit is the maximum time for which the kernel may differ from the sources while the daemon reports no
 	// fault. In the worst case, both a watch and the next list request go silent.
 	unreportedLimit = 2 * recoveryLimit
-	// maxLines and maxRequests are the maximum numbers of log lines and requests per hour while faults occur, with
-	// pauses of at most a few minutes between the faults. While list requests fail, the daemon lists each of four
-	// resources at most once every 10 s. If a watch ends early, the daemon starts another watch after a second. The
-	// maximum in 200 seeds was 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a line
-	// to the log. A search for refused ServicePorts adds a few dozen lines.
+	// maxLines and maxRequests are the maximum numbers of log lines and requests per hour while faults occur no more
+	// than a few minutes apart. While list requests fail, the daemon lists each of four resources no more than once
+	// every 10 s. If a watch ends early, the daemon starts another watch after a second. The maximum in 200 seeds was
+	// 1,000 requests an hour. Each fault, the end of each fault and each full sync adds a line to the log. A search for
+	// refused ServicePorts adds a few dozen lines.
 	maxLines, maxRequests = 1000, 2400
 )
 
@@ -128,7 +129,7 @@ func (s *simulation) look() {
 	}
 }
 
-// planDifference describes how the kernel differs from the daemon's own plan. ServicePorts in quarantine may be missing
+// planDifference describes how the kernel differs from the daemon's own plan. Quarantined ServicePorts may be missing
 // from the kernel.
 func (s *simulation) planDifference(state *pipeline.State) string {
 	wanted := state.Plan
@@ -152,12 +153,12 @@ func (s *simulation) isExcused(k portKey) bool {
 }
 
 // isExcusedOrBlamed reports whether the kernel recently refused the given ServicePort, or a component recently panicked
-// while it processed the ServicePort's Service.
+// while processing the ServicePort's Service.
 func (s *simulation) isExcusedOrBlamed(k portKey) bool {
 	return s.isExcused(k) || time.Now().Before(s.blamed[k.name.Namespace+"/"+k.name.Name])
 }
 
-// awaitRecovery waits until the kernel and the daemon are in the required state. awaitRecovery fails after
+// awaitRecovery waits until the kernel and the daemon are in the required state, and fails the test after
 // recoveryLimit.
 func (s *simulation) awaitRecovery() {
 	began := time.Now()
@@ -197,8 +198,8 @@ func (s *simulation) stateDifference() string {
 }
 
 func (s *simulation) checkBounds() {
-	// A run of less than an hour may contain many restarts. After each restart, the daemon logs the faults of the
-	// objects.
+	// A run of less than an hour may contain many restarts. After each restart, the daemon logs the objects' faults
+	// again.
 	hours := max(1, time.Since(s.begun).Hours())
 	if lines := s.logs.total(); float64(lines) > maxLines*hours {
 		s.failf("%d lines in the log in %.1f hours: %v", lines, hours, s.logs.count)
@@ -214,7 +215,7 @@ func (s *simulation) empty(from *kernel, k portKey) {
 }
 
 // recordLoss records a violation. If the kernel refuses ServicePorts without naming them, the pipeline searches for
-// them by bisection. Other ServicePorts may be missing only during the search.
+// them by bisection. ServicePorts that the kernel accepts may be missing only during this search.
 func (s *simulation) recordLoss(from *kernel, k portKey, how string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,10 +229,10 @@ func (s *simulation) recordLoss(from *kernel, k portKey, how string) {
 }
 
 // maxSearchTime is the maximum duration of a search by bisection. A search calls Apply a few dozen times, and each call
-// takes up to 5 s. If the daemon restarts during a search, the time limit starts again.
+// takes up to 5 s. If the daemon restarts during a search, the limit counts from the restart.
 const maxSearchTime = recoveryLimit
 
-// verifySearched fails if a ServicePort that the kernel removed during a search is still missing after the search.
+// verifySearched fails if a ServicePort that the kernel removed during a search is still missing after maxSearchTime.
 func (s *simulation) verifySearched() {
 	s.mu.Lock()
 	searched := maps.Clone(s.searched)

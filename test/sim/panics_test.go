@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// panics triggers panics in the planner, and in the sources when they convert an object.
+// panics triggers panics in the planner and in the sources' conversion of objects.
 type panics struct {
 	mu            sync.Mutex
 	convert, plan map[string]bool // the names of the Services that trigger panics
@@ -39,7 +39,7 @@ func (p *panics) set(convert, plan map[string]bool) {
 	p.convert, p.plan, p.seen = convert, plan, map[source.Key]time.Time{}
 }
 
-// panicWindow is the time for which package contain reports the fault "panic" after a panic.
+// panicWindow is the time after a panic during which package contain reports the fault "panic".
 const panicWindow = 10 * time.Minute
 
 // panicFault returns a fault in which a random component panics.
@@ -125,8 +125,8 @@ func (s *simulation) verifyNamed(problems []fault.Fault) {
 
 var panicCount = regexp.MustCompile(`(\d+) times within`)
 
-// verifyExit fails unless the daemon exits exactly when a component panics for the third time within ten minutes. After
-// an exit, verifyExit restarts the daemon, as systemd does.
+// verifyExit fails unless the daemon exits when, and only when, a component panics for the third time within ten
+// minutes. After an exit, verifyExit restarts the daemon, as systemd does.
 func (s *simulation) verifyExit() {
 	most := 0
 	for _, f := range s.process.parts.Faults() {

@@ -165,7 +165,7 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// stoppedCore records that the daemon has stopped a core. The field until is the time by which all goroutines of the
+// stoppedCore identifies a core that the daemon has stopped. The field until is the time by which all goroutines of the
 // core must have exited.
 type stoppedCore struct {
 	generation string

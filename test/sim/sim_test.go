@@ -1,5 +1,5 @@
-// Package sim runs the daemon for simulated hours. The daemon's real sources, tracker, planner, pipeline and health
-// checks run in a testing/synctest bubble. The simulated API server, kernel, files and host misbehave.
+// Package sim tests the daemon over hours of simulated time. The daemon's real sources, tracker, planner, pipeline and
+// health checks run in a testing/synctest bubble. The simulated API server, kernel, files and host misbehave.
 //
 // A seed determines all events outside the daemon: the objects and their changes, the faults, and the times of all
 // events. To repeat a seed:
@@ -11,12 +11,12 @@
 // seed therefore have the same events at slightly different times. Of four seeds that failed, three failed again in 10
 // of 10 runs, and the fourth failed in 2 of 10 runs. If a seed fails once and then passes, repeat it with -count=20.
 //
-// The simulation does not cover jumps of the wall clock, because synctest has only one clock, and no test can set this
-// clock. The host's clock and the API server's clock differ: objects have creation times up to 83 days in the past or
+// The simulation does not cover jumps of the wall clock, because a synctest bubble has a single clock, which no test
+// can set. The host's clock and the API server's clock differ: objects have creation times up to 83 days in the past or
 // in the future. The simulation omits the doctor, the control socket, the metrics and the real followers, because they
 // block in the kernel.
 //
-// SIMULATION_SEEDS is the number of seeds to run, and SIMULATION_FIRST is the first seed.
+// The environment variable SIMULATION_SEEDS sets the number of seeds to run, and SIMULATION_FIRST sets the first seed.
 package sim
 
 import (
@@ -143,7 +143,7 @@ type simulation struct {
 	panicUntil        time.Time             // the time until which the daemon may report a panic
 	third             time.Time             // the time of a component's third panic
 	searching         atomic.Int32          // the number of current faults in which a stage refuses some Services
-	searched          map[portKey]time.Time // the ServicePorts that are missing because of a search, with the time of removal
+	searched          map[portKey]time.Time // when a search removed each missing ServicePort
 	slowest           time.Duration
 	fullSync          time.Duration // the mean time between periodic full syncs
 	failed            bool

@@ -29,7 +29,8 @@ var platforms = map[Arch]platform{
 		program: "qemu-system-aarch64", machine: "virt", cpu: "cortex-a72",
 		console: "ttyAMA0", kernel: "linux-image-cloud-arm64",
 	},
-	// The kernel for armhf has no LPAE, so it cannot reach the PCI configuration space above 4 GB (highmem=on).
+	// The armhf kernel is built without LPAE and therefore cannot reach the PCI configuration space above 4 GB
+	// (highmem=on).
 	ARMHF: {
 		program: "qemu-system-arm", machine: "virt,highmem=off", cpu: "cortex-a15",
 		console: "ttyAMA0", kernel: "linux-image-armmp",

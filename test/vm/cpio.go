@@ -31,7 +31,7 @@ type archive struct {
 }
 
 // entry is a file in an archive. An entry's name has no leading slash. All modification times are in 1970, because no
-// program reads modification times.
+// program reads them.
 type entry struct {
 	name               string
 	mode               uint32

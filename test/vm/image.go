@@ -61,8 +61,8 @@ func cacheDir(s Suite, recipe []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("cache directory: %w", err)
 	}
-	// The hashed text starts with the version number of the code that builds images. Increase the version number when
-	// the code builds a different image from the same packages.
+	// The hashed text starts with the version number of the code that builds images. Increment the version number
+	// whenever changed code builds a different image from the same packages.
 	sum := sha256.Sum256([]byte("2 " + strings.Join(recipe, " ")))
 	return filepath.Join(base, "edgeway", "vm", fmt.Sprintf("%s-%x", s, sum[:6])), nil
 }

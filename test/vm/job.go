@@ -46,8 +46,8 @@ type Job struct {
 	// host then has no effect on measured times. Counted supports only VMs with a single amd64 CPU, and does not suit
 	// programs that wait for another clock.
 	Counted bool
-	// MIPS is 250 by default, and must be 1000 divided by a power of two. Use 1000 for programs with timeouts that
-	// assume a faster CPU.
+	// MIPS is the rate of the Counted clock, in millions of instructions per second: 1000 divided by a power of two.
+	// The default is 250. Use 1000 for programs with timeouts that assume a faster CPU.
 	MIPS int
 	// Output receives the command's standard output and standard error while the command is running.
 	Output io.Writer
@@ -156,8 +156,8 @@ func (j *Job) script() string {
 
 func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
-// writeInitrd writes the image's files and the job's files into one file. writeInitrd unlinks the file, so no large
-// file remains after this process exits.
+// writeInitrd writes the image's files and the job's files into one file. It unlinks the file, so no large file remains
+// after this process exits.
 func (j *Job) writeInitrd(img image) (*os.File, error) {
 	out, err := os.CreateTemp("", "edgeway-vm-initrd-")
 	if err != nil {

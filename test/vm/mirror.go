@@ -33,8 +33,8 @@ func findMirror(ctx context.Context) (string, error) {
 	return firstDebianArchive(string(out)), nil
 }
 
-// firstDebianArchive returns the URI of the first Debian archive in the output of "apt-get indextargets".
-// firstDebianArchive skips the archive for security updates, because that archive lacks other suites.
+// firstDebianArchive returns the URI of the first Debian archive in the output of "apt-get indextargets". It skips the
+// archive for security updates, because that archive does not contain the other suites.
 func firstDebianArchive(targets string) string {
 	for _, line := range strings.Split(targets, "\n") {
 		f := strings.Split(line, "|")

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// bootTime is the time limit from the start of a VM to the start of its job. A boot takes 10 s on an idle host, and
-	// much longer on a busy host.
+	// bootTime is the maximum time between the start of a VM and the start of its job. A boot takes 10 s on an idle
+	// host, and much longer on a busy host.
 	bootTime = 10 * time.Minute
 	// maxBoots is the maximum number of attempts to boot a VM. Under QEMU 7.2, the kernel sometimes crashes before its
 	// init process starts, and Linux 7.2 sometimes crashes even with the flags in DefaultCPU. The runner never repeats
@@ -64,7 +64,7 @@ func (j *Job) run(ctx context.Context, img image) (exit int, err error) {
 		if !errors.Is(err, errBoot) || n == maxBoots || ctx.Err() != nil {
 			return exit, err
 		}
-		_, _ = fmt.Fprintf(j.Notes, "vm: boot attempt %d of %s failed, trying again: %v\n", n, j.Suite, err)
+		_, _ = fmt.Fprintf(j.Notes, "vm: attempt %d to boot %s failed, trying again: %v\n", n, j.Suite, err)
 	}
 }
 
@@ -116,7 +116,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	return exit, nil
 }
 
-// qemu runs QEMU until it exits, and returns an error that describes the exit.
+// qemu runs QEMU until it exits, and returns an error that describes how QEMU exited.
 func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) error {
 	flavour := "minimal"
 	if m.job.Systemd {
@@ -135,8 +135,8 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 		"-cpu", m.job.CPU, "-smp", strconv.Itoa(m.job.SMP),
 		"-M", hardware.machine, "-nodefaults", "-display", "none", "-no-reboot", "-no-user-config",
 		"-kernel", kernel, "-initrd", "/proc/self/fd/3", // descriptor 3 is the first of the extra files below
-		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program gets the time, and each read interrupts the
-		// emulated code. With address randomization, QEMU (7.2) translates a program again at each start, which slows
+		// Without tsc=reliable, Linux 6.1 reads the HPET whenever a program asks for the time, and each read interrupts
+		// the emulated code. With address randomization, QEMU 7.2 translates a program again at each start, which slows
 		// down the start by a factor of four.
 		"-append", "console=" + hardware.console +
 			" quiet panic=-1 mitigations=off tsc=reliable norandmaps init_on_alloc=0 hardened_usercopy=off " +
@@ -158,7 +158,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	if used := cmd.ProcessState; used != nil {
-		_, _ = fmt.Fprintf(m.job.Notes, "vm: %s took %.0f s of processor time\n", m.job.Suite,
+		_, _ = fmt.Fprintf(m.job.Notes, "vm: %s used %.0f s of CPU time\n", m.job.Suite,
 			(used.UserTime() + used.SystemTime()).Seconds())
 	}
 	if err != nil {
@@ -169,7 +169,7 @@ func (m *machine) qemu(ctx context.Context, kernel string, initrd *os.File) erro
 
 var exitEvent = regexp.MustCompile(`(?m)^exit (\d+)\n`)
 
-// watch copies the output until the VM powers off, and then returns the command's exit code.
+// watch copies the command's output until the VM powers off, and then returns the command's exit code.
 func (m *machine) watch(ctx context.Context) (int, error) {
 	start, passed := time.Now(), int64(0)
 	for ended, started := false, false; ; {
@@ -191,7 +191,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 		case ctx.Err() != nil:
 			return 0, context.Cause(ctx)
 		case started && after >= m.job.Timeout:
-			return 0, fmt.Errorf("the runner killed the job, because it did not finish within %s", m.job.Timeout)
+			return 0, fmt.Errorf("the job did not finish within %s, so the runner killed it", m.job.Timeout)
 		case ended && started:
 			return 0, fmt.Errorf("the VM powered off %s after the job started, before the job finished", after)
 		case ended, !started && after >= bootTime:

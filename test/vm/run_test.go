@@ -22,7 +22,8 @@ for arg; do
 done
 `
 
-// installFakeQEMU puts the fake QEMU first in PATH. The fake QEMU adds a line to the file boots each time it starts.
+// installFakeQEMU puts the fake QEMU first in PATH. The fake QEMU adds a line to the file whose path is boots each time
+// it starts.
 func installFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()

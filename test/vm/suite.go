@@ -22,7 +22,7 @@ const (
 	Newest Suite = "testing"
 )
 
-// Suites returns the suites that run all backends, from the oldest to the newest. Bullseye runs only iptables.
+// Suites returns the suites that can run all backends, from the oldest to the newest. Bullseye runs only iptables.
 func Suites() []Suite { return []Suite{Bookworm, Trixie, Newest} }
 
 // ParseSuite parses a suite's name, or "newest".

@@ -10,8 +10,8 @@ import (
 func tsc() uint64
 
 // clockParameter returns the kernel parameter that sets the time stamp counter's frequency. The kernel's own
-// measurement at boot can be wrong by any factor if the host does not run the VM during the measurement. In one VM, the
-// clock ran eight times too fast.
+// measurement at boot can be wrong by any factor if the VM gets no CPU time during part of the measurement. In one VM,
+// the clock ran eight times too fast.
 var clockParameter = sync.OnceValue(func() string {
 	const span = 100 * time.Millisecond
 	ticks, began := stamp()

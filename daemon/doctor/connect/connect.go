@@ -135,8 +135,8 @@ func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	return s
 }
 
-// add adds the pool's endpoints to the service. If the pool has endpoints, add also adds frontends for the addresses of
-// the ServicePort's family.
+// add adds the pool's endpoints to the service and, if there are any, adds the addresses in the ServicePort's family as
+// frontends.
 func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	for _, a := range addrs {
 		if plan.FamilyOf(a) == s.Family && len(s.frontends) < maxFrontends && len(s.Pools[pool]) > 0 {

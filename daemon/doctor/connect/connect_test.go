@@ -105,7 +105,7 @@ func TestLookAfterTimeout(t *testing.T) {
 	}
 }
 
-// dial returns different outcomes for a server that does not respond and a server that refuses connections.
+// dial distinguishes a server that does not respond from a server that refuses connections.
 func TestDialDistinguishesSilenceFromRefusal(t *testing.T) {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {

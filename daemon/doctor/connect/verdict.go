@@ -171,7 +171,7 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 		return " reaches no nftables rule: something, such as a BPF program, drops its packets earlier",
 			"bpftool cgroup tree"
 	case got == answers:
-		return " is answered now", s.traceCommand() + "  # again"
+		return " now succeeds", s.traceCommand() + "  # again"
 	case !v.LeftHost, v.Answered:
 		return " or its reply disappears on this host, but no nftables rule drops it: the kernel " +
 				"cannot trace iptables-legacy rules or the reverse path filter",

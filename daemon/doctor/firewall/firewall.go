@@ -1,10 +1,10 @@
 // Package firewall finds other programs' rules that drop connections to Services.
 //
 // In nftables, every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
-// override another program's table. For each base chain in another program's table, the check determines the verdict on
-// the connections that the plan needs and on their reply packets. The check understands verdicts, jumps and a few
-// conditions, including the conditions in the rules that it suggests. The check assumes that any other condition may or
-// may not match. The check has three outcomes:
+// override a drop verdict in another program's table. For each base chain in another program's table, the check
+// determines the chain's verdict on connections to the plan's Services and on their reply packets. The check
+// understands verdicts, jumps and a few conditions, including the conditions in the rules that it suggests. The check
+// assumes that any other condition may or may not match. The check has three outcomes:
 //
 //   - If the chain accepts the connections, the finding is ok.
 //   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
@@ -36,7 +36,7 @@ const FaultID = "firewall"
 // after a change. A Checker is not safe for concurrent use.
 type Checker struct {
 	reader reader
-	// needs lists the packets that the rules must accept for the connections in plan.
+	// needs lists the kinds of packets that the rules must accept for plan's Services.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
 	// links holds the interfaces that lead to endpoints, or nil if they are not known yet.
@@ -49,9 +49,9 @@ func New() *Checker { return &Checker{reader: reader{nextAttempts: map[tableID]t
 // Requirements lists the connections that the rules must accept.
 type Requirements struct {
 	Plan *plan.Plan
-	// ForwardedFrontends describes at most one frontend. needed is a frontend to which this host must always forward
-	// connections. useful is a frontend to which this host must forward connections only if other hosts route them
-	// through this host.
+	// ForwardedFrontends describes at most one frontend whose connections this host forwards. The first result
+	// describes a frontend that clients can reach only through this host. The second result describes a frontend that
+	// other hosts may reach with this host as their router.
 	ForwardedFrontends func(plan.Family) (needed, useful string)
 	// Links returns the interfaces that lead to endpoints on other hosts.
 	Links func() []string
@@ -90,8 +90,8 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 	return out
 }
 
-// maxFindings is the maximum number of findings, because each finding becomes one of the daemon's faults. The other
-// findings appear after the operator has fixed the first ones.
+// maxFindings limits the number of findings, because the daemon reports each finding as a fault. The other findings
+// appear after the operator has fixed the first ones.
 const maxFindings = 20
 
 func unread(t *table) fault.Fault {
@@ -103,7 +103,7 @@ func unread(t *table) fault.Fault {
 		which, t.err)
 }
 
-// need is a kind of packet that the base chains of some hooks must accept.
+// need describes packets that the base chains of some hooks must accept.
 type need struct {
 	what   string
 	family plan.Family
@@ -112,14 +112,14 @@ type need struct {
 	service plan.ServicePortName
 	// reply reports whether the packets are replies.
 	reply bool
-	// optional reports whether only clients with a route through this host need the packets to pass.
+	// optional reports whether only clients that use this host as a router need these packets.
 	optional bool
 	// leaves reports whether the packets leave through an interface that leads to endpoints.
 	leaves bool
 	// port is the port of a health check, or 0 if the packets belong to no health check. Edgeway does not translate
 	// connections to health checks.
 	port uint16
-	// clients are the clients that need the packets to pass.
+	// clients identifies the clients that need these packets.
 	clients fault.Clients
 }
 
@@ -166,8 +166,8 @@ func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort)
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
 			for _, e := range pool {
-				if _, owned := slices.BinarySearchFunc(p.Node.HostAddrs, e.Addr.Addr(),
-					netip.Addr.Compare); svc.Family != f {
+				_, owned := slices.BinarySearchFunc(p.Node.HostAddrs, e.Addr.Addr(), netip.Addr.Compare)
+				if svc.Family != f {
 					break
 				} else if owned {
 					local = svc
@@ -192,8 +192,9 @@ type blocker struct {
 	links []string
 }
 
-// appendBlockers appends the rules and policies of a base chain that drop packets. For each rule or policy,
-// appendBlockers keeps only the need with the greatest weight, separately for each health check.
+// appendBlockers appends a blocker to hits for each need whose packets the base chain drops. If the same rule or policy
+// drops the packets of several needs, appendBlockers keeps only the blocker with the greatest weight, but it keeps a
+// separate blocker for each health check.
 func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []blocker {
 	if of := weak.Make(q.Plan); of != c.plan {
 		c.plan, c.needs = of, needsOf(q)
@@ -222,8 +223,8 @@ func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []
 	return hits
 }
 
-// precedesNAT reports whether the chain runs before destination NAT (priority -100). Before destination NAT, no
-// condition can match the connections to all Services.
+// precedesNAT reports whether the chain runs before destination NAT (priority -100). Before destination NAT, no single
+// condition matches the connections to all Services.
 func (c *chain) precedesNAT() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }
@@ -250,8 +251,8 @@ func (h *blocker) finding() fault.Fault {
 	return fault.New(FaultID, fault.Problem, h.fix(), "%s drops %s", h.at, h.need.what).WithScope(h.need.scope())
 }
 
-// scope describes the Service connections that the need concerns. A connection to a health check is not a Service
-// connection.
+// scope returns the scope of the Service connections to which the need applies. A connection to a health check is not a
+// Service connection.
 func (n *need) scope() fault.Scope {
 	s := fault.Scope{Clients: n.clients, To: plan.AllAddresses(n.family)}
 	if n.port != 0 {

@@ -84,9 +84,10 @@ func TestOutcomes(t *testing.T) {
 }
 
 func kubeProxy(iptables string) string {
-	return fmt.Sprintf(`%[1]s -t nat -N KUBE-SERVICES
+	const format = `%[1]s -t nat -N KUBE-SERVICES
 %[1]s -t nat -A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
-%[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`, iptables)
+%[1]s -t nat -A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.244.1.11:8080`
+	return fmt.Sprintf(format, iptables)
 }
 
 // Connections to endpoints on this host and to health check ports must pass the input hook. Edgeway does not translate

@@ -33,16 +33,16 @@ var errTooBig = fmt.Errorf("too many rules to read every minute (limits: %d MiB 
 	maxTable>>20, tableBound)
 
 type reader struct {
-	// tableCache holds the nftables tables that the check read when the kernel's generation number equaled the field
-	// generation. The cache is nil if the check must read the tables again.
+	// tableCache holds the nftables tables that the check last read, and generation is the kernel's generation number
+	// at that time. tableCache is nil if the check must read the tables again.
 	tableCache []*table
 	generation uint16
 	// nextAttempts holds, for each table that was too large, the time of the next attempt to read it.
 	nextAttempts map[tableID]time.Time
 }
 
-// tableID identifies a table that the check reads. For an iptables table, Variant is the iptables variant with which
-// the check reads it.
+// tableID identifies a table that the check reads. For an iptables table, Variant selects the variant of iptables-save
+// that the check runs.
 type tableID struct {
 	nft.Table
 	xtables.Variant

@@ -176,8 +176,9 @@ func canBeClientPort(port string) bool {
 	return err != nil || n >= firstClientPort
 }
 
-// classifyStates classifies a rule that matches connections by state. If surely is true, the rule has no other
-// condition. In iptables, a rule with the state DNAT matches translated connections.
+// classifyStates sets matchesNew, matchesReply and translated for a rule that matches the connection states in list. If
+// surely is true, the rule has no other condition. In iptables, a rule with the state DNAT matches translated
+// connections.
 func (r *rule) classifyStates(list []string, surely bool) {
 	match := maybe
 	if surely {

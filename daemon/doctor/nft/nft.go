@@ -17,7 +17,8 @@ import (
 const waitDelay = 2 * time.Second
 
 const (
-	// maxMessage is the maximum length of an error message, in bytes, because nft's messages quote nft's input.
+	// maxMessage is the maximum length of an error message, in bytes. nft's messages can be long, because they quote
+	// nft's input.
 	maxMessage = 200
 	// maxRule is the maximum length of a rule's text, in bytes.
 	maxRule = 200
@@ -38,7 +39,7 @@ func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, 
 }
 
 // RunProgram runs a program in the network namespace of the calling thread and returns up to limit bytes of its output.
-// The program reads input from its standard input. Each argument must be a single word. If the error is
+// RunProgram passes input to the program's standard input. Each argument must be a single word. If the error is
 // ErrOutputTooLong, the returned output is truncated.
 func RunProgram(ctx context.Context, limit int, input, name string, args ...string) ([]byte, error) {
 	for _, a := range args {
@@ -87,7 +88,7 @@ func failure(name string, err error, messages string) error {
 // Rule returns the text of a rule, or its handle if the rule no longer exists.
 func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
 	mark := fmt.Sprintf(" # handle %d", handle)
-	// Rule ignores the error, because the output of a failed command contains no line with the mark.
+	// Rule ignores the error, because a failed command prints no line that ends with mark.
 	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain)
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// When a packet to this host passes through the loopback interface, the kernel assigns it another ID. This host itself
-// sends the reply.
+// The kernel assigns a new ID to a packet that passes through the loopback interface, and this host also sends the
+// reply.
 func TestTraceConnectionToThisHost(t *testing.T) {
 	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node

@@ -3,9 +3,9 @@
 //
 // Package trace adds an nft table that marks a connection's packets for tracing (nft(8), "meta nftrace"). The kernel
 // then reports each rule that the packets match. After the trace, the package removes the table. If the process dies
-// during a trace, the table remains until the next trace or Cleanup. The remaining table is harmless, because it traces
-// only a connection that no longer exists. The kernel cannot trace iptables-legacy rules, because they are not part of
-// nftables.
+// during a trace, the table remains until the next trace or the next call to Cleanup. The remaining table is harmless,
+// because it traces only a connection that no longer exists. The kernel cannot trace iptables-legacy rules, because
+// they are not part of nftables.
 package trace
 
 import (
@@ -31,7 +31,7 @@ const (
 	tableName = proxiers.TraceTable
 	// replyPrefix is the name prefix of the chains that process reply packets.
 	replyPrefix = "answers"
-	// leavingChain is the name of the chain that processes the packets that leave this host or are destined for it.
+	// leavingChain is the name of the chain for packets that leave this host or are destined for it.
 	leavingChain = "leaving"
 )
 
@@ -112,6 +112,8 @@ func (f Flow) rules() string {
 		ip = "ip6"
 	}
 	addr := f.Destination.Addr()
+	connection := fmt.Sprintf("ct original %s daddr %s meta l4proto %s ct original proto-src %d",
+		ip, addr, proto, f.SourcePort)
 	return fmt.Sprintf(`table inet %[1]s
 delete table inet %[1]s
 table inet %[1]s {
@@ -121,22 +123,23 @@ table inet %[1]s {
 	}
 	chain loopback {
 		type filter hook prerouting priority -199; policy accept;
-		ct direction original ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+		ct direction original %[9]s meta nftrace set 1
 	}
 	chain %[8]s {
 		type filter hook postrouting priority 400; policy accept;
-		ct direction original ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+		ct direction original %[9]s meta nftrace set 1
 	}
 	chain %[2]s {
 		type filter hook prerouting priority -199; policy accept;
-		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+		ct direction reply %[9]s meta nftrace set 1
 	}
 	chain %[2]s-of-this-host {
 		type filter hook output priority -199; policy accept;
-		ct direction reply ct original %[3]s daddr %[4]s meta l4proto %[5]s ct original proto-src %[6]d meta nftrace set 1
+		ct direction reply %[9]s meta nftrace set 1
 	}
 }
-`, tableName, replyPrefix, ip, addr, proto, f.SourcePort, f.Destination.Port(), leavingChain)
+`, tableName, replyPrefix, ip, addr, proto, f.SourcePort, f.Destination.Port(), leavingChain,
+		connection)
 }
 
 // Cleanup removes the nft table that an interrupted trace left behind.

@@ -27,8 +27,8 @@ func ValidateWebConfig(path string) error {
 	return nil
 }
 
-// HasUsers reports whether the file requires a password from every client. HasUsers returns false for an unreadable
-// file.
+// HasUsers reports whether the web configuration file at path requires a password from every client. HasUsers returns
+// false if the file is unreadable.
 func HasUsers(path string) bool {
 	if path == "" {
 		return false
@@ -40,8 +40,8 @@ func HasUsers(path string) bool {
 	return err == nil && yaml.Unmarshal(text, &file) == nil && len(file.Users) > 0
 }
 
-// serve handles requests until the caller closes the server. exporter-toolkit reads the file for each connection, so
-// operators can replace certificates and passwords at any time.
+// serve handles requests until the caller closes the server. exporter-toolkit reads the web configuration file for each
+// connection, so operators can replace certificates and passwords at any time.
 func serve(l net.Listener, server *http.Server, path string, log *slog.Logger) error {
 	if path == "" {
 		return server.Serve(l)

@@ -19,8 +19,8 @@ func Discovery() schema.GroupVersion { return discoveryv1.SchemeGroupVersion }
 // Networking returns the API group and version of ServiceCIDRs.
 func Networking() schema.GroupVersion { return networkingv1.SchemeGroupVersion }
 
-// AddToScheme adds to a scheme the kinds that Edgeway reads. Edgeway does not register the other kinds of the three API
-// groups, because they would add 3 MB to the program.
+// AddToScheme extends a scheme with the kinds that Edgeway reads. Edgeway does not register the other kinds of the
+// three API groups, because they would add 3 MB to the program.
 func AddToScheme(scheme *runtime.Scheme) {
 	scheme.AddKnownTypes(Core(), &corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{})
 	scheme.AddKnownTypes(Discovery(), &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})

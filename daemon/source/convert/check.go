@@ -96,8 +96,8 @@ func checkServicePorts(ports []source.ServicePort) error {
 	return nil
 }
 
-// hasDuplicates reports whether a key occurs more than once. hasDuplicates compares the keys of a short list with each
-// other, because a map would use more memory than the list.
+// hasDuplicates reports whether a key occurs more than once. hasDuplicates compares the keys of a short list pairwise,
+// because a map would use more memory than the list.
 func hasDuplicates[T any, K comparable](list []T, key func(*T) K) bool {
 	const short = 16
 	if len(list) <= short {

@@ -1,8 +1,8 @@
 // Package convert converts Kubernetes objects to source objects. The package reads only the fields that a service proxy
 // uses, and validates each field as strictly as the API server does. The package also rejects the addresses that no
 // Service may have (CVE-2021-25737, CVE-2020-8554). A Service must not have a loopback, link-local, multicast,
-// broadcast or reserved address. A frontend must also not have the address of a cloud metadata service. The package
-// ignores an invalid field and converts the rest of the object. The object's problems name the invalid field. A
+// broadcast or reserved address. A frontend must not have the address of a cloud metadata service either. If a field is
+// invalid, the package ignores the field, adds a problem that names it, and converts the rest of the object. A
 // conversion never fails: after a panic, the result contains only the object's name and a problem.
 //
 // A string that can reach a kernel rule either comes from a parsed value or consists only of the characters [a-z0-9.-].
@@ -16,8 +16,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// Converter converts objects. A Converter's objects share common strings, such as namespaces, node names, zones and
-// port names. The zero Converter is ready to use. A Converter is not safe for concurrent use.
+// Converter converts objects. The objects that a Converter returns share common strings, such as namespaces, node
+// names, zones and port names. The zero Converter is ready to use. A Converter is not safe for concurrent use.
 type Converter struct {
 	// If BeforeConvert is not nil, the Converter calls it with each object's key before the conversion. Tests use
 	// BeforeConvert to cause panics.

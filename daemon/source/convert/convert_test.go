@@ -173,7 +173,9 @@ func TestServiceFaultKeepsValidFields(t *testing.T) {
 		"affinity":     {func(s *corev1.Service) { s.Spec.SessionAffinity = "Cookie" }, "spec.sessionAffinity"},
 		"affinity time": {func(s *corev1.Service) {
 			s.Spec.SessionAffinity = "ClientIP"
-			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
+			s.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+				ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds},
+			}
 		}, "spec.sessionAffinityConfig.clientIP.timeoutSeconds"},
 		"external policy":   {func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = "Nearest" }, "spec.externalTrafficPolicy"},
 		"health check port": {func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = "Local" }, "spec.healthCheckNodePort"},

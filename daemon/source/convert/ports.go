@@ -45,7 +45,7 @@ func (b *serviceBuilder) readPorts() {
 	}
 }
 
-// isRepeatedName returns true and adds a fault if another port of the object has the same name.
+// isRepeatedName reports whether another port of the object has the same name. If so, isRepeatedName adds a fault.
 func (f *faults) isRepeatedName(names map[string]bool, field, name string) bool {
 	if names[name] {
 		f.Addf(field+".name", "another port is also named %q", name)

@@ -24,7 +24,7 @@ const (
 	maxAffinity     = 86400
 )
 
-// Service converts a Kubernetes Service to a source.Service. Service returns false for headless and ExternalName
+// Service converts a Kubernetes Service to a source.Service. The second result is false for headless and ExternalName
 // Services, which have no ClusterIP, and for Services that select another proxy.
 func (c *Converter) Service(s *corev1.Service) (*source.Service, bool) {
 	if !isOurs(s) {
@@ -261,7 +261,8 @@ func (b *serviceBuilder) readScheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights is the maximum number of weights that the planner compares with each endpoint.
+// maxWeights is the maximum number of weights that readWeights accepts. The planner may try every weight for each
+// endpoint.
 const maxWeights = 256
 
 // readWeights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in

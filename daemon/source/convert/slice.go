@@ -15,8 +15,8 @@ import (
 // maxEndpoints is the maximum number of endpoints that the API server allows in one EndpointSlice.
 const maxEndpoints = 1000
 
-// EndpointSlice converts a Kubernetes EndpointSlice to a source.EndpointSlice. EndpointSlice returns false for slices
-// of headless Services and for slices that list host names.
+// EndpointSlice converts a Kubernetes EndpointSlice to a source.EndpointSlice. The second result is false for slices of
+// headless Services and for slices that list host names.
 func (c *Converter) EndpointSlice(s *discoveryv1.EndpointSlice) (*source.EndpointSlice, bool) {
 	if _, headless := s.Labels[api.LabelHeadless]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil, false
@@ -32,7 +32,7 @@ func (c *Converter) endpointSlice(s *discoveryv1.EndpointSlice) *source.Endpoint
 		b.readPorts(s.Ports)
 		b.readEndpoints(s.Endpoints)
 	}
-	// An invalid trigger time causes no fault, because Edgeway uses it only for one latency sample.
+	// An invalid trigger time causes no fault, because Edgeway uses the trigger time only for one latency sample.
 	if t, err := time.Parse(time.RFC3339Nano, s.Annotations[api.AnnotationLastChange]); err == nil {
 		out.TriggerTime = encodableTime(t)
 	}

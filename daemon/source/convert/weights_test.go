@@ -16,7 +16,9 @@ func TestWeights(t *testing.T) {
 metadata: {namespace: shop, name: web}
 spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}
 `)
-	in.Annotations = map[string]string{api.AnnotationWeights: " edge-1=3,10.0.0.7=2, fd00::/64=65535 ,::ffff:10.0.0.8=1"}
+	in.Annotations = map[string]string{
+		api.AnnotationWeights: " edge-1=3,10.0.0.7=2, fd00::/64=65535 ,::ffff:10.0.0.8=1",
+	}
 	got, _ := new(Converter).Service(in)
 	want := []source.Weight{
 		{Node: "edge-1", Weight: 3},

@@ -48,8 +48,8 @@ func (f *manifestDir) forwardingData() map[string]string {
 	return out
 }
 
-// wantNothingRemoved replaces the text in a.yaml with each text in others. The test fails if Edgeway removes a Service
-// or an endpoint. With -short, wantNothingRemoved tries only every seventh text.
+// wantNothingRemoved writes text to a.yaml, and then replaces it with each text in others. The test fails if Edgeway
+// removes a Service or an endpoint. With -short, wantNothingRemoved tries only every seventh text.
 func wantNothingRemoved(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {

@@ -28,7 +28,7 @@ type document struct {
 	line    int               // the first line of the document in the file
 	empty   bool              // whether the document contains only white space and comments
 	objects []source.Object
-	// listPaths maps each object in a list to its path, such as "items[2]", for locate.
+	// listPaths maps each object in a list to the object's path in the document, such as "items[2]".
 	listPaths map[source.Key]string
 	// invalidObjects contains the keys of the invalid objects. An invalid object holds only faults.
 	invalidObjects map[source.Key]bool
@@ -229,7 +229,7 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 // maxIgnored is the maximum number of ignored kinds that Edgeway logs.
 const maxIgnored = 100
 
-// ignore records an object of a kind that Edgeway does not use, because the object's apiVersion may be misspelt (see
+// ignore records an object of a kind that Edgeway does not use. The object's apiVersion may be misspelt (see
 // findMisspelt). ignore logs each kind once.
 func (s *Source) ignore(d *document, at string, data []byte, meta metav1.TypeMeta) {
 	var named struct {

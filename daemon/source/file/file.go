@@ -3,18 +3,18 @@
 //
 // Edgeway allocates no addresses or ports for a manifest: a Service must specify its ClusterIP and any NodePorts that
 // its type requires. For all other fields, Edgeway applies the API server's defaults and validation. Decoding is
-// strict. A misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes renders a document unusable.
-// Edgeway ignores objects of other API groups and of Kubernetes kinds that it does not use. If no document contains a
-// served object any more, Edgeway reports a fault for each ignored object with the same kind, namespace and name,
+// strict. A misspelt field, a wrong apiVersion or a kind that does not exist in Kubernetes makes a document unusable.
+// Edgeway ignores objects of other API groups and of Kubernetes kinds that it does not use. If a served object is no
+// longer in any document, Edgeway reports a fault for each ignored object with the same kind, namespace and name,
 // because the ignored object's apiVersion is probably misspelt. A YAML file must end with a newline. A file that once
 // ended with the document end marker must keep it.
 //
 // Edgeway reports an unusable document as a source.Document with problems, and serves the other documents. While a
-// document, a file or a path is unusable, Edgeway removes no object. For example, Edgeway removes no Service after an
-// operator has renamed a directory or saved a half-written file. An empty directory or file also counts as unusable if
-// it contained objects before. A file system that is not mounted looks like an empty directory, and a power failure can
+// document, a file or a path is unusable, Edgeway removes no objects. For example, Edgeway removes no Services when an
+// operator renames a directory or saves a half-written file. An empty directory or file also counts as unusable if it
+// contained objects before. A file system that is not mounted looks like an empty directory, and a power failure can
 // leave an empty file. At startup, Edgeway treats the objects from Options.KnownObjects as objects that the files
-// contained before. Once every document is readable, Edgeway removes the objects that no document contains any more. If
+// contained before. Once every document is readable, Edgeway removes the objects that are no longer in any document. If
 // several documents contain the same object, Edgeway uses the first one, in order of path and line.
 //
 // A Service without a creationTimestamp counts as the youngest Service. Without a creationTimestamp, a Service cannot
@@ -41,13 +41,13 @@ const FaultID = "source-file"
 
 // Options configures a Source.
 type Options struct {
-	// Paths lists files and directories. In a directory, Edgeway reads the files *.yaml, *.yml and *.json, but no
-	// hidden files and no subdirectories. Paths should be absolute.
+	// Paths lists files and directories. In a directory, Edgeway reads the files *.yaml, *.yml and *.json, and ignores
+	// hidden files and subdirectories. Paths should be absolute.
 	Paths []string
 	// NodeName is the name of the host's Node. Edgeway ignores Nodes with other names.
 	NodeName string
-	// KnownObjects returns the objects that the previous run read from the files. ok is false if the previous run's
-	// objects are unknown. KnownObjects may be nil.
+	// KnownObjects returns the objects that the previous run read from the files. ok is false if these objects are
+	// unknown. KnownObjects may be nil.
 	KnownObjects func() (objects []source.Object, ok bool)
 	// NewWatcher creates the watcher for the paths. The default is files.NewWatcher.
 	NewWatcher func() (*files.Watcher, error)
@@ -99,8 +99,8 @@ func New(o Options) *Source {
 // Name implements source.Source.
 func (s *Source) Name() string { return "file" }
 
-// Status implements source.Source. Synced becomes true when the source has read every path. LastContact is the last
-// time that the source read all files without a fault.
+// Status implements source.Source. Synced becomes true when the source has read every path. LastContact is the time
+// when the source last read all files without a fault.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,7 +143,7 @@ func (s *Source) Position(key source.Key) string {
 const (
 	// quietTime is the time that the files must stay unchanged before Edgeway reads them.
 	quietTime = 100 * time.Millisecond
-	// maxChangeWait is the longest time that Edgeway waits for changes to the files to stop.
+	// maxChangeWait is the maximum time that Edgeway waits for the files to stop changing.
 	maxChangeWait = time.Second
 	// pollPeriod is the time between two reads if the kernel reports no change. The kernel sends no events for changes
 	// behind symbolic links or on network file systems.
@@ -151,7 +151,8 @@ const (
 	// faultyPollPeriod replaces pollPeriod while Edgeway cannot read or watch a path.
 	faultyPollPeriod = 5 * time.Second
 	// slowReadTime is the time without progress after which Edgeway reports a slow read. Reading 40 MiB takes several
-	// seconds on a small board. Reading 100,000 Services takes a minute if other programs keep the CPUs busy.
+	// seconds on a small single-board computer. Reading 100,000 Services takes a minute if other programs keep the CPUs
+	// busy.
 	slowReadTime = 30 * time.Second
 	// timestampMargin exceeds the timestamp resolution of every file system. FAT has the coarsest resolution, 2 s.
 	timestampMargin = 4 * time.Second
@@ -159,7 +160,7 @@ const (
 
 // Run implements source.Source. If the previous run's objects are known, Run calls Synced after the first read.
 // Otherwise, Run calls Synced after the first read that is complete enough (see readResult.countsAsComplete). Until Run
-// has called Synced, Edgeway removes no object from the host.
+// has called Synced, Edgeway removes no objects from the host.
 func (s *Source) Run(ctx context.Context, sink source.Sink) error {
 	s.passKnownObjects(sink)
 	w := newWatcher(&s.options)
@@ -227,8 +228,8 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *readResult, don
 				timer.Reset(left)
 				continue
 			}
-			s.setFault(fault.New(FaultID, fault.Warning, "start the server of the network file system",
-				"reading %s takes more than %s", strings.Join(s.options.Paths, ", "), s.slowReadTime))
+			s.setFault(fault.New(FaultID, fault.Warning, "start the network file system's server",
+				"reading %s has made no progress for %s", strings.Join(s.options.Paths, ", "), s.slowReadTime))
 		}
 	}
 }
@@ -241,7 +242,7 @@ func (s *Source) synced(sink source.Sink) {
 }
 
 // passKnownObjects passes the previous run's objects to the sink. The first read without a fault removes the objects
-// that no longer exist.
+// that are no longer in the files.
 func (s *Source) passKnownObjects(sink source.Sink) {
 	if s.options.KnownObjects == nil || s.began { // a panic ended an earlier Run
 		return
@@ -277,8 +278,8 @@ func (s *Source) finish(sink source.Sink, r *readResult) {
 	s.setFault(r.fault())
 }
 
-// setFault stores the latest read's fault in the status. If the read succeeded, setFault sets the status's LastContact
-// to the current time.
+// setFault stores the latest read's fault in the status. If there is no fault, setFault also sets LastContact to the
+// current time.
 func (s *Source) setFault(f fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -56,7 +56,7 @@ func (m *memory) names() string {
 	return strings.Join(out, ", ")
 }
 
-// problems returns all problems, with the directory's name removed from each.
+// problems returns all problems without the directory's name.
 func (m *memory) problems(dir string) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +116,8 @@ func (f *manifestDir) expect(names string, problems ...string) {
 	f.wantProblems(problems...)
 }
 
-// wantProblems fails the test unless there is exactly one problem for each text in want, and each problem starts with
-// its text.
+// wantProblems fails the test unless there are as many problems as texts in want, and each problem starts with the text
+// at the same index.
 func (f *manifestDir) wantProblems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)
@@ -168,7 +168,8 @@ func TestFileFormats(t *testing.T) {
 	f.write("a.yaml", "\xef\xbb\xbf# a comment\n---\n---\r\n"+called("a")+"---   # next\n"+called("b")+"...\n")
 	f.write("b.yml", "apiVersion: v1\nkind: List\nitems:\n- "+strings.ReplaceAll(called("c"), "\n", "\n  ")+"\n")
 	f.write("c.json", `{"apiVersion":"v1","kind":"ServiceList","items":[{"metadata":{"name":"d"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":80}]}}]}
-{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge"}} {"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`)
+{"apiVersion":"v1","kind":"Node","metadata":{"name":"edge"}} {
+"apiVersion":"v1","kind":"Node","metadata":{"name":"other"}}`)
 	f.write("d.yaml", "{apiVersion: networking.k8s.io/v1, kind: ServiceCIDR, metadata: {name: k}, spec: {cidrs: [10.96.0.0/16]}}\n")
 	f.write("notes.txt", "not a manifest")
 	f.write(".hidden.yaml", "nonsense: [")
@@ -261,7 +262,7 @@ func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 	f.write("z.yaml", called("z"))
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z")
 
-	// The file a.yaml is half-written: Service b is truncated, c is missing, and a has changed.
+	// The file a.yaml is half-written: the Service b is truncated, c is missing, and a has a new port.
 	half := strings.Replace(called("a"), "port: 80", "port: 81", 1) + "---\n" + called("b")
 	f.write("a.yaml", half[:len(half)-4])
 	f.expect("Service default/a, Service default/b, Service default/c, Service default/z",

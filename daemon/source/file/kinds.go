@@ -95,7 +95,7 @@ func groupOf(apiVersion string) string {
 }
 
 // service is a Service with the field spec.trafficHint, which KEP-4963 proposes. The Kubernetes 1.37 API server drops
-// spec.trafficHint as unknown, so Services in a cluster use the annotation instead.
+// the unknown field spec.trafficHint, so Services in a cluster use the annotation instead.
 type service struct {
 	corev1.Service `json:",inline"`
 

@@ -49,8 +49,8 @@ func lineOf(n *yaml.Node, field string) int {
 	return line
 }
 
-// childNodes returns the nodes of a field's name and value. For an item of a list, both results are the item's node.
-// Both results are nil if n lacks the field or item.
+// childNodes returns the nodes of a field's name and value. For a list item, both results are the item's node. Both
+// results are nil if n lacks the field or item.
 func childNodes(n *yaml.Node, step string) (name, value *yaml.Node) {
 	switch n.Kind {
 	case yaml.SequenceNode:
@@ -69,7 +69,8 @@ func childNodes(n *yaml.Node, step string) (name, value *yaml.Node) {
 	return nil, nil
 }
 
-// cutStep splits the first step off a path. A step is a field name, such as "spec", or the text in brackets.
+// cutStep splits the first step off a path. A step is a field name, such as "spec", or the text between brackets, such
+// as "0" in "[0]".
 func cutStep(field string) (step, rest string) {
 	if inner, ok := strings.CutPrefix(field, "["); ok {
 		step, rest, _ = strings.Cut(inner, "]")

@@ -21,26 +21,26 @@ type readResult struct {
 	objects   map[source.Key]source.Object
 	positions map[source.Key]position
 	paths     []fault.Fault // the faults of unreadable paths
-	// emptyPaths lists the directories that contain no manifests and from which Edgeway serves no object.
+	// emptyPaths lists the directories that contain no manifests and from which Edgeway serves no objects.
 	emptyPaths []string
-	// hasUnreadablePath reports whether a path was unreadable, and hasReadableObject whether any object comes from a
-	// readable file.
+	// hasUnreadablePath reports whether a path was unreadable. hasReadableObject reports whether any object comes from
+	// a readable file.
 	hasUnreadablePath, hasReadableObject bool
-	// faults lists the first reasons why the read is incomplete, and omittedFaults counts the other reasons.
+	// faults lists the first maxNamed reasons why the read is incomplete. omittedFaults is the number of other reasons.
 	faults        []fault.Fault
 	omittedFaults int
 	// keptServices lists the Services that Edgeway still serves although no readable document contains them.
 	keptServices []source.Key
-	// lastProgress is the time when the read last finished a file or, before the read finishes its first file, the time
-	// when the read started.
+	// lastProgress is the time when the read last finished a file. Until the read has finished a file, lastProgress is
+	// the time when the read started.
 	lastProgress atomic.Pointer[time.Time]
 }
 
 // noteProgress stores the current time in lastProgress.
 func (r *readResult) noteProgress() { r.lastProgress.Store(new(time.Now())) }
 
-// maxNamed is the maximum number of faults, and of Services, that the source's status names. The Document objects list
-// the other faults.
+// maxNamed is the maximum number of faults, and the maximum number of Services, that the source's status names. The
+// Document objects list the other faults.
 const maxNamed = 3
 
 func (r *readResult) add(p fault.Fault) {
@@ -123,7 +123,7 @@ func (s *Source) merge(r *readResult) {
 }
 
 // findMisspelt adds a fault for each ignored object that appears to replace a served object: both have the same kind,
-// namespace and name, and no document contains the served object any more. The apiVersion of the ignored object is
+// namespace and name, and the served object is no longer in any document. The apiVersion of the ignored object is
 // probably misspelt.
 func (s *Source) findMisspelt(r *readResult, at position, d *document) {
 	out := reporter{out: r.objects}

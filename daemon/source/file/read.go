@@ -128,7 +128,7 @@ const (
 	maxTotal = 128 << 20
 )
 
-// readFile reads a file if it has changed and fault is nil, and returns its size.
+// readFile reads the file at path if the file has changed and fault is nil. The result is the file's size.
 func (s *Source) readFile(path string, fault error, limit int64) (size int64) {
 	old := s.manifests[path]
 	if old == nil {
@@ -182,8 +182,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// detectTruncation detects a truncated YAML file. The remaining text may be valid but incomplete, so Edgeway treats the
-// last document as unusable.
+// detectTruncation checks whether a YAML file was truncated. The remaining text may be valid but incomplete, so Edgeway
+// treats the last document as unusable.
 func (s *Source) detectTruncation(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
@@ -233,7 +233,7 @@ func (s *Source) isStable(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.timestampMargin
 }
 
-// reason returns err without the path, because the fault's position already contains it. If a file exceeds a size
+// reason returns err without the path, because the fault's position already contains the path. If a file exceeds a size
 // limit, the returned error names the limit.
 func reason(err error, limit int64) error {
 	var pathErr *fs.PathError
@@ -252,9 +252,9 @@ func unreadable(path string, err error) fault.Fault {
 	fix := files.Advice(path, err)
 	switch {
 	case errors.Is(err, errEmptyFolder):
-		fix = "mount the file system, or, to remove all of its Services, add a file that holds only a comment"
+		fix = "mount the file system; to remove all Services of the directory, add a file that contains only a comment"
 	case errors.Is(err, errEmptyFile):
-		fix = "restore the file, or, to remove all of its Services, delete it or (YAML) leave a comment in it"
+		fix = "restore the file; to remove all of its Services, delete the file or, if it is YAML, leave only a comment in it"
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):

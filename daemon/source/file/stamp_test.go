@@ -39,7 +39,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 	f.expect("Service default/a, Service default/c")
 }
 
-// Edgeway reads a recently written file again, because a file system's clock may not advance between two writes.
+// Edgeway rereads a file that was written recently, because the file system's clock may not advance between two writes.
 func TestRecentFilesAreReadAgain(t *testing.T) {
 	f := newManifestDir(t)
 	f.write("a.yaml", called("a"))

@@ -33,10 +33,10 @@ func (w *watcher) close() {
 	}
 }
 
-// add watches each path and its parent directory, and reports whether all watches succeeded. Each call to add also
-// watches directories that are new since the previous call. When an editor replaces a file, the kernel removes the
-// watch on the file, but keeps the watch on the directory. Each path also needs a watch of its own, because the path
-// may be a directory.
+// add watches each path and its parent directory, and reports whether all watches succeeded. Each call also watches
+// directories that were created since the previous call. When an editor replaces a file, the kernel removes the watch
+// on the file, but keeps the watch on the directory. Each path also needs a watch of its own, because the path may be a
+// directory.
 func (w *watcher) add() bool {
 	if w.inner == nil {
 		return false
@@ -50,7 +50,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait waits up to the duration longest for a change to the files. The result is false if ctx is done.
+// wait waits for a change to the files, but no longer than longest. The result is false if ctx is done.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()

@@ -77,8 +77,8 @@ func TestFileChangesAreDetected(t *testing.T) {
 	}
 }
 
-// In a ConfigMap volume, each file is a symbolic link that resolves through a second link to a directory. The kubelet
-// replaces only the directory link.
+// In a ConfigMap volume, each file is a symbolic link to a path that contains a second link, which points to a
+// directory. The kubelet replaces only the second link.
 func TestSwappedSymlinkIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	version := func(name, text string) {

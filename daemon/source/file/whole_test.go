@@ -70,7 +70,7 @@ func (f *manifestDir) readAsNobody() {
 // removesNothing is part of the message of each fault that makes a read incomplete.
 const removesNothing = "; Edgeway removes no Service until these faults are corrected"
 
-// accident damages manifests in a way that must not cause Edgeway to remove a Service.
+// accident is damage to manifests that must not cause Edgeway to remove a Service.
 type accident struct {
 	do       func(f *manifestDir)
 	asNobody bool   // whether to read as the user nobody, who cannot read all files
@@ -300,8 +300,8 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	f.must(<-done)
 }
 
-// blockOpen blocks every attempt to open the directory until the test calls release. While its server is down, a
-// network file system blocks in the same way.
+// blockOpen blocks every attempt to open the directory until the test calls release. A network file system whose server
+// is down blocks in the same way.
 func (f *manifestDir) blockOpen() (release func()) {
 	f.t.Helper()
 	fd, err := unix.FanotifyInit(unix.FAN_CLASS_CONTENT|unix.FAN_CLOEXEC, unix.O_RDONLY)
@@ -331,7 +331,7 @@ func TestHungFileSystem(t *testing.T) {
 	go func() { done <- f.src.Run(ctx, f.sink) }()
 	slow := func() bool {
 		st := f.src.Status()
-		return st.Partial && strings.Contains(st.Fault.Message, f.dir+" takes more than 100ms")
+		return st.Partial && strings.Contains(st.Fault.Message, f.dir+" has made no progress for 100ms")
 	}
 	eventually(t, "the reading is told to be slow", 5*time.Second, slow)
 	eventually(t, "Synced", 5*time.Second, func() bool {
@@ -382,7 +382,7 @@ func TestSlowReadingIsNoFault(t *testing.T) {
 				t.Errorf("while files are read: %+v, synced %d times", st, sink.synced)
 			}
 			time.Sleep(slowReadTime + time.Second)
-			if st := s.Status(); !strings.Contains(st.Fault.Message, "takes more than 30s") {
+			if st := s.Status(); !strings.Contains(st.Fault.Message, "has made no progress for 30s") {
 				t.Errorf("after 30 s without a file: %+v", st)
 			}
 			close(done)

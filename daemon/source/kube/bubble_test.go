@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestMain removes client-go's error handlers, because they delay every reflector in the process. client-go's error
-// handlers also remember a time from the last synctest bubble that reported an error.
+// TestMain removes client-go's error handlers, because they delay every reflector in the process. The handlers also
+// remember the time of the last error, which may come from another synctest bubble.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()

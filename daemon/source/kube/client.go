@@ -16,8 +16,8 @@ import (
 	"edgeway/daemon/source/kube/dialer"
 )
 
-// client sends the requests for one version of the kubeconfig. A client has a REST client for each API group that
-// Edgeway reads. The REST clients share their connections.
+// client sends requests to the API server, using one version of the kubeconfig. A client has a REST client for each API
+// group that Edgeway reads. The REST clients share their connections.
 type client struct {
 	host      string            // the server's URL as written in the kubeconfig
 	cas       []string          // see Source.Cluster
@@ -26,7 +26,7 @@ type client struct {
 	transport *transport
 	params    runtime.ParameterCodec
 	dialer    *dialer.Dialer
-	// peers lists the URLs of the server and of its proxy.
+	// peers lists the URL of the server and, if a proxy is used, the URL of the proxy.
 	peers []*url.URL
 
 	core, discovery, networking rest.Interface

@@ -15,7 +15,7 @@ const ClockID = "clock"
 // is behind rejects new certificates. A host with a wrong clock misjudges the expiry of tokens and certificates.
 const maxSkew = 10 * time.Second
 
-// clock estimates the API server's clock from the server's latest response.
+// clock estimates the current time of the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
 	// serverTime is the time in the response, with a resolution of one second, and receivedAt is the time when the
@@ -34,9 +34,9 @@ func (c *clock) note(resp *http.Response) {
 	c.serverTime, c.receivedAt = at.Add(time.Second/2), time.Now()
 }
 
-// skew returns the time by which this host's clock is ahead of the API server's clock. The calculation uses the
-// monotonic clock, so the result is correct as soon as a program has set the host's clock. ok is false before the first
-// response.
+// skew returns the time by which this host's clock is ahead of the API server's clock. skew measures the time since the
+// last response with the monotonic clock, so the result is still correct after the host's clock is set. ok is false
+// before the first response.
 func (c *clock) skew() (skew time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -22,10 +22,10 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// access holds the address of the API server and the credentials, from a kubeconfig and the files that it names.
+// access holds the API server's address and the credentials from a kubeconfig and the files that the kubeconfig names.
 type access struct {
 	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that it
-	// has validated. The token file is the only exception: config contains its path.
+	// has validated. The only exception is the token file, for which config contains the path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
 	// digest is the checksum of all files except the token file, which client-go reads itself.
@@ -129,7 +129,7 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 }
 
 const (
-	fixName    = "write an existing name: kubectl config get-%s --kubeconfig FILE"
+	fixName    = "use an existing name, which this command lists: kubectl config get-%s --kubeconfig FILE"
 	fixServer  = "write a URL, such as https://192.0.2.1:6443"
 	fixPEM     = "write PEM, which begins with -----BEGIN"
 	fixCert    = "write PEM, which begins with -----BEGIN CERTIFICATE-----"
@@ -274,8 +274,8 @@ func isPEM(text []byte) bool {
 }
 
 // fileOrData returns the content of a kubeconfig entry. Either the field NAME holds the path of a file, or the field
-// NAME-data holds the content itself. The second result is the kubeconfig field's name. As in client-go, NAME-data
-// takes precedence.
+// NAME-data holds the content itself. If both are set, NAME-data takes precedence, as in client-go. The result field is
+// the name of the field that supplied the content.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,
 ) {

@@ -50,7 +50,8 @@ func TestInvalidKubeconfigErrors(t *testing.T) {
 			"users[u].user.tokenFile: open DIR/token: no such file or directory",
 		},
 		"exec plugin": {
-			head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: gimme, interactiveMode: Never}}}]\n",
+			head + cluster + "users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never, " +
+				"command: gimme}}}]\n",
 			`users[u].user.exec: "gimme" is not allowed to run; to allow exec plugins`,
 		},
 		"auth provider": {
@@ -82,7 +83,8 @@ func TestMissingExecPluginError(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}],
-users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: no-such-plugin, interactiveMode: Never}}}]}`
+users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,
+command: no-such-plugin}}}]}`
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -93,13 +95,14 @@ users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, com
 	}
 }
 
-// If the exec plugin is on a file system that is not mounted yet, a later restart helps, so the error must wrap its
-// cause.
+// The error must wrap its cause: if the exec plugin is on a file system that is not mounted yet, the daemon can start
+// later.
 func TestMissingExecPluginFileHasCause(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	mustWrite(t, path, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: "https://192.0.2.1"}}],
-users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: /mnt/missing/plugin, interactiveMode: Never}}}]}`)
+users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, interactiveMode: Never,
+command: /mnt/missing/plugin}}}]}`)
 	_, err := New(Options{Kubeconfig: path, AllowExecPlugins: true, Logger: slog.New(slog.DiscardHandler)})
 	if !errors.Is(err, syscall.ENOENT) || Advice(err) == "" {
 		t.Errorf("error %v with the fix %q", err, Advice(err))

@@ -30,8 +30,8 @@ func (s *Source) contain(f func()) {
 	}
 }
 
-// newStore returns an empty store that replaces the store last, which may be nil. The new store removes last's objects
-// from the sink if the next list does not contain them.
+// newStore returns an empty store that replaces last, which may be nil. The new store removes the objects of last from
+// the sink if the next list does not contain them.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, sentObjects: map[source.Key]source.Object{},
@@ -43,7 +43,7 @@ func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *s
 	return next
 }
 
-// keys returns the keys of all objects that the sink may have from this store and from earlier stores.
+// keys returns the keys of all objects that this store and earlier stores may have sent to the sink.
 func (s *store) keys() []source.Key {
 	return slices.AppendSeq(slices.Clip(s.earlierKeys), maps.Keys(s.sentObjects))
 }

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/contain"
 )
 
-// A panic in any goroutine of the source ends Run, even during the first list. After a restart, Run removes the objects
-// that the API server no longer has, and keeps all other objects.
+// A panic in any of the source's goroutines ends Run, even during the first list. After a restart, Run removes the
+// objects that the API server no longer has, and keeps all other objects.
 func TestRunAfterPanic(t *testing.T) {
 	api := newFakeAPI(t)
 	api.Start()

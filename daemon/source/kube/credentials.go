@@ -12,7 +12,7 @@ import (
 // fault only if two consecutive reads find it, because a single read may find a half-written file.
 const credentialPeriod = 5 * time.Second
 
-// Faults in a kubeconfig have these IDs.
+// Faults and Warnings return faults with these IDs.
 const (
 	refusedID  = "kubeconfig-refused"
 	expiryID   = "credential-expiry"
@@ -24,10 +24,10 @@ const (
 // ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
-// kubeconfigObject identifies a kubeconfig in a fault.
+// kubeconfigObject returns the object name for faults in a kubeconfig.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
-// credentials holds the kubeconfig in use, and the fault in the kubeconfig on disk.
+// credentials holds the kubeconfig in use, and the fault, if any, in the kubeconfig on disk.
 type credentials struct {
 	access *access
 	// fault explains why Edgeway does not use the kubeconfig on disk.
@@ -36,8 +36,8 @@ type credentials struct {
 	faults int // the number of consecutive reads that found the fault
 }
 
-// Faults returns the current faults in the credentials, including missing permissions. The severity is at most Warning,
-// because Edgeway still serves the known Services.
+// Faults returns the current faults in the credentials, including missing permissions. Every fault has the severity
+// Warning, because Edgeway still serves the known Services.
 func (s *Source) Faults() (out []fault.Fault) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,18 +66,17 @@ func rangesFault(f failure) fault.Fault {
 	return fault.New(RangesID, fault.Warning, f.Fix, "The ranges of Service addresses are unknown: %s", f.Message)
 }
 
-// Warnings returns the faults that do not make a kubeconfig unusable. If Warnings returns an error, it also returns the
-// faults that it found before the error.
+// Warnings returns the faults that do not make a kubeconfig unusable, or an error if the kubeconfig is unusable.
 func Warnings(kubeconfig string, allowExec bool) ([]fault.Fault, error) {
 	a, err := loadKubeconfig(kubeconfig, allowExec)
 	if err != nil {
-		return a.insecure, err
+		return nil, err
 	}
 	return append(a.insecure, expiryFaults(a.expiries, kubeconfig, time.Now())...), nil
 }
 
-// Expiries returns the validity period of each credential that expires: "ca", "client-certificate", "token". The expiry
-// of credentials from an exec plugin is unknown.
+// Expiries returns the validity period of each credential that expires, keyed by "ca", "client-certificate" or "token".
+// The expiry of credentials from an exec plugin is unknown.
 func (s *Source) Expiries() map[string]Expiry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,8 +120,8 @@ func (s *Source) reload() (next *client) {
 	return nil
 }
 
-// load reads the kubeconfig according to the Source's options. After an error, the access contains only the list of
-// files.
+// load reads the kubeconfig according to the Source's options. After an error, the returned access is incomplete, but
+// still lists the files.
 func (s *Source) load() (*access, error) {
 	a, err := loadKubeconfig(s.options.Kubeconfig, s.options.AllowExecPlugins)
 	if err == nil && s.options.UserAgent != "" {

@@ -163,7 +163,8 @@ func verbOf(r *http.Request) string {
 	return "list"
 }
 
-// breakWith closes all watches, as the API server does after a while, and lets h respond to all further requests.
+// breakWith closes all watches, and makes h respond to all further requests. A real API server also closes each watch
+// after a while.
 func (f *fakeAPI) breakWith(h http.HandlerFunc) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,7 +180,7 @@ func (f *fakeAPI) hang() {
 	close(f.hangStarted)
 }
 
-func (f *fakeAPI) mend() { f.breakWith(nil) }
+func (f *fakeAPI) repair() { f.breakWith(nil) }
 
 func (f *fakeAPI) serve(w http.ResponseWriter, r *http.Request) {
 	req := request{at: time.Now(), query: r.URL.Query(), path: r.URL.Path}
@@ -227,8 +228,8 @@ func (f *fakeAPI) answer(w http.ResponseWriter, r *http.Request, req request) {
 	}
 }
 
-// serveWatch serves a watch. Like a real API server, serveWatch sends a bookmark every minute, and another two seconds
-// before the end of the watch.
+// serveWatch serves a watch. Like a real API server, serveWatch sends a bookmark every minute and two seconds before
+// the end of the watch.
 func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, req request, from int) {
 	w.(http.Flusher).Flush()
 	seconds, _ := strconv.Atoi(req.get("timeoutSeconds"))

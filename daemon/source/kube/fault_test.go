@@ -126,7 +126,7 @@ func TestOneExpiredWatchIsNoFault(t *testing.T) {
 	api.put("services", "b", clusterIP(2))
 	api.CloseClientConnections()
 	eventually(t, "b arrives", 10*time.Second, func() bool { return r.names() == "a b" })
-	// Without the parentheses, 410 could match part of a port number.
+	// The search text includes the parentheses, because 410 alone could match part of a port number.
 	if n := r.log.count("(410)") + r.log.count("too old resource version"); n > 0 {
 		t.Errorf("%d lines about it:\n%s", n, r.log)
 	}

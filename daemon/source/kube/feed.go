@@ -91,8 +91,8 @@ const (
 	// The jitter spreads the requests of hosts that lost contact with the API server at the same moment.
 	testTimeout = 10 * time.Second
 	testJitter  = 3 * time.Second
-	// listSpread is the maximum random delay of a new list after a resource version has expired. An API server restart
-	// invalidates the resource versions of all hosts.
+	// listSpread is the maximum random delay before a new list after a resource version has expired. An API server
+	// restart invalidates the resource versions of all hosts.
 	listSpread = 4 * time.Second
 	// streamTimeout is the maximum duration of a watch that starts with the full list. The limit is long, because a
 	// list may take hours over a slow link. Only a silent connection ends a list before streamTimeout.

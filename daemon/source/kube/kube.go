@@ -52,9 +52,9 @@ type Options struct {
 	NodeName string
 	// UserAgent is the User-Agent header of every request. The default is client-go's user agent.
 	UserAgent string
-	// Mark is the packet mark of the connections, or 0 for no mark.
+	// Mark is the packet mark of the Source's connections, or 0 for no mark.
 	Mark uint32
-	// KnownAddrs returns the API server's addresses that an earlier run proved with TLS, most recently proven first.
+	// KnownAddrs returns the API server addresses that TLS handshakes proved in an earlier run, most recent first.
 	// KnownAddrs returns nil until the last-known state is loaded.
 	KnownAddrs func() []source.ServerAddr
 	// If BeforeLists is not nil, the source waits for it to return before sending requests.

@@ -18,7 +18,7 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// startFalseServer accepts connections to the address on the API server's port, and passes each connection to treat.
+// startFalseServer listens at the address on the API server's port, and calls treat with each connection.
 func startFalseServer(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, (&source.APIServer{Name: apiURL}).Port()))
@@ -94,7 +94,7 @@ func TestFalseDNSAnswers(t *testing.T) {
 	}
 }
 
-// The source starts while the last-known state is loading, which may take longer than the first connection attempts.
+// The source starts while the last-known state is loading. Loading may take longer than the first connection attempts.
 // The host still connects to the API server within 10 s.
 func TestFalseDNSAnswersBeforeLastKnownState(t *testing.T) {
 	t.Parallel()
@@ -144,7 +144,9 @@ func TestSilentNameServer(t *testing.T) {
 			return net.Dial("udp", silent.LocalAddr().String())
 		},
 	}, func(o *Options) {
-		o.KnownAddrs = func() []source.ServerAddr { return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}} }
+		o.KnownAddrs = func() []source.ServerAddr {
+			return []source.ServerAddr{{Addr: netip.MustParseAddr("127.0.0.1")}}
+		}
 	})
 	r.run(t)
 	r.waitSynced(t, 10*time.Second)

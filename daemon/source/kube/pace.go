@@ -8,7 +8,8 @@ import (
 )
 
 // pace limits the rate of requests. The first request starts immediately. Each further request waits until a gap has
-// passed since the previous request. The gap doubles with every request, up to max, and returns to min after quietTime.
+// passed since the previous request. The gap doubles with every request, up to max, and returns to min after quietTime
+// without requests.
 type pace struct {
 	min, max time.Duration
 

@@ -69,11 +69,12 @@ func mustLink(t *testing.T, target, path string) {
 	}
 }
 
-// withUser returns a kubeconfig whose user has the fields in the user parameter. The URL must use TLS, because
+// withUser returns a kubeconfig whose user has the fields in the user parameter. The URL must use https, because
 // client-go sends credentials only over TLS.
 func withUser(url, user string) string {
 	return fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
-clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {%s}}]}`, url, user)
+clusters: [{name: k, cluster: {server: %q, insecure-skip-tls-verify: true}}],
+users: [{name: u, user: {%s}}]}`, url, user)
 }
 
 // If the API server no longer accepts a token and the operator replaces the token, the source uses the new token. The

@@ -35,7 +35,7 @@ func newFailure(server, what string, err error, kubeconfig string) failure {
 		refused: errors.As(err, &status), forbidden: apierrors.IsForbidden(err),
 	}
 	if host := hostOf(server); !f.refused && isServiceName(host) {
-		f.Message += ": the server is the name of a Service, which does not resolve outside the cluster"
+		f.Message += ": the server's host name belongs to a Service and does not resolve outside the cluster"
 		f.Fix = fmt.Sprintf(fixAddress, kubeconfig)
 	}
 	return f
@@ -64,7 +64,7 @@ func remedy(err error, server, kubeconfig string) string {
 	case apierrors.IsForbidden(err):
 		return fixRights
 	case errors.As(err, &status):
-		return "check the logs of the API server and of a load balancer in front of it"
+		return "check the logs of the API server and of any load balancer in front of it"
 	}
 	if fix := remedyTLS(err, kubeconfig); fix != "" {
 		return fix
@@ -76,8 +76,8 @@ func remedy(err error, server, kubeconfig string) string {
 		return fmt.Sprintf("getent hosts %s  # if it finds nothing, correct this host's DNS, "+
 			"or use an IP address as the server in %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Sprintf("ip route get %s  # shows the route: at the destination, no program listens "+
-			"on port %d, or a firewall rejects the connection; or correct the server in %s",
+		return fmt.Sprintf("ip route get %s  # shows the route: either no program listens on port %d at "+
+			"the destination, or a firewall rejects the connection; if the address is wrong, correct the server in %s",
 			host, (&source.APIServer{Name: server}).Port(), kubeconfig)
 	}
 	return fmt.Sprintf("ip route get %s  # shows the route: check for a firewall on the path; or "+

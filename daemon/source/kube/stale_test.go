@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// waitForFault waits until the source reports a fault, and returns the waiting time.
+// waitForFault waits until the source reports a fault, and returns the elapsed time.
 func waitForFault(t *testing.T, r *runningSource) time.Duration {
 	t.Helper()
 	for began := time.Now(); time.Since(began) < 90*time.Second; time.Sleep(time.Second) {
@@ -163,8 +163,8 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 			inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 				time.Sleep(2 * time.Minute)
 				api.put("services", "a", clusterIP(1))
-				// The test waits until no watch is new, because a watch that ends soon after it starts counts as a
-				// fault.
+				// The test waits until every watch is older than minWatchTime, because a watch that ends soon after it
+				// starts counts as a fault.
 				for n := -1; n != len(api.seen()); time.Sleep(2 * minWatchTime) {
 					n = len(api.seen())
 				}
@@ -196,17 +196,17 @@ func TestBadAnswersDoNotCountAsContact(t *testing.T) {
 					t.Errorf("objects %q", r.names())
 				}
 				asked := len(api.seen()) - before
-				api.mend()
+				api.repair()
 				api.put("services", "b", clusterIP(2))
-				mended := time.Now()
+				repaired := time.Now()
 				for r.names() != "a b" || r.Status().Fault.Message != "" {
 					time.Sleep(time.Second)
-					if time.Since(mended) > maxListSilence+2*maxGap {
+					if time.Since(repaired) > maxListSilence+2*maxGap {
 						t.Fatalf("not healed: %q, %+v", r.names(), r.Status())
 					}
 				}
 				t.Logf("noticed after %s (%s), %d requests in %s, healed after %s", took, fault, asked, lasts,
-					time.Since(mended))
+					time.Since(repaired))
 			})
 		})
 	}
@@ -284,7 +284,7 @@ func TestPauseAppliesToAllFeeds(t *testing.T) {
 			StatusCode: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"300"}},
 		})
 		api.breakWith(func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) })
-		api.mend()
+		api.repair()
 		time.Sleep(time.Minute)
 		if st := r.Status(); !strings.Contains(st.Fault.Message, "asked for a pause") {
 			t.Errorf("the fault is %q", st.Fault.Message)
@@ -317,7 +317,7 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, the source waits for a list for hours as long as it receives data. Other requests get no response
+// Over a slow link, the source waits hours for a list, as long as it receives data. Other requests get no response
 // until the list is complete.
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {

@@ -21,7 +21,7 @@ type store struct {
 	events chan<- event
 
 	converter convert.Converter
-	// sentObjects contains all objects that the sink has from this store, and shares them with the receiver behind the
+	// sentObjects contains this store's objects that are in the sink, and shares them with the receiver behind the
 	// sink. When ctx is done, sentObjects may contain more objects than the sink, because the store drops the events
 	// that the sink has not received.
 	sentObjects map[source.Key]source.Object

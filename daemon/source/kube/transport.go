@@ -38,7 +38,7 @@ type call struct {
 	body      io.ReadCloser
 
 	mu sync.Mutex
-	// maxSilence is the maximum time until the response starts, and between two reads of the response.
+	// maxSilence is the maximum time before the response starts and between two reads of the response.
 	maxSilence time.Duration
 	timer      *time.Timer
 	heard      time.Time
@@ -95,7 +95,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// limitSilence cancels the call with the error why unless the call receives data in time.
+// limitSilence cancels the call, with why as the cause, if the call receives no data for maxSilence.
 func (c *call) limitSilence(why error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *call) limitSilence(why error) {
 	c.timer = time.AfterFunc(c.maxSilence, func() { c.cancelIfSilent(why) })
 }
 
-// endList records the end of the list, and sets maxSilence to quiet for the watch that follows.
+// endList records the end of the list, and sets maxSilence to the value of quiet for the watch that follows.
 func (c *call) endList(quiet time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -28,7 +28,7 @@ type watcher struct {
 	stop    sync.Once
 	stopped chan struct{}
 
-	// Only relay uses the following fields.
+	// Only the goroutine that runs relay uses the following fields.
 	heard  bool      // whether the watcher has received an event that counts as contact
 	failed bool      // whether the watcher has passed on or recorded an error
 	until  time.Time // the time after which an event ends a watch that started with a list
@@ -129,11 +129,11 @@ const (
 	minWatchTime = 5 * time.Second
 	// maxContactAge is the maximum age of the last contact when a watch ends without an event. If the last contact is
 	// older, the reflector must request a list. API servers before v1.29, and API servers that have restored an older
-	// state, may send no bookmarks.
+	// state, might not send bookmarks.
 	maxContactAge = 4 * time.Minute
 )
 
-// maxQuietWatch is the longest silence after which Edgeway still reports a broken connection of a long watch as a
+// maxQuietWatch is the longest silence on a long watch after which Edgeway still reports a broken connection as a
 // fault. After a longer silence, a proxy may have broken the connection, because proxies close silent connections after
 // 50 s or a minute. Edgeway then uses short watches for shortTime, because a short watch ends with a bookmark.
 const maxQuietWatch = 40 * time.Second
@@ -170,11 +170,11 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	}
 }
 
-// toleratedExpiries is the number of consecutive watches that may fail because their resource version has expired or is
-// too new before Edgeway reports a fault. A single failure is normal after a lost connection or an API server restart.
+// toleratedExpiries is the number of consecutive watches that may fail without a fault because their resource version
+// has expired or is too new. A single failure is normal after a lost connection or an API server restart.
 const toleratedExpiries = 2
 
-// hasExpired reports whether err only means that the resource version of the watch has expired or is too new. A
+// hasExpired reports whether err is a tolerated failure of a watch whose resource version has expired or is too new. A
 // resource version is too new for an API server that lags or has restored an older state. hasExpired also delays the
 // next list by a random time.
 func (f *feed) hasExpired(err error) bool {

@@ -89,7 +89,7 @@ func TestNewServiceAfterOutage(t *testing.T) {
 				}
 				return false
 			})
-			api.mend()
+			api.repair()
 			back := time.Now()
 			for r.names() != "new" && time.Since(back) < time.Minute {
 				time.Sleep(10 * time.Millisecond)

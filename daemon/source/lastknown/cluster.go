@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Cluster identifies a cluster by data in its kubeconfig, which is available even if the API server is unreachable.
+// Cluster identifies a cluster by kubeconfig data, because the kubeconfig is available even if the API server is
+// unreachable.
 type Cluster struct {
 	Server string `json:"server,omitempty"` // the URL of the API server
 	// CAs lists the SHA-256 hashes of the cluster's CA certificates. CAs is empty if the host's own CAs verify the API

@@ -3,8 +3,8 @@
 //
 // The last-known state is one file, the snapshot. A snapshot consists of a header, one line of JSON for each object,
 // and a footer with the SHA-256 of all preceding lines. Each write replaces the whole file. Edgeway writes rarely, to
-// protect the flash memory of small hosts. A power failure destroys the changes since the last write. The lost changes
-// matter only if the API server is unreachable at the next boot.
+// protect the flash memory of small hosts. After a power failure, the snapshot lacks the changes since the last write.
+// The missing changes matter only if the API server is unreachable at the next boot.
 //
 // Edgeway renames a snapshot that is damaged or too large, and does not load it. Edgeway does not load a snapshot from
 // a later version of Edgeway either, but keeps it until the next write.
@@ -30,8 +30,8 @@ import (
 type Options struct {
 	// Name is the Store's name as a source. The default is "lastknown".
 	Name string
-	// Cluster returns the cluster that the source reads, or the zero value for manifests. The Store ignores the saved
-	// state of another cluster.
+	// Cluster returns the cluster that the source reads from, or the zero value for manifests. The Store ignores the
+	// saved state of another cluster.
 	Cluster func() Cluster
 	// Changes returns the number of changes to the source's objects. The result synced reports whether the source has
 	// listed all objects.
@@ -71,7 +71,8 @@ type Store struct {
 	next time.Time // the earliest time of the next write; only Record uses this field
 }
 
-// revision is a version of the source's objects, identified by the number of changes, and the holdings of that version.
+// revision identifies a version of the source's objects by the number of changes, and contains the holdings of that
+// version.
 type revision struct {
 	changes uint64
 	held    []source.Holding

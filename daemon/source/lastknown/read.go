@@ -78,7 +78,7 @@ var (
 		"saves its own state")
 )
 
-// footerStart identifies the footer: no other line of a snapshot starts with it.
+// footerStart is a prefix that only the footer of a snapshot has.
 var footerStart = []byte(`{"objects":`)
 
 // readSnapshot decodes all lines of a snapshot and verifies the checksum in the footer.

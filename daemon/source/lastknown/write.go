@@ -110,7 +110,7 @@ func (s *Store) save() bool {
 	return err == nil
 }
 
-// confirmedAt returns the time when the source last confirmed its objects, in whole seconds for readability.
+// confirmedAt returns the time when the source last confirmed its objects, truncated to whole seconds for readability.
 func (s *Store) confirmedAt() time.Time {
 	at := time.Now()
 	if s.o.ConfirmedAt != nil {
@@ -124,7 +124,7 @@ func (s *Store) confirmedAt() time.Time {
 func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
-	// at can be earlier than s.savedAt if the clock was wrong.
+	// If the clock was wrong, at can be earlier than s.savedAt.
 	skip := s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt)
 	s.mu.Unlock() // a disk that does not respond must not block the other methods
 	if skip || os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) != nil {

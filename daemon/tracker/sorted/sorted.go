@@ -1,5 +1,5 @@
-// Package sorted copies long sorted slices and replaces elements in the copies. It never modifies the original slices,
-// because snapshots and plans share them.
+// Package sorted copies long sorted slices and replaces elements in the copies. The package never modifies the original
+// slices, because snapshots and plans share them.
 package sorted
 
 import (

@@ -180,7 +180,8 @@ func TestBusiestClientLosesConnections(t *testing.T) {
 			t.Error("it was not the oldest ones that made room")
 		}
 		probe := p.dial("127.0.0.1:1")
-		if _, answer := timeRequest(probe, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); !strings.Contains(answer, "hello") {
+		_, answer := timeRequest(probe, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if !strings.Contains(answer, "hello") {
 			t.Errorf("a probe gets %q while the server is full", answer)
 		}
 		if a, b := countOpen(few), countOpen(many); a != 2 || b != 7 {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit bounds the total number of open connections to several servers. Instead of rejecting clients above the limit,
-// Limit closes the oldest connection of the client with the most connections. A client that opens many connections
-// therefore cannot block a load balancer's health check.
+// Limit bounds the total number of open connections to several servers. If a new connection exceeds the limit, Limit
+// does not reject it, but closes the oldest connection of the client with the most connections. A client that opens
+// many connections therefore cannot block a load balancer's health check.
 type Limit struct {
 	most int
 
@@ -21,10 +21,10 @@ type Limit struct {
 	open []*conn // oldest first
 }
 
-// NewLimit returns a Limit without connections. most is the maximum number of connections.
+// NewLimit returns a Limit with no open connections. most is the maximum number of open connections.
 func NewLimit(most int) *Limit { return &Limit{most: most} }
 
-// Listener wraps a listener, so that the connections that it accepts count towards the limit.
+// Listener wraps inner to count the accepted connections towards the limit.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &listener{inner, l} }
 
 type listener struct {
@@ -93,8 +93,8 @@ func Peer(c net.Conn) (peer *unix.Ucred, err error) {
 	return peer, cmp.Or(controlErr, err)
 }
 
-// admit counts a connection. If admitting a connection exceeds the limit, admit returns the connection that the caller
-// must close.
+// admit counts a connection. If the connection exceeds the limit, admit returns a connection that the caller must
+// close.
 func (l *Limit) admit(c *conn) (victim *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(netlab.Isolate(m)) }
 
 const patience = 20 * time.Second
 
-// After the first List, Links learns the devices, their names and their masters from notifications alone.
+// After the first call to List, Links learns of new devices, names and masters from notifications alone.
 func TestLinksFollowEvents(t *testing.T) {
 	lab := netlab.New(t, netlab.Options{InPlace: true})
 	var changes atomic.Int32

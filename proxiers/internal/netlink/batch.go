@@ -10,8 +10,8 @@ const (
 	headSize = netlinkHeader + nfgenHeader
 	// beginSize is the size in bytes of a batch's first message, which contains the generation.
 	beginSize = headSize + 8
-	// MaxAttr is the maximum length of an attribute in bytes. The length field has 16 bits. The kernel (6.18) does not
-	// reject a longer attribute, but reads only part of it.
+	// MaxAttr is the maximum length of an attribute in bytes. An attribute's length field has 16 bits. The kernel
+	// (6.18) does not reject a longer attribute, but reads only part of it.
 	MaxAttr = 1<<16 - 4
 )
 

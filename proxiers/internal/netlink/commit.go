@@ -17,7 +17,7 @@ const writeBuffer = 32 << 20
 // ErrStale means that the kernel rejected a batch because another transaction came first.
 var ErrStale = errors.New("another transaction came first")
 
-// ErrTooBig means that Commit did not send a batch because it is larger than the socket's buffer.
+// ErrTooBig means that a batch is larger than the socket's buffer, so Commit did not send the batch.
 var ErrTooBig = errors.New("the batch is larger than the socket's buffer")
 
 // RejectionError means that the kernel rejected a batch and applied none of its changes.
@@ -51,9 +51,9 @@ func (r *RejectionError) IsPermanent() bool {
 // Port returns the sender address in notifications about transactions that Commit sent.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
-// Commit sends a batch to the kernel. If another transaction came after the given generation, Commit returns ErrStale.
-// After any error except ErrStale, ErrTooBig and a RejectionError, the caller does not know whether the kernel applied
-// the batch. The caller may commit the same batch again.
+// Commit sends a batch to the kernel. If the given generation is no longer current, Commit returns ErrStale. After any
+// error except ErrStale, ErrTooBig and a RejectionError, the caller does not know whether the kernel applied the batch.
+// The caller may commit the same batch again.
 func (c *Conn) Commit(b *Batch, generation uint32) error {
 	if generation == 0 {
 		return errors.New("nf_tables batch without a generation") // the kernel interprets 0 as "any"
@@ -143,8 +143,8 @@ func eachResponse(b []byte) func(yield func(uint32, RejectionError) bool) {
 	}
 }
 
-// decodeResponse decodes the body of a response, which consists of the error number, the header of the rejected
-// message, and attributes.
+// decodeResponse decodes a response's body, which consists of the error number, the header of the rejected message, and
+// attributes.
 func decodeResponse(flags uint16, seq uint32, body []byte) RejectionError {
 	r := RejectionError{Errno: unix.Errno(-int32(binary.NativeEndian.Uint32(body))), Message: int(seq) - 1}
 	if flags&unix.NLM_F_ACK_TLVS != 0 && flags&unix.NLM_F_CAPPED != 0 && len(body) >= 4+netlinkHeader {

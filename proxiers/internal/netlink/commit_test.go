@@ -65,8 +65,8 @@ func newRunningWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// The kernel applies a batch atomically, and the watcher does not report it as drift. The result does not depend on the
-// generation or on the number of messages.
+// The kernel applies a batch atomically, and the watcher does not report the batch as drift. The result does not depend
+// on the generation or on the number of messages.
 func TestCommit(t *testing.T) {
 	m, r := newRunningWatcher(t)
 	var b Batch

@@ -4,8 +4,8 @@
 // The package opens sockets with mdlayher/netlink, but parses messages and attributes itself. A dump of 10,000 Services
 // contains 70,000 elements in 3 MB. The package reads a dump through one buffer and allocates no memory for the
 // individual messages. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each
-// message. google/nftables (0.3.0) allocates each element of a set. Furthermore, google/nftables cannot make a batch
-// conditional on the last transaction, and truncates attributes longer than 64 KiB.
+// message. google/nftables (0.3.0) allocates memory for each element of a set. Furthermore, google/nftables cannot make
+// a batch conditional on the last transaction, and truncates attributes longer than 64 KiB.
 package netlink
 
 import (
@@ -34,7 +34,7 @@ const (
 // keep it open. Closing a netfilter socket after a transaction takes 16 ms, because the kernel (6.18) first frees the
 // objects that the transaction deleted.
 type Conn struct {
-	// MaxBatchSize is the maximum size in bytes of a batch for Commit.
+	// MaxBatchSize is the maximum size of a batch that Commit sends, in bytes.
 	MaxBatchSize int
 
 	mu   sync.Mutex // held during a request and its response

@@ -89,7 +89,8 @@ func (t *Conntrack) dump(s Scope, filter []byte, fn func(*Flow)) error {
 			continue // the end of the dump
 		}
 		f := decodeFlow(m.Data[nfgenmsgLen:])
-		// Flows in other connection-tracking zones belong to virtual switches, which have their own translation rules.
+		// Flows in connection-tracking zones other than 0 belong to virtual switches, which have their own translation
+		// rules.
 		if f.Zone == 0 {
 			fn(f)
 		}
@@ -113,7 +114,7 @@ func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 	return true, nil
 }
 
-// nfgenmsgLen is the length of struct nfgenmsg: family, version and resource ID.
+// nfgenmsgLen is the length in bytes of struct nfgenmsg, which holds a family, a version and a resource ID.
 const nfgenmsgLen = 4
 
 func (s Scope) message(kind netlink.HeaderType, flags netlink.HeaderFlags, attrs []byte) netlink.Message {

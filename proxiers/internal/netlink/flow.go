@@ -10,7 +10,7 @@ import (
 )
 
 // The kernel defines these ctnetlink attributes in linux/netfilter/nfnetlink_conntrack.h, but golang.org/x/sys v0.49
-// does not.
+// does not define them.
 const (
 	ctaTupleOrig  = 1
 	ctaTupleReply = 2
@@ -167,10 +167,10 @@ func (f *Flow) encodeDelete(s Scope) ([]byte, error) {
 	return ae.Encode()
 }
 
-// encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. The kernel may not support
-// the filter, so the code that reads the dump must compare the destination with dst again. Kernels before 5.8 ignore
-// the filter attribute and dump the whole family. For TCP, a kernel that can filter by status also omits answered and
-// translated flows.
+// encodeFilter encodes a filter for one protocol and, if dst is valid, for one destination. Not all kernels support the
+// filter, so the code that reads the dump must still compare each flow's destination with dst. Kernels before 5.8
+// ignore the filter attribute and dump the whole family. For TCP, a kernel that can filter by status also omits flows
+// that have seen a reply or have a translated destination.
 func encodeFilter(s Scope, dst netip.AddrPort) ([]byte, error) {
 	flags := uint32(filterProtoNum)
 	switch {

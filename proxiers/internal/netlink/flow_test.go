@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// FuzzFlow decodes random attributes as a flow. Encoding and decoding must preserve the flow.
+// FuzzFlow decodes random attributes as a flow. Encoding and then decoding a flow must preserve it.
 func FuzzFlow(f *testing.F) {
 	for _, s := range []Scope{{plan.IPv4, plan.TCP}, {plan.IPv6, plan.UDP}, {plan.IPv4, plan.SCTP}} {
 		fl := &Flow{ID: 7, Orig: Tuple{netip.AddrPortFrom(unspecified(s), 1), netip.AddrPortFrom(unspecified(s), 80)}}
@@ -18,7 +18,7 @@ func FuzzFlow(f *testing.F) {
 		f.Add(raw)
 		f.Add(raw[:len(raw)-3])
 	}
-	// The attributes are shorter than their types require.
+	// These attributes are shorter than their types require.
 	for _, kind := range []byte{ctaStatus, ctaID, ctaZone} {
 		f.Add([]byte{4, 0, kind, 0})
 		f.Add([]byte{5, 0, kind, 0, 1})

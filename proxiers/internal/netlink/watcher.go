@@ -25,25 +25,24 @@ const rejoinDelay = 2 * time.Second
 
 // WatcherOptions configures a Watcher.
 type WatcherOptions struct {
-	// AffectedObject describes the Edgeway object that a notification is about, or returns "" if it is about another
-	// program's object. The Watcher includes the description in its report. The Watcher holds its lock during a call to
-	// AffectedObject. After AffectedObject has returned a description for a transaction, the Watcher may skip the
-	// transaction's other notifications.
+	// AffectedObject returns a description of the Edgeway object that a notification is about, or "" if the
+	// notification is about another program's object. The Watcher includes the description in its report. The Watcher
+	// holds its lock during a call to AffectedObject. After AffectedObject has returned a description for a
+	// transaction, the Watcher may skip the transaction's other notifications.
 	AffectedObject func(Message) (what string)
-	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. Run and RunCommit call
-	// Notify without holding the lock. After a call to Notify, the Watcher does not call it again before the next
-	// Forget.
+	// The Watcher calls Notify with a reason when another program has changed Edgeway's objects. The Watcher does not
+	// hold its lock during a call to Notify, and calls Notify at most once between two calls to Forget.
 	Notify func(reason string)
 }
 
 // Watcher detects other programs' transactions that change Edgeway's objects.
 //
 // The kernel sends a notification for each object that a transaction changed, and then one for the transaction itself.
-// All notifications are in the socket's buffer when the transaction's sendmsg call returns, and when the kernel rejects
-// a later transaction as stale. A notification contains the address of the sender's socket, which identifies the
-// transactions that Commit sent. The Watcher does not know the socket address of a program that Edgeway runs. RunCommit
-// therefore holds mu while the program is running. RunCommit reads earlier notifications first, and then expects at
-// most as many relevant transactions as the program sends.
+// All notifications about a transaction are in the socket's buffer before its sendmsg call returns, and before the
+// kernel rejects a later transaction as stale. A notification contains the address of the sender's socket, which
+// identifies the transactions that Commit sent. The Watcher does not know the socket address of a program that Edgeway
+// runs. RunCommit therefore holds mu while the program is running. RunCommit reads earlier notifications first, and
+// then expects no more transactions that change Edgeway's objects than the program sends.
 //
 // For a big transaction, the kernel allocates a page for each notification. RunCommit therefore leaves the multicast
 // group during a big transaction, and compares the kernel's transaction counts instead.
@@ -62,13 +61,12 @@ type Watcher struct {
 	// generation is the number of the last transaction whose notifications the watcher has read, or 0 if the kernel
 	// dropped notifications.
 	generation uint32
-	// changedObject describes the Edgeway object that was changed by the transaction whose notifications the watcher is
-	// reading.
+	// changedObject describes the Edgeway object changed by the transaction whose notifications the watcher is reading.
 	changedObject string
-	// reported is true after the watcher has reported drift, until the next full sync calls Forget.
+	// reported is true from the time when the watcher reports drift until the next full sync calls Forget.
 	reported bool
 	// joinFailed reports whether an attempt to rejoin the multicast group failed. After a failure, Run tries to rejoin
-	// the group at the read deadline.
+	// the group when the socket's read deadline expires.
 	joinFailed bool
 }
 
@@ -94,7 +92,8 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the multicast group. If the kernel dropped notifications, join returns the reason to report.
+// join rejoins the multicast group. If an attempt fails, or succeeds only after a failure, join returns the reason to
+// report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
@@ -133,7 +132,7 @@ func (m *Watcher) Run() {
 	}
 }
 
-// Close closes the sockets, so Run returns.
+// Close closes the sockets, which makes Run return.
 func (m *Watcher) Close() error {
 	m.Conn.Close()
 	return m.sock.Close()

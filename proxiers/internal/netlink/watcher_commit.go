@@ -11,8 +11,8 @@ var ErrDrift = errors.New("another program changed Edgeway's rules")
 
 // Commit reads all pending notifications and then commits a batch. If another program has changed Edgeway's objects
 // since the last Forget, Commit reports the change and returns ErrDrift without sending the batch, unless anyway is
-// set. Commit ignores transactions that change other objects. Commit returns ErrStale after staleAttempts failed
-// attempts.
+// set. Commit ignores transactions that change only other programs' objects. Commit returns ErrStale after
+// staleAttempts failed attempts.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
 	if reason != "" {
@@ -31,9 +31,9 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 		if m.reported && !anyway {
 			return reason, ErrDrift
 		}
-		// Without the notifications about the last transaction, only the kernel knows the generation. If the last
-		// transaction changed Edgeway's objects, the watcher reads that transaction's notifications right after the
-		// commit, if not before.
+		// Without the notifications about the last transaction, the watcher must request the generation from the
+		// kernel. If the last transaction changed Edgeway's objects, the watcher reads that transaction's notifications
+		// right after the commit, if not before.
 		if m.generation == 0 || m.joinFailed {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err

@@ -18,7 +18,7 @@ type batch struct {
 	now  time.Time
 	// tx is the next transaction. The commands in tx precede the collected changes.
 	tx *knftables.Transaction
-	// send sends a transaction, or is nil if the batch is one transaction of any size.
+	// send sends a transaction. If send is nil, the batch is one transaction of any size.
 	send func(*knftables.Transaction) error
 	// netlinkBatch holds the elements that follow tx, and sendNetlink sends them. If netlinkBatch is nil, tx also
 	// contains the elements.
@@ -94,7 +94,7 @@ func (b *batch) replace(prev, next *plan.ServicePort) {
 	b.diff(b.old.entries, b.new.entries)
 }
 
-// diff adds and deletes the entries that differ between two lists. The lists must not contain duplicates.
+// diff adds the differences between two lists of entries to the batch. The lists must not contain duplicates.
 func (b *batch) diff(old, next []Entry) {
 	if len(old) == 0 {
 		for _, e := range next {
@@ -121,16 +121,16 @@ func (b *batch) diff(old, next []Entry) {
 	}
 }
 
-// elementsPerCommand is the maximum number of elements in a command. Longer commands are no faster than commands with a
-// few hundred elements.
+// elementsPerCommand is the maximum number of elements in one nft command. Longer commands are no faster than commands
+// with a few hundred elements.
 const elementsPerCommand = 200
 
 // elementLength is the approximate length in bytes of an IPv4 element with its value.
 const elementLength = 56
 
-// elements returns several elements of one set for an add command or, without values, for a delete command. knftables
-// expects one element and writes "{ key : value }", so the key that elements passes is a list that ends with the last
-// key. Compared with one command for each element, a list halves nft's CPU time.
+// elements combines several elements of one set into a knftables.Element, with values for an add command and without
+// values for a delete command. knftables expects one element and writes "{ key : value }", so elements puts the whole
+// list except the last value into the key. Compared with one command for each element, a list halves nft's CPU time.
 func (r *renderer) elements(set *Set, group []Entry, withValues bool) *knftables.Element {
 	el := &knftables.Element{Family: nftFamily(group[0].Family), Table: r.Table}
 	list := make([]byte, 0, elementLength*len(group))

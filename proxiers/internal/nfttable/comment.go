@@ -14,9 +14,9 @@ const (
 	maxComment = 128
 )
 
-// commentOf returns a ServicePort's name as a comment, "namespace/name:port", and truncates a long name. A namespace
-// and a name of 63 letters each leave no space for the port, but the keys of most elements contain the port. commentOf
-// replaces characters that Kubernetes does not allow in names with '_'.
+// commentOf returns a ServicePort's name as a comment, "namespace/name:port", and truncates a long name. If the
+// namespace and the name have 63 letters each, there is no space for the port, but the keys of most elements contain
+// the port. commentOf replaces characters that Kubernetes does not allow in names with '_'.
 func commentOf(n plan.ServicePortName) comment {
 	b := append(make([]byte, 0, 2+maxComment), udataComment, 0)
 	b = append(append(append(b, n.Namespace...), '/'), n.Name...)

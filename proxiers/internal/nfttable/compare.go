@@ -12,7 +12,8 @@ import (
 // contents holds the kernel's entries in some of the sets, by set and key. An element's key includes the family.
 type contents map[SetID]map[Element]Value
 
-// checksum holds the number of elements in a set and an order-independent sum of the elements.
+// checksum holds the number of elements in a set and the sum of the elements' hashes, which does not depend on their
+// order.
 type checksum struct {
 	count int
 	sum   uint64
@@ -61,7 +62,7 @@ func (r *renderer) eachEntry(refs *references, next *plan.Plan, visit func([]Ent
 	visit(r.NodeEntries(next.Node))
 }
 
-// compare returns the contents of the kernel's sets that differ from the plan, and holds no other set in memory.
+// compare returns the kernel's contents of each set that differs from the plan, and keeps no other set in memory.
 // Usually, no set differs.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := checksummer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
@@ -143,8 +144,9 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// reconcileElement removes an element from have (the set's contents), and adds it to the set unless have contained it
-// with the same value. later is true if the element is a range, which the caller must add later.
+// reconcileElement removes an element from have, the map of the set's contents, and adds the element to the set unless
+// the kernel already has it with the same value. later is true if the element is a range, which the caller must add
+// later.
 func (b *batch) reconcileElement(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)

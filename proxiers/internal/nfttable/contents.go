@@ -33,8 +33,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// Counts returns the number of packets that matched each element of the sets whose Set.Counts is true. Any goroutine
-// may call Counts.
+// Counts returns the number of packets that matched each element, for all sets with Set.Counts. Any goroutine may call
+// Counts.
 func (t *Table) Counts() (map[Element]uint64, error) {
 	found, names := map[Element]uint64{}, map[string]string{}
 	for i := range t.Sets {
@@ -64,17 +64,17 @@ type ClientMap struct {
 	ValidAddrs map[netip.Addr]bool
 }
 
-// pruneAttempts is the maximum number of attempts to delete clients. The whole deletion fails if one of the clients
-// times out between the read and the deletion.
+// pruneAttempts is the maximum number of attempts to delete clients. The whole deletion fails if any client's element
+// expires between the read and the deletion.
 const pruneAttempts = 5
 
 // clientsPerDatagram is the number of clients that always fit into one datagram. A list that spans several datagrams
-// may be incomplete, because the map changes during the read, or because the kernel moves the map to another hash table
-// (see reread). Prune therefore reads a list twice if it spans several datagrams.
+// may be incomplete, because during the read, the map may change, or the kernel may move it to another hash table (see
+// reread). Prune therefore reads a list twice if it spans several datagrams.
 const clientsPerDatagram = 40
 
 // Prune deletes the clients whose value in a map is not in the map's ValidAddrs. The caller must call Prune after the
-// Apply that removed an address, because until then, the rules may still map clients to it.
+// Apply that removed an address, because until then, the rules may still map clients to that address.
 func (t *Table) Prune(ctx context.Context, maps []ClientMap) error {
 	for _, m := range maps {
 		if err := t.prune(ctx, m); err != nil {

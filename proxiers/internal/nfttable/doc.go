@@ -1,5 +1,5 @@
 // Package nfttable keeps a proxier's nftables tables in agreement with a plan. The proxier provides a Schema, which
-// describes the tables and what each ServicePort and the host need in them.
+// describes the tables and their contents for each ServicePort and for the host.
 //
 // Each address family has one table, whose name is in the Schema. A table contains fixed chains, fixed sets and maps,
 // and objects. An object is a chain or a map that the package creates and deletes along with ServicePorts. Several
@@ -12,10 +12,10 @@
 // package can send elements in a separate transaction, because no rule or element refers to an object before the
 // object's elements exist. The nft program writes elements only when one transaction replaces a whole table.
 //
-// The kernel accepts a netlink batch only if it contains the generation number of the last transaction. If another
-// program's transaction came first, netlink notifications show what that transaction changed. If that transaction
-// did not change Edgeway's tables, the package sends the batch again. Otherwise, a full sync compares Edgeway's tables
-// with the plan.
+// The kernel accepts the package's netlink batch only if the batch contains the generation number of the last
+// transaction. If another program's transaction came first, netlink notifications show what that transaction changed.
+// If that transaction did not change Edgeway's tables, the package sends the batch again. Otherwise, a full sync
+// compares Edgeway's tables with the plan.
 //
 // If the kernel's state is unknown, for example after a restart, the package reads its own tables through netlink, and
 // then rewrites all rules and the elements that differ. The package keeps map elements that rules in the packet path

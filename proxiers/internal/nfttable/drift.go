@@ -13,8 +13,8 @@ import (
 // maxWatchedOperations is the maximum number of operations in a transaction that the watcher can follow.
 const maxWatchedOperations = 1000
 
-// affectedObject returns "the table" if a notification is about one of Edgeway's tables. The watcher reports the result
-// as drift.
+// affectedObject returns "the table" if a notification is about one of Edgeway's tables. The watcher includes the
+// result in its drift report.
 func (t *Table) affectedObject(m netlink.Message) string {
 	ofFamily := slices.ContainsFunc(t.families, func(f plan.Family) bool { return netlink.Family(f) == m.Family })
 	if ofFamily && string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == t.Table {

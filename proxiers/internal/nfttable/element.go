@@ -36,8 +36,8 @@ type Entry struct {
 	Value
 }
 
-// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because it has
-// the type of a packet priority.
+// ChainNumber identifies a chain in maps. nft displays a ChainNumber as "major:minor" in hexadecimal, because the
+// number's nft type is classid, the type of a packet priority.
 type ChainNumber uint32
 
 func (n ChainNumber) append(b []byte) []byte {
@@ -76,7 +76,7 @@ func (s *Set) appendKey(b []byte, e *Element) []byte {
 	return b
 }
 
-// appendValue appends the value in nft's syntax, or nothing for an element of a set.
+// appendValue appends the value in nft's syntax, or nothing if the element has no value.
 func (v *Value) appendValue(b []byte) []byte {
 	switch {
 	case v.Chain != "":

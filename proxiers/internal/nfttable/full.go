@@ -122,8 +122,8 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 }
 
 // flushIdleChains deletes the rules in idle chains, which no element or rule refers to. An idle chain may be a base
-// chain that another Edgeway version or another program created. The rules in a base chain affect packets until sweep
-// can delete the chain.
+// chain that another Edgeway version or another program created. Without the flush, a base chain's rules would affect
+// packets until sweep can delete the chain.
 func (t *Table) flushIdleChains(ctx context.Context, refs *references) error {
 	tx := newTransaction()
 	for id := range refs.idleObjects {

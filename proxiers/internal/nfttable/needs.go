@@ -29,9 +29,8 @@ type ObjectID struct {
 type Object struct {
 	ObjectID
 	Rules Rules
-	// Size is the maximum number of elements in a map to which rules in the packet path add elements. Timeout is the
-	// time after which an element expires unless a rule updates it. Each element maps a client's address to another
-	// address.
+	// Size is the maximum number of elements in a map. Rules in the packet path add the elements, each of which maps a
+	// client's address to another address. Timeout is the time after which an element expires unless a rule updates it.
 	Size    uint64
 	Timeout time.Duration
 	// numbered reports whether maps refer to the chain by its number.

@@ -46,7 +46,7 @@ func wrapProbeError(err error) error {
 		return err
 	case errors.As(err, &exit):
 		return fmt.Errorf("%w: nft or the kernel rejects a rule "+
-			"(nftables 1.0.6 and Linux 5.13, or newer, accept all rules): %w", proxiers.ErrUnsupported, err)
+			"(nftables 1.0.6 and Linux 5.13 or newer accept all rules): %w", proxiers.ErrUnsupported, err)
 	}
 	return err
 }

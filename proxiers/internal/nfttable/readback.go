@@ -38,7 +38,8 @@ func (c *reader) tableFamilies(name string) (found []uint8, err error) {
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
 	add := func(kind ObjectKind, m netlink.Message, name []byte) {
-		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table { // no kernel filters the dump of chains by table
+		// No kernel filters the dump of chains by table.
+		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table {
 			found = append(found, ObjectID{f, kind, string(netlink.Text(name))})
 		}
 	}

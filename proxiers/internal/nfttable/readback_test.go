@@ -57,7 +57,7 @@ func FuzzParseElement(f *testing.F) {
 	})
 }
 
-// FuzzExcerpt passes random nft messages to excerpt. The result must be a short excerpt of one line.
+// FuzzExcerpt passes random nft messages to excerpt. The result must be a single short line.
 func FuzzExcerpt(f *testing.F) {
 	f.Add("/dev/stdin:1:1-10: Error: Could not process rule: No such file or directory\nadd rule ip x y\n^^^^\n")
 	f.Add("Error: \n")

@@ -7,11 +7,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// references counts the users of elements and objects that several ServicePorts can need.
+// references counts the references to elements and objects that several ServicePorts can need.
 type references struct {
 	shared  map[Element]int32
 	objects map[ObjectID]int32
-	// numbers holds the number of each chain in the kernel, including idle chains.
+	// numbers holds the ChainNumber of each chain in the kernel, including idle chains.
 	numbers map[ObjectID]ChainNumber
 	taken   map[familyNumber]bool
 	// idleObjects holds the objects in the kernel that no ServicePort needs and no element refers to.

@@ -10,9 +10,9 @@ import (
 	"edgeway/test/plantest"
 )
 
-// Edgeway reads a set correctly while the kernel moves the elements to a larger or smaller hash table. On Linux
-// 6.18, one in four dumps of a set of 300 elements over a new socket repeats some elements and omits others during the
-// move.
+// Edgeway reads a set correctly while the kernel moves the elements to a larger or smaller hash table. On Linux 6.18,
+// one in four dumps that read a 300-element set over a new socket during the move repeats some elements and omits
+// others.
 func TestReadWhileSetsResize(t *testing.T) {
 	table := newTable(t)
 	if err := table.Apply(t.Context(), proxiers.NewChange(nil, plantest.Plan(plantest.Node()))); err != nil {

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// chunkElements is the default of Schema.ChunkSize. With 10,000 elements, nft's startup time is negligible. A chunk of
+// chunkElements is the default for Schema.ChunkSize. With 10,000 elements, nft's startup time is negligible. A chunk of
 // 10,000 elements also fits into a small host's memory, because nft (1.0.6) uses 2.2 kB for each element.
 const chunkElements = 10_000
 
@@ -26,8 +26,9 @@ type serviceChanges struct {
 	moves func() bool
 }
 
-// errMoves means that a change that spans several transactions moves elements between ServicePorts. The transaction
-// that adds an element for the new owner might then precede the one that deletes it for the old owner.
+// errMoves means that a change moves elements between ServicePorts, but does not fit into one transaction. If the
+// change were split, the transaction that adds an element for the new owner might precede the one that deletes it for
+// the old owner.
 var errMoves = errors.New("elements move between ServicePorts in different transactions")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
@@ -87,10 +88,10 @@ func (b *batch) flush() error {
 	return err
 }
 
-// writeAll adds commands for the collected changes. A packet traverses the rules of one generation, but each lookup
-// uses the current elements (Linux 6.18). If a match leads to a second lookup, the element that the second lookup needs
-// must therefore still exist. With netlink, transactions are cheap, so a second transaction deletes the elements that
-// no lookup needs any more.
+// writeAll writes the collected changes to the netlink batch or, if there is none, to the transaction. A packet
+// traverses the rules of one generation, but each lookup uses the current elements (Linux 6.18). If a match leads to a
+// second lookup, the element that the second lookup needs must therefore still exist. With netlink, transactions are
+// cheap, so a second transaction deletes the elements that no lookup needs any more.
 func (b *batch) writeAll() error {
 	var gone [2][][]Entry
 	if b.netlinkBatch != nil {

@@ -101,7 +101,7 @@ func (t *Table) Maintain(ctx context.Context) error {
 	return t.sweep(ctx, t.refs, time.Now().Add(-t.IdleTimeout))
 }
 
-// sweep deletes the objects that became idle no later than the given time. If the kernel rejects the deletion, sweep
+// sweep deletes the objects that became idle at or before the given time. If the kernel rejects the deletion, sweep
 // keeps the objects for another idle period.
 func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) error {
 	objects := refs.objectsIdleSince(before)

@@ -19,8 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// newTable returns a table in a new network namespace. The thread stays locked, so the thread and the namespace
-// disappear after the test.
+// newTable returns a table in a new network namespace. The goroutine stays locked to its thread, so the thread and the
+// namespace disappear after the test.
 func newTable(t *testing.T) *Table {
 	t.Helper()
 	runtime.LockOSThread()
@@ -226,7 +226,7 @@ func TestNFTWithHungChild(t *testing.T) {
 	}
 }
 
-// When the context is done, Edgeway kills a hanging nft process, whichever nft command it runs.
+// When the context is done, Edgeway kills nft, whatever command nft is running.
 func TestHungNFT(t *testing.T) {
 	table := newTable(t)
 	nft(t, "add table ip "+table.Table)

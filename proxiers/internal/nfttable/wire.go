@@ -20,7 +20,7 @@ type setChange struct {
 	remove bool
 }
 
-// resetBatch empties a batch, and also frees its buffer if it is larger than 1 MiB.
+// resetBatch empties a batch and, if the batch was larger than 1 MiB, also frees its buffer.
 func resetBatch(w *netlink.Batch) {
 	if w.Size() > 1<<20 {
 		*w = netlink.Batch{}

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// source derives values from random bytes, and from zeros after the last random byte.
+// source derives values from random bytes, and from zeros when no random bytes are left.
 type source []byte
 
 func (s *source) take(n int) []byte {

@@ -33,7 +33,7 @@ const waitDelay = 10 * time.Second
 const oomScoreAdj = "500"
 
 // largeInput is the input size in bytes above which a program may need a lot of memory. For a smaller input, setting
-// oom_score_adj adds a tenth to the run time.
+// oom_score_adj would add a tenth to the run time.
 const largeInput = 64 << 10
 
 // Run runs the program and returns its standard error. When the context is done, Run kills the program and returns the

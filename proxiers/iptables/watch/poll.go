@@ -30,7 +30,7 @@ type tableInfo struct {
 
 type observation struct {
 	tableInfo
-	// ownEntries is the number of Edgeway's entries, if entriesKnown is set.
+	// ownEntries is the number of Edgeway's entries in the table, and is valid only if entriesKnown is true.
 	ownEntries   int
 	entriesKnown bool
 }
@@ -58,7 +58,7 @@ type pollWatcher struct {
 	// starts, lastStates omits the table until Edgeway writes it, because a query for a missing table causes the kernel
 	// to load the table's module.
 	lastStates map[Table]observation
-	// reported is true after the pollWatcher has reported drift, until the next full sync calls Forget.
+	// reported is true from the time that the pollWatcher reports drift until the next full sync calls Forget.
 	reported bool
 }
 
@@ -128,16 +128,16 @@ func (p *pollWatcher) commit(commit func() error) (reason string, err error) {
 	return p.inspect(suspects), nil
 }
 
-// hadNoEffect reports whether a restore reported success without changing the table. After a restore, the table must
-// have at least ours entries. If another program changed the table before the restore (suspect is set), an unchanged
-// state proves nothing.
+// hadNoEffect reports whether a restore reported success without changing the table. The parameter ours is the minimum
+// number of entries in the table after a restore. If another program changed the table before the restore (suspect is
+// set), an unchanged state proves nothing.
 func (p *pollWatcher) hadNoEffect(t Table, ours int, suspect bool) bool {
 	now, _ := p.read(t)
 	return int(now.numEntries) < ours || !suspect && p.lastStates[t].entriesKnown && now == p.lastStates[t].tableInfo
 }
 
-// observe records a table's state after a restore, unless the restore alone cannot explain the state. A table that
-// Edgeway never wrote may be missing.
+// observe records a table's state after a restore, unless the number of entries shows that another program also changed
+// the table. A table need not exist if Edgeway never wrote it.
 func (p *pollWatcher) observe(t Table) (plausible bool) {
 	before, written := p.lastStates[t]
 	now, err := p.read(t)
@@ -166,8 +166,8 @@ func (p *pollWatcher) changedTables() (suspects []Table) {
 }
 
 // inspect reads the contents of the suspect tables. For an intact table, inspect records the state from before the
-// read, so that the pollWatcher detects a change during the read. inspect skips a table if the number of its entries is
-// unknown, and the table remains suspect.
+// read, so that the pollWatcher detects a change during the read. inspect skips a table if the number of Edgeway's
+// entries in the table is unknown, and the table remains suspect.
 func (p *pollWatcher) inspect(suspects []Table) (reason string) {
 	for _, t := range suspects {
 		ours, settled := p.Entries(t)
@@ -203,7 +203,7 @@ func (p *pollWatcher) Forget() {
 }
 
 // read returns a table's state. If the table does not exist, the query causes the kernel to load the table's module.
-// The error is ENOENT or ENOPROTOOPT if the table still does not exist.
+// read returns ENOENT or ENOPROTOOPT if the table still does not exist.
 func (p *pollWatcher) read(t Table) (info tableInfo, err error) {
 	level := unix.SOL_IP
 	if t.Family == plan.IPv6 {

@@ -12,8 +12,8 @@ import (
 	"edgeway/test/iptablestest"
 )
 
-// idlePollWatcher returns a pollWatcher that is not running. The pollWatcher's Entries function returns *settled, and
-// its Compare function is intact.
+// idlePollWatcher returns a pollWatcher that is not running. The pollWatcher uses the parameter intact as its Compare
+// function, and its Entries function returns 0 and *settled.
 func idlePollWatcher(t testing.TB, settled *bool, intact func(Table) string) *pollWatcher {
 	t.Helper()
 	o := testOptions()

@@ -13,11 +13,11 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Watcher watches the tables of one variant. A Watcher is safe for concurrent use.
+// Watcher watches the tables of one iptables variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// RunCommit runs commit, and does not report the changes that commit makes. The function commit restores the given
-	// number of tables. RunCommit reports changes by other programs before and during the restore. The parameter big
-	// reports whether the restore changes more than about a thousand rules.
+	// RunCommit calls commit, which restores the given number of tables, and does not report the changes that commit
+	// makes. RunCommit reports changes by other programs before and during the restore. The parameter big is true if
+	// the restore changes more than about a thousand rules.
 	RunCommit(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
 	Forget()
@@ -35,11 +35,11 @@ type Options struct {
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one for
 	// each rule, and two for each chain. settled is false if the number is unknown. Only a pollWatcher calls Entries
-	// and Compare, and it holds its lock during the call. RunCommit calls Compare only after commit.
+	// and Compare, and it holds its lock during the call. RunCommit calls Compare only after commit has returned.
 	Entries func(Table) (n int, settled bool)
 	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The Watcher calls
-	// Compare only if the number that Entries returns is known. reason is "" if the table contains exactly the rules
-	// that Edgeway wrote.
+	// Compare only if Entries returns true for settled. reason is "" if the table contains exactly the rules that
+	// Edgeway wrote.
 	Compare func(Table) (reason string)
 }
 
@@ -59,8 +59,8 @@ func New(v xtables.Variant, o Options) (Watcher, error) {
 	return newNotificationWatcher(o)
 }
 
-// golang.org/x/sys/unix does not define the following kinds of notifications. Since Linux 6.3, a program can delete an
-// object with "destroy", which does not fail if the object does not exist.
+// golang.org/x/sys/unix does not define the following message types. Since Linux 6.3, a program can delete an object
+// with "destroy", which does not fail if the object does not exist.
 const (
 	msgDestroyTable = 0x1a
 	msgDestroyChain = 0x1b
@@ -113,7 +113,7 @@ func (o Options) affectedObject(m netlink.Message) (what string) {
 }
 
 // jumpsToOwnChain reports whether a rule jumps to one of Edgeway's chains. If the notification does not contain the
-// rule's expressions, the result is true, because an unnecessary full sync is better than a missing one.
+// rule's expressions, jumpsToOwnChain returns true, because an unnecessary full sync is better than a missed one.
 func (o Options) jumpsToOwnChain(rule []byte) bool {
 	chains, whole := netlink.JumpTargets(rule)
 	return !whole || slices.ContainsFunc(chains, o.IsOwnChain)

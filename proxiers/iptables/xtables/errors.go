@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// maxMessage is the maximum length of a program's message in an error, in bytes.
+// maxMessage is the maximum length, in bytes, of a program's message in an error.
 const maxMessage = 200
 
 var (
@@ -21,7 +21,7 @@ var (
 	lineNumber = regexp.MustCompile(`\bline:? \d`)
 )
 
-// transportErrors holds phrases from messages about errors whose cause is not the input's content.
+// transportErrors holds phrases from messages about errors that the input's content did not cause.
 var transportErrors = []string{
 	"xtables lock", "lock file", "Permission denied", "Operation not permitted", "unable to initialize table",
 	"generation id", "No buffer space", "Cannot allocate memory", "Out of memory", "Message too long",
@@ -42,8 +42,8 @@ func (c call) failure(err error, exit int, messages []byte) error {
 
 // isContentError reports whether the program or the kernel rejected the input's content. Exit code 1 means a general
 // error, or an iptables-legacy rule that the kernel rejects. Exit code 2 means an invalid parameter. Exit code 4 means
-// a lack of resources, or an iptables-nft rule that the kernel rejects. Other codes mean an unsuitable version or
-// kernel.
+// a lack of resources, or an iptables-nft rule that the kernel rejects. Other exit codes mean that the program's
+// version or the kernel is unsuitable.
 func isContentError(exit int, messages []byte) bool {
 	if slices.ContainsFunc(transportErrors, func(t string) bool { return bytes.Contains(messages, []byte(t)) }) {
 		return false

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// FuzzFailure passes random messages to failure. The returned error must be one short line.
+// FuzzFailure calls failure with random messages. The returned error must be one short line.
 func FuzzFailure(f *testing.F) {
 	for _, text := range []string{
 		"iptables-nft-restore v1.8.9 (nf_tables): \nline 3: RULE_INSERT failed (Invalid argument): rule in chain KUBE-SVC-A\n",

@@ -23,7 +23,7 @@ type Input struct {
 }
 
 // part is the input for one table. A chain's declaration also empties the chain, and precedes all rules that refer to
-// it. Removals of chains come last.
+// it. The commands that remove chains come last.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }
@@ -48,7 +48,7 @@ func (in *Input) Remove(id ChainID) {
 	in.line(&in.declare(id).removed, "-X", id.Name)
 }
 
-// AddBuiltinCommand adds a command, "-I" or "-D", for a rule in a built-in chain.
+// AddBuiltinCommand adds an "-I" or "-D" command for a rule in a built-in chain.
 func (in *Input) AddBuiltinCommand(id ChainID, command, rest string) {
 	in.line(&in.part(id.Table).builtin, command, id.Name, rest)
 }

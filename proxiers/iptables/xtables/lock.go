@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// lockPath is the default path of the lock that the iptables-legacy programs share. The programs need a lock,
+	// lockPath is the default path of the lock file that the iptables-legacy programs share. The programs need a lock,
 	// because each program reads a whole table, changes it, and writes it back.
 	lockPath = "/run/xtables.lock"
 	// lockBound is the maximum time that a program waits for the lock.
@@ -23,7 +23,7 @@ const (
 )
 
 // lock waits until the programs' lock is free, and measures the waiting time. An iptables program then acquires the
-// lock itself, because Edgeway cannot pass it the lock.
+// lock itself, because Edgeway cannot pass the lock to the program.
 type lock struct {
 	path  string
 	taken atomic.Uint64
@@ -33,7 +33,7 @@ type lock struct {
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// waitUntilFree waits until it can acquire the lock, and then releases it.
+// waitUntilFree waits until it has acquired the lock, and then releases the lock.
 func (l *lock) waitUntilFree(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds the lock"))
 	defer cancel()

@@ -47,7 +47,8 @@ type saveReader struct {
 	err         error
 }
 
-// maxLine is the maximum length of a line in iptables-save's output. The longest possible rule is many times shorter.
+// maxLine is the maximum length, in bytes, of a line in iptables-save's output. The longest possible rule is many times
+// shorter.
 const maxLine = 1 << 16
 
 // Write never returns an error, so that the program runs to completion and reports its own errors.
@@ -68,7 +69,7 @@ func (r *saveReader) Write(output []byte) (int, error) {
 	return len(output), nil
 }
 
-// line parses ":CHAIN POLICY [0:0]" or "-A CHAIN rule".
+// line parses a line of the form ":CHAIN POLICY [0:0]" or "-A CHAIN rule".
 func (r *saveReader) line(line string) {
 	if text, ok := strings.CutPrefix(line, "-A "); ok {
 		chain, rule, _ := strings.Cut(text, " ")

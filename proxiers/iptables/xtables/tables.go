@@ -32,8 +32,8 @@ func Tables(v Variant, f plan.Family) ([]string, error) {
 	return nftTables(f)
 }
 
-// legacyTables reads the list of tables in the calling thread's network namespace. The list does not exist until the
-// kernel has loaded ip_tables. Only root may read the list, and reading a table's rules needs CAP_NET_RAW.
+// legacyTables reads the list of tables in the calling thread's network namespace. The list of tables does not exist
+// until the kernel has loaded ip_tables. Only root may list the tables, and reading a table's rules needs CAP_NET_RAW.
 func legacyTables(f plan.Family) ([]string, error) {
 	name := map[plan.Family]string{plan.IPv4: "ip_tables_names", plan.IPv6: "ip6_tables_names"}[f]
 	text, err := os.ReadFile("/proc/thread-self/net/" + name)

@@ -1,8 +1,9 @@
 // Package xtables runs the iptables programs of either variant. The package finds the programs, reads tables with
 // iptables-save, writes tables with iptables-restore, and describes errors.
 //
-// Each run has a time limit. The iptables-legacy programs share a lock, and Edgeway limits how long a program waits for
-// the lock. Without --wait, iptables-legacy 1.8.9 fails immediately or waits forever ("iptables -S").
+// Each run of a program has a time limit. The iptables-legacy programs share a lock, and Edgeway limits how long a
+// program waits for the lock. Without --wait, iptables-legacy 1.8.9 fails immediately if the lock is taken, or waits
+// forever, as "iptables -S" does.
 package xtables
 
 import (

@@ -115,8 +115,8 @@ func askVersion(ctx context.Context, program string) (Variant, version, error) {
 
 var versionLine = regexp.MustCompile(`v(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?\s*(\(nf_tables\))?`)
 
-// parseVersion parses "iptables v1.8.9 (nf_tables)". Programs before version 1.8, which are all legacy, do not print
-// the variant.
+// parseVersion parses a line such as "iptables v1.8.9 (nf_tables)". Programs before version 1.8, which are all legacy,
+// do not print the variant.
 func parseVersion(line string) (Variant, version, error) {
 	m := versionLine.FindStringSubmatch(line)
 	if m == nil {

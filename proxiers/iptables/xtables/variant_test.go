@@ -134,7 +134,7 @@ func TestUnusablePrograms(t *testing.T) {
 	}
 }
 
-// oldPrograms returns programs that print only their version, like the iptables programs before 1.8.
+// oldPrograms returns programs that print their version without the variant, like the iptables programs before 1.8.
 func oldPrograms(number string) map[string]string {
 	m := map[string]string{}
 	for name := range plainPrograms(Legacy) {

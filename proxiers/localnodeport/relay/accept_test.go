@@ -45,7 +45,8 @@ func TestNoEndpointLeft(t *testing.T) {
 	}
 }
 
-// fullListener returns an address that does not respond to a SYN, because its socket's accept queue is full.
+// fullListener returns the address of a socket that does not respond to a SYN, because the socket's accept queue is
+// full.
 func fullListener(t *testing.T) netip.AddrPort {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -174,7 +175,7 @@ func TestStopKeepsConnectionsAndQueue(t *testing.T) {
 	}
 }
 
-// Calling shutdown(2) on a listening socket causes no busy loop and does not delay other sockets.
+// Calling shutdown(2) on a listening socket does not cause a busy loop or delay other sockets.
 func TestShutDownListener(t *testing.T) {
 	target := &pool{endpoints: []netip.AddrPort{server(t, echo)}}
 	r, _, addr := relayTo(t, Options{}, target)
@@ -323,9 +324,9 @@ func TestOutOfDescriptors(t *testing.T) {
 
 // openUntilPause opens connections and reads their responses until the relay reports a pause. openUntilPause does not
 // read from the last connection, which the relay may or may not have accepted.
-func openUntilPause(t *testing.T, addr netip.AddrPort, reports <-chan string) (served []*net.TCPConn, last *net.TCPConn,
-	report string,
-) {
+func openUntilPause(
+	t *testing.T, addr netip.AddrPort, reports <-chan string,
+) (served []*net.TCPConn, last *net.TCPConn, report string) {
 	t.Helper()
 	for range 60 {
 		c := dialTCP(t, addr)

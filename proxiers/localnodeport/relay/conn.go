@@ -19,7 +19,7 @@ const chunkSize = 64 << 10
 // chunks holds the buffers for copying. A stream has a buffer only during system calls, so a stalled stream needs none.
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// bulkSize is the minimum size, in bytes, of a transfer after which the relay tries to move the next data through a
+// bulkSize is the number of bytes that a transfer must reach before the relay tries to move the next data through a
 // pipe.
 const bulkSize = 16 << 10
 
@@ -29,8 +29,8 @@ const maxDiscards = 1000
 type conn struct {
 	port   *Port
 	client *net.TCPConn
-	// The relay sets finToClient when it forwards a FIN to the client. The relay sets finToEndpoint when it forwards a
-	// FIN to the endpoint.
+	// The relay sets finToClient when it forwards a FIN to the client, and finToEndpoint when it forwards a FIN to the
+	// endpoint.
 	finToClient, finToEndpoint atomic.Bool
 
 	mu       sync.Mutex
@@ -183,7 +183,7 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 		n, failure = receive(fd, first[:], unix.MSG_PEEK)
 		if ended = n == 0 && failure == nil; ended {
 			// MSG_PEEK skips an urgent byte but does not remove it. An unread byte would turn the final FIN into a
-			// reset. If a signal is pending, the kernel may return EAGAIN, but waiting would never end, because no
+			// reset. If a signal is pending, the kernel may return EAGAIN, but the relay must not wait, because no
 			// event follows the end of the stream.
 			if _, failure = receive(fd, first[:], 0); errors.Is(failure, unix.EAGAIN) {
 				failure = nil
@@ -205,7 +205,7 @@ func copyChunk(to, from syscall.RawConn) (sent int, err error) {
 }
 
 // copyOnce sends a chunk of the received data, and then removes the sent bytes from the receive buffer. EAGAIN means
-// that the receiver accepts no data.
+// that the receiver is not accepting data.
 func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 	chunk := chunks.Get().(*[chunkSize]byte)
 	defer chunks.Put(chunk)

@@ -177,7 +177,8 @@ func TestUrgentBytesDuringTransfer(t *testing.T) {
 	}
 }
 
-// An urgent byte at the end of a stream does not reset the connection, so the other stream arrives completely.
+// An urgent byte at the end of a stream does not reset the connection, so the stream in the opposite direction arrives
+// completely.
 func TestUrgentByteBeforeFIN(t *testing.T) {
 	const size = 8 << 20
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {

@@ -31,8 +31,8 @@ import (
 const (
 	// defaultDialTimeout is long enough for the kernel to retransmit an unanswered SYN after one second.
 	defaultDialTimeout = 3 * time.Second
-	// defaultHalfClosedTimeout is the default of Options.HalfClosedTimeout. An endpoint that does not read may not
-	// notice that the client has closed the connection.
+	// defaultHalfClosedTimeout is the default value of Options.HalfClosedTimeout. An endpoint that does not read may
+	// not notice that the client has closed the connection.
 	defaultHalfClosedTimeout = 10 * time.Minute
 	// A connection needs at most connectionMemory bytes of memory and connectionDescriptors file descriptors.
 	connectionMemory      = 16 << 10
@@ -40,7 +40,7 @@ const (
 	tick                  = 50 * time.Millisecond
 	// shortagePause is the pause after an accept or a dial fails for lack of descriptors or memory.
 	shortagePause = 250 * time.Millisecond
-	// episodeGap is the minimum time without a pause between two episodes of pauses.
+	// episodeGap is the time without a pause after which an episode of pauses ends.
 	episodeGap = 10 * time.Second
 )
 
@@ -72,11 +72,11 @@ type Options struct {
 	OnPause func(reason error)
 	// Contain runs the goroutines that accept connections. Contain may be nil.
 	Contain proxiers.Contain
-	// The relay passes a panic in a connection's goroutine to OnPanic. The panic ends only that connection.
+	// A panic in a connection's goroutine ends only that connection, and the relay passes the panic to OnPanic.
 	OnPanic func(err error)
 }
 
-// Target chooses the endpoints of a Port's connections. A Target must be safe for concurrent use.
+// Target chooses the endpoints for a Port's connections. A Target must be safe for concurrent use.
 type Target interface {
 	// Pick returns the endpoint to dial for a connection from client. tried lists the endpoints that the relay failed
 	// to dial for the same connection, oldest first. If no endpoint is left, Pick returns false and the relay resets

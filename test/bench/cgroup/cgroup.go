@@ -1,4 +1,4 @@
-// Package cgroup measures the CPU time of a program and all of its child processes, and freezes them.
+// Package cgroup measures the CPU time of a program and its child processes, and can freeze all of these processes.
 package cgroup
 
 import (
@@ -35,7 +35,7 @@ func New(name string) (*Group, error) {
 	return c, nil
 }
 
-// Path returns the group's path in the file system.
+// Path returns the path of the group's directory.
 func (c *Group) Path() string { return c.path }
 
 func mountpoint() (string, error) {
@@ -80,8 +80,8 @@ func (c *Group) Processes() ([]int, error) {
 	return pids, nil
 }
 
-// Kill kills all processes in the group and waits until they have exited. Kill does not use cgroup.kill, because
-// writing to cgroup.kill on Linux 6.18 also kills processes that start in the group later.
+// Kill kills all processes in the group and waits until they have exited. Kill does not use cgroup.kill, because on
+// Linux 6.18, a write to cgroup.kill also kills processes that start in the group later.
 func (c *Group) Kill() error {
 	for until := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		left, err := c.Processes()
@@ -100,7 +100,7 @@ func (c *Group) Kill() error {
 // Close kills all processes in the group and removes the group.
 func (c *Group) Close() {
 	_ = c.Kill()
-	// For a short time after the last process has left the group, the kernel refuses to remove the group.
+	// For a short time after the group's last process has exited, the kernel refuses to remove the group.
 	for range 100 {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
@@ -136,7 +136,7 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// WaitIdle waits until the group has used less than 2 % of a CPU for the duration quiet.
+// WaitIdle waits until the group has used less than 2 % of a CPU for a period of length quiet.
 func (c *Group) WaitIdle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()

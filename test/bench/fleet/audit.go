@@ -27,7 +27,7 @@ rules:
 type request struct {
 	at   time.Time
 	host string
-	// list reports whether the request lists all objects, either in a list or at the start of a watch.
+	// list reports whether the request is a list request, or a watch request that first returns all objects.
 	list bool
 	// rejectionStatus is the HTTP status of a rejected request, or 0.
 	rejectionStatus int
@@ -41,7 +41,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit returns the hosts' requests in the order of the audit log, and ignores an incomplete last line.
+// readAudit reads the hosts' requests from the audit log, in order. It ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -99,7 +99,7 @@ type counts struct {
 	most, mostLists     int // the values for the busiest second
 }
 
-// count counts the requests in the interval that starts at from and has the given length.
+// count counts the requests in the interval [from, from+length).
 func count(all []request, from time.Time, length time.Duration) counts {
 	var c counts
 	bySecond, listsBySecond := map[time.Duration]int{}, map[time.Duration]int{}

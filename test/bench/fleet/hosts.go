@@ -25,11 +25,11 @@ const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"
 
-// ramp is the period during which the hosts start one after the other.
+// ramp is the period over which the hosts' starts are spread.
 const ramp = 10 * time.Second
 
 // hostsUser is the hosts' user ID. Each host uses an inotify instance to watch its kubeconfig, and Linux allows 128
-// instances per user. If the hosts ran as root, they would leave no inotify instances for other programs. A host
+// instances per user. If the hosts ran as root, they would leave no inotify instances for root's other programs. A host
 // without an inotify instance polls its kubeconfig.
 const hostsUser = 65534
 
@@ -50,8 +50,7 @@ func runHostsProcess() {
 	kit.Exit("hosts", err)
 }
 
-// state is the combined state of all hosts. Once a second, the process that runs the hosts writes the state as a line
-// of JSON.
+// state is the combined state of all hosts. The process that runs the hosts writes it as a line of JSON once a second.
 type state struct {
 	Synced int // the number of hosts that have received all objects
 	Faulty int // the number of hosts that report an error
@@ -61,7 +60,7 @@ type state struct {
 	Contact time.Time
 }
 
-// host is a source.Sink that counts a source's events.
+// host is a source and a source.Sink that counts the source's events.
 type host struct {
 	*kube.Source
 	seen atomic.Int64

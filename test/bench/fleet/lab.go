@@ -18,7 +18,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// lab consists of one network namespace with an API server and another network namespace for the hosts.
+// lab consists of two network namespaces: one with an API server, and one for the hosts.
 type lab struct {
 	opts    options
 	dir     string
@@ -34,8 +34,8 @@ func (l *lab) core() string  { return l.prefix + "core" }
 func (l *lab) edge() string  { return l.prefix + "edge" }
 func (l *lab) audit() string { return filepath.Join(l.dir, "audit.log") }
 
-// kubeconfigDir returns the directory that contains a kubeconfig for each host. The user that the hosts run as can read
-// the kubeconfigs.
+// kubeconfigDir returns the directory that contains a kubeconfig for each host. The hosts' user can read the
+// kubeconfigs.
 func (l *lab) kubeconfigDir() string { return filepath.Join(l.dir, "hosts") }
 
 func newLab(ctx context.Context, opts options) (*lab, error) {
@@ -169,7 +169,7 @@ func (l *lab) usage() (u usage, err error) {
 		return u, err
 	}
 	err = cluster.RunInNetns(l.edge(), func() error {
-		// /proc/net would list the devices in the network namespace of the process's first thread, not of this thread.
+		// /proc/net would list the devices in the network namespace of the process's main thread, not of this thread.
 		dev, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err == nil {
 			u.bytes, err = parseReceived(string(dev), "eth0")
@@ -179,8 +179,9 @@ func (l *lab) usage() (u usage, err error) {
 	return u, err
 }
 
-// parseStat returns the CPU time in seconds and the resident memory in bytes from the text of /proc/PID/stat (see
-// proc_pid_stat(5)). The file contains CPU times in hundredths of a second, regardless of the kernel's tick rate.
+// parseStat parses the text of /proc/PID/stat (see proc_pid_stat(5)), and returns the CPU time in seconds and the
+// resident memory in bytes. The file contains CPU times in hundredths of a second, regardless of the kernel's tick
+// rate.
 func parseStat(text string) (cpu, memory float64, err error) {
 	// The second field, the program's name in parentheses, may contain spaces, so parseStat splits only the text after
 	// this field.
@@ -197,7 +198,7 @@ func parseStat(text string) (cpu, memory float64, err error) {
 	return (values[0] + values[1]) / 100, values[2] * float64(os.Getpagesize()), nil
 }
 
-// parseReceived returns the number of bytes that a network device has received, from the text of /proc/net/dev.
+// parseReceived parses the text of /proc/net/dev, and returns the number of bytes that a network device has received.
 func parseReceived(text, device string) (float64, error) {
 	for line := range strings.Lines(text) {
 		name, figures, _ := strings.Cut(line, ":")

@@ -15,8 +15,8 @@ type options struct {
 	hosts, services, endpoints int
 	rate                       int // changes per second
 	rest, busy                 time.Duration
-	// downtime is the time between the API server's exit and its restart. countTime is the time after the restart
-	// during which the command counts requests.
+	// downtime is the time between the API server's exit and its restart. countTime is the duration for which the
+	// command counts requests after the restart.
 	downtime, countTime time.Duration
 	json                string
 }

@@ -66,14 +66,14 @@ func (m *measurement) hosts() float64 {
 	return float64(m.opts.hosts)
 }
 
-// add divides the total for all hosts by the number of hosts, and records the result.
+// add records the total for all hosts, divided by the number of hosts.
 func (m *measurement) add(what measure, ofAll float64) {
 	if n := m.hosts(); n > 0 {
 		m.results.add(what, m.program, ofAll/n)
 	}
 }
 
-// begin starts the hosts and waits until each host has received all Services and watches for changes.
+// begin starts the hosts and waits until each host has received all Services and is watching for changes.
 func (m *measurement) begin(ctx context.Context) error {
 	selector := ""
 	if m.program == tenth {
@@ -95,11 +95,12 @@ func (m *measurement) begin(ctx context.Context) error {
 		return err
 	}
 	m.add(startBytes, after.bytes-before.bytes)
-	// A host receives the initial list in a watch, and replaces this watch ten seconds after the end of the list.
+	// Each host receives the initial list through a watch, and replaces this watch ten seconds after the end of the
+	// list.
 	return kit.Sleep(ctx, 15*time.Second)
 }
 
-// recordDuring records the resource usage and the hosts' requests during a call to do.
+// recordDuring calls do, and records the resource usage and the hosts' requests during the call.
 func (m *measurement) recordDuring(ctx context.Context, when phase, do func() error) error {
 	before, err := m.usage()
 	if err != nil {
@@ -161,7 +162,7 @@ func (l *lab) changeEndpoints(ctx context.Context) error {
 }
 
 // measureRestart restarts the API server, and measures the time until all hosts have reconnected. measureRestart also
-// measures the resource usage until opts.countTime after the restart.
+// measures the resource usage during the restart and during the following opts.countTime.
 func (m *measurement) measureRestart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
@@ -206,8 +207,8 @@ func (m *measurement) measureRestart(ctx context.Context) error {
 	return m.recordRequests(stopped)
 }
 
-// recordRequests records the requests during opts.countTime, starting with the first request after stopped. stopped is
-// the time when the benchmark stopped the API server.
+// recordRequests records the requests in the period of length opts.countTime that starts with the first request after
+// stopped, which is the time when the benchmark stopped the API server.
 func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

@@ -15,8 +15,8 @@ import (
 
 const pause = 100 * time.Millisecond
 
-// otherClients runs two clients outside the fleet that send few requests: a kubectl user, and a controller with a
-// service account.
+// otherClients runs two clients that do not belong to the fleet and send few requests: a kubectl user, and a controller
+// with a service account.
 type otherClients struct {
 	stop func()
 	done sync.WaitGroup

@@ -1,7 +1,7 @@
 // Package floor is a service proxy that does as little as possible. The proxy watches the EndpointSlices of a
 // cluster.Load, and writes a transaction for each event to a netlink socket that stays open. The proxy does not
-// validate or merge events, does not save state on disk, and supports only one kind of Service. If Edgeway and floor
-// run in the same benchmark, the difference between their results is the cost of everything else that Edgeway does.
+// validate or merge events, does not save state on disk, and supports only one kind of Service. If a benchmark measures
+// both Edgeway and floor, the difference between their results is the cost of everything else that Edgeway does.
 package floor
 
 import (
@@ -22,8 +22,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// ruleset forwards each connection to a random endpoint of the Service. Like Edgeway, ruleset rejects connections to a
-// Service without endpoints, because clients would wait for a response if the kernel dropped their packets.
+// ruleset forwards each connection to a random endpoint of the Service. Like Edgeway's rules, ruleset rejects
+// connections to a Service without endpoints. If the kernel dropped the packets instead, clients would wait for a
+// response.
 const ruleset = `table ip floor {
 	map endpoints {
 		type ipv4_addr . mark : ipv4_addr . inet_service
@@ -74,8 +75,8 @@ func Run(ctx context.Context, kubeconfig string) error {
 	return err
 }
 
-// begin writes the elements of all existing EndpointSlices to the kernel, and returns the resource version from which a
-// watch must start.
+// begin writes the rules and the elements of all existing EndpointSlices to the kernel, and returns the resource
+// version at which the watch must start.
 func (p *proxy) begin(ctx context.Context) (string, error) {
 	list, err := p.slices.List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -96,7 +97,7 @@ func (p *proxy) begin(ctx context.Context) (string, error) {
 	return list.ResourceVersion, p.table.commit(nil, all)
 }
 
-// follow watches from the given resource version and applies the changes until the watch ends. follow returns the
+// follow starts a watch at the given resource version, applies the changes until the watch ends, and returns the
 // resource version of the last event.
 func (p *proxy) follow(ctx context.Context, version string) (string, error) {
 	w, err := p.slices.Watch(ctx, metav1.ListOptions{ResourceVersion: version, AllowWatchBookmarks: true})
@@ -141,7 +142,8 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences returns the elements that are only in before, and the elements that are only in now.
+// differences compares two lists by index, and returns the elements of before that changed or are gone, and the
+// elements of now that changed or are new.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

@@ -13,8 +13,8 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// commit must add all elements, even if they need several transactions. If the kernel rejects a transaction, commit
-// must return an error, and the nft table must not change.
+// commit must add all elements, even if they do not fit into one transaction. If the kernel rejects a transaction,
+// commit must return an error, and the nft table must not change.
 func TestCommit(t *testing.T) {
 	netns := fmt.Sprintf("ewfloor%d", os.Getpid())
 	if err := kit.IP(t.Context(), "netns add "+netns); err != nil {

@@ -11,7 +11,7 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// element is an element of the nft map, in the kernel's format. The key is a Service address followed by a random
+// element is an element of the nftables map, in the kernel's format. The key is a Service address followed by a random
 // number in host byte order. The data is an endpoint's address and port in network byte order, padded to 8 bytes.
 type element struct{ key, data [8]byte }
 
@@ -44,7 +44,7 @@ func (t *table) close() { _ = t.conn.CloseLasting() }
 // attribute, which can hold at most 64 KiB.
 const maxElements = 1000
 
-// commit removes the elements in gone from the map and adds the elements in come. Only the initial list of elements
+// commit removes the elements of gone from the map and adds the elements of come. Only the initial list of elements
 // needs more than one transaction.
 func (t *table) commit(gone, come []element) error {
 	if len(gone) > 0 {

@@ -11,7 +11,7 @@ import (
 // Measure names a measured quantity.
 type Measure string
 
-// CPU returns the name of the measure for m's CPU time.
+// CPU returns the Measure that names the CPU time used during m.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
 // Key identifies results by measure, number of Services and program.
@@ -27,7 +27,7 @@ type Figures map[Key][]float64
 // Add adds a result for a key.
 func (f Figures) Add(k Key, value float64) { f[k] = append(f[k], value) }
 
-// Median returns the median of a key's results, or false if the key has no results.
+// Median returns the median of a key's results. The bool is false if the key has no results.
 func (f Figures) Median(k Key) (float64, bool) {
 	values := slices.Sorted(slices.Values(f[k]))
 	if len(values) == 0 {
@@ -40,7 +40,8 @@ func (f Figures) Median(k Key) (float64, bool) {
 	return (values[mid-1] + values[mid]) / 2, true
 }
 
-// Ratio returns the median for mine divided by the median for other, or false if either median is missing.
+// Ratio returns the median for mine divided by the median for other. The bool is false if either median is missing or
+// other's median is not positive.
 func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	value, ok := f.Median(mine)
 	divisor, okOther := f.Median(other)
@@ -93,7 +94,7 @@ func (f Figures) Save(path string) error {
 	return nil
 }
 
-// FormatShort formats a number with about three digits.
+// FormatShort formats a number with about three significant digits.
 func FormatShort(v float64) string {
 	switch {
 	case v >= 100:

@@ -1,4 +1,4 @@
-// Package kit contains code that the benchmarks share: results, and functions that run commands.
+// Package kit contains the code that the benchmarks share for storing results and running commands.
 package kit
 
 import (
@@ -21,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process. If err is not nil, Exit prints err and exits with code 1.
+// Exit ends the process with code 0 if err is nil. Otherwise, it prints err and ends the process with code 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
@@ -54,8 +54,8 @@ func Build(ctx context.Context, path string) error {
 	return Run(ctx, "go", "build", "-trimpath", "-ldflags=-s -w", "-o", path, "edgeway/cmd/edgeway")
 }
 
-// Stop sends SIGTERM to a command, waits until the command exits, and ignores its exit code. If the command is still
-// running after the timeout, Stop kills it.
+// Stop sends SIGTERM to a command, waits until it exits, and ignores its exit code. If the command is still running
+// after the timeout, Stop kills it.
 func Stop(cmd *exec.Cmd, timeout time.Duration) error {
 	kill := time.AfterFunc(timeout, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()

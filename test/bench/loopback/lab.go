@@ -17,14 +17,14 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// lab holds the endpoint in this network namespace and the relays to the endpoint.
+// lab holds the endpoint, which is in this network namespace, and the relays to it.
 type lab struct {
 	dir      string
 	endpoint *endpoint
 	relays   []relay
 }
 
-// relay is a running program that relays connections to the endpoint, or stands for the endpoint itself.
+// relay describes a running program that relays connections to the endpoint, or the endpoint itself ("direct").
 type relay struct {
 	name string
 	addr netip.AddrPort
@@ -48,7 +48,8 @@ func newLab(ctx context.Context, o options) (*lab, error) {
 }
 
 func (l *lab) setup(ctx context.Context, o options) error {
-	// 1,000 streams exceed the usual limit on file descriptors. Child processes inherit this process's limit.
+	// 1,000 streams need more file descriptors than the usual limit allows. Child processes inherit this process's
+	// limit.
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("file descriptor limit: %w", err)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The first byte that a client sends tells the endpoint what to do.
+// The first byte that a client sends is a command to the endpoint.
 const (
 	askEcho    byte = 'e' // send a byte back
 	askSend    byte = 's' // send until the client closes the connection
@@ -64,8 +64,8 @@ func send(conn net.Conn) {
 	}
 }
 
-// discard counts and discards all received bytes. The kernel discards the bytes without copying them (see MSG_TRUNC in
-// tcp(7)).
+// discard counts and discards all received bytes. With MSG_TRUNC, the kernel discards the bytes without copying them
+// (see tcp(7)).
 func discard(conn net.Conn, count *atomic.Int64) {
 	raw, err := conn.(*net.TCPConn).SyscallConn()
 	for n, errno := uintptr(1), unix.Errno(0); err == nil && errno == 0 && n > 0; {
@@ -80,8 +80,8 @@ func discard(conn net.Conn, count *atomic.Int64) {
 	}
 }
 
-// measure returns the measured number of connections or gigabytes per second. Before it returns, measure waits until
-// the relay has closed all connections.
+// measure returns the number of new connections per second if s.streams is 0, and the throughput in GB/s otherwise.
+// Before it returns, measure waits until the relay has closed all connections.
 func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	if s.streams == 0 {
 		value, err = connect(r.addr, o.connections)
@@ -91,7 +91,7 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	}
 	for until := time.Now().Add(patience); err == nil && l.endpoint.open.Load() > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			err = fmt.Errorf("%d connections of the relay are still open after the clients closed all connections",
+			err = fmt.Errorf("the relay still has %d open connections after the clients closed theirs",
 				l.endpoint.open.Load())
 		}
 	}

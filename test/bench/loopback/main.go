@@ -43,7 +43,8 @@ func main() {
 	})
 }
 
-// step is one measurement: a number of streams in one direction, or new connections if streams is 0.
+// step is one measurement: the throughput of a number of streams in one direction, or the rate of new connections if
+// streams is 0.
 type step struct {
 	name    kit.Measure
 	streams int

@@ -12,7 +12,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// In the test's network namespace, the benchmark must perform every measurement of every program.
+// The benchmark must be able to perform every measurement of every program in the test's network namespace.
 func TestEveryProgramIsMeasured(t *testing.T) {
 	if _, err := os.Stat(socketProxyd); err != nil {
 		t.Skipf("scripts/bench-loopback installs systemd-socket-proxyd: %v", err)

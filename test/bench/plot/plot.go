@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Panel shows one measure. Both axes of a Panel are logarithmic, so a power law is a straight line, and a constant is a
-// horizontal line.
+// Panel shows one measure. Both axes of a Panel are logarithmic, so a power law appears as a straight line and a
+// constant as a horizontal line.
 type Panel struct {
 	Title string
 	Lines []Line
@@ -22,10 +22,11 @@ type Line struct {
 	Points []Point
 }
 
-// Point is either a result, with X and Y above 0, or a position in the picture, in pixels.
+// Point is either a result, whose X and Y are positive, or a position in the picture, in pixels.
 type Point struct{ X, Y float64 }
 
-// These constants are, in pixels, the size of a panel and the size and position of its plot area.
+// These constants define the number of panels in a row, and, in pixels, the size of a panel and the size and position
+// of its plot area.
 const (
 	perRow              = 3
 	width, height       = 300, 220
@@ -34,7 +35,7 @@ const (
 	head                = 56
 )
 
-// Color-blind readers can distinguish all of the colors.
+// Color-blind readers can distinguish these colors.
 var colors = [...]string{"#0072b2", "#d55e00", "#009e73"}
 
 // SVG returns a picture of the panels, with three panels in each row.
@@ -105,7 +106,7 @@ type scale struct {
 	position func(float64) float64
 }
 
-// newLogScale returns the scale of an axis that includes all values and starts and ends at a power of ten.
+// newLogScale returns the scale of an axis that includes all values, and that starts and ends at powers of ten.
 func newLogScale(values []float64) scale {
 	from, to := math.MaxInt, math.MinInt
 	for _, v := range values {

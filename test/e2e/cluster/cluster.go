@@ -17,8 +17,8 @@ type Options struct {
 	// Netns is the name of the control plane's network namespace (as in `ip netns`), or "" for this process's
 	// namespace. The loopback interface of the network namespace must be up.
 	Netns string
-	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so the network
-	// namespace must have this address.
+	// Addr is the API server's address, by default 127.0.0.1. The API server listens only on Addr, so an interface in
+	// the network namespace must have this address.
 	Addr netip.Addr
 	// RestoreDir is a directory that Snapshot wrote. If RestoreDir is "", etcd starts without data.
 	RestoreDir string
@@ -145,8 +145,8 @@ func (c *Cluster) StartAPIServer(ctx context.Context) error {
 		"--service-account-signing-key-file=" + c.creds.serviceAccountKeyFile,
 		"--service-cluster-ip-range=" + cidrs[0].String() + "," + cidrs[1].String(),
 		"--service-node-port-range=" + strconv.Itoa(firstNodePort) + "-" + strconv.Itoa(lastNodePort),
-		// The ServiceAccount admission plugin would need service accounts from a controller-manager, and this control
-		// plane runs no pods.
+		// The ServiceAccount admission plugin needs service accounts from a controller-manager. This control plane has
+		// no controller-manager and runs no pods.
 		"--disable-admission-plugins=ServiceAccount",
 		// Without --endpoint-reconciler-type=none, the API server would register an endpoint that simulated hosts
 		// cannot reach.

@@ -95,7 +95,7 @@ func (c *Cluster) etcdPut(ctx context.Context, objects map[string][]byte) error 
 	return c.etcdCall(ctx, "/v3/kv/txn", map[string]any{"success": puts}, nil)
 }
 
-// etcdCall uses etcd's JSON gateway, so this module needs neither etcd's client nor gRPC.
+// etcdCall sends a request to etcd's JSON gateway, so this module needs neither etcd's client nor gRPC.
 func (c *Cluster) etcdCall(ctx context.Context, path string, request, reply any) error {
 	body, err := json.Marshal(request)
 	if err != nil {

@@ -54,7 +54,7 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	return p, nil
 }
 
-// kill kills the program and waits until it exits. p is nil if the program was never started.
+// kill kills the program and waits until it exits. kill does nothing if p is nil.
 func (p *process) kill() {
 	if p == nil {
 		return

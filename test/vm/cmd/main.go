@@ -1,4 +1,4 @@
-// Command cmd runs a command in a virtual machine: see scripts/vm.
+// Command cmd runs a command in a virtual machine. See scripts/vm.
 package main
 
 import (
@@ -31,7 +31,8 @@ func run() int {
 		"the Debian `suite` that provides the kernel and user space: bullseye, bookworm, trixie or newest")
 	flag.StringVar((*string)(&j.Arch), "arch", "amd64", "the Debian `architecture`: amd64, arm64 or armhf")
 	flag.BoolVar(&j.Systemd, "systemd", false, "run systemd as the init process, for packages and units")
-	flag.BoolVar(&j.Counted, "counted", false, "use a clock that counts instructions, for measurements")
+	flag.BoolVar(&j.Counted, "counted", false,
+		"derive the VM's clock from the number of executed instructions, for measurements")
 	flag.IntVar(&j.MIPS, "mips", 250, "the `millions` of instructions per second of the -counted clock: 1000, 500, 250 ...")
 	flag.IntVar(&j.MemoryMB, "memory", 2048, "the VM's memory in `MB`")
 	flag.StringVar(&j.CPU, "cpu", "",

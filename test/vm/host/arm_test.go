@@ -9,7 +9,7 @@ import (
 )
 
 // TestNightlyARM installs, runs, upgrades and removes the package on an emulated arm64 board. On an armhf board, the
-// test installs the package and serves two Services.
+// test installs the package, and the daemon serves two Services.
 func TestNightlyARM(t *testing.T) {
 	for _, board := range []struct {
 		arch vm.Arch

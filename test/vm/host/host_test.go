@@ -13,8 +13,8 @@ import (
 )
 
 // TestHost installs, runs, upgrades and removes the package in a virtual machine with systemd 257. Two other virtual
-// machines have systemd 252: one boots with an earlier daemon's state while the API server is unreachable, and the
-// other starts with an earlier version's state.
+// machines have systemd 252: one boots with another daemon's saved state while the API server is unreachable, and the
+// other boots with the state of an earlier version of Edgeway.
 func TestHost(t *testing.T) {
 	m := newMachines(t)
 	t.Run("trixie/package", func(t *testing.T) { runInside(t, vm.Trixie, "TestPackage", m.life) })
@@ -50,8 +50,8 @@ func newMachines(t *testing.T) machines {
 // upgradeJob returns a job with the files of a host that ran an earlier version (commit 6e0ca90). The job's files
 // include the last-known state, the rules, and a configuration with all keys that later versions have removed. The
 // files are in testdata, because building a package from commit 6e0ca90 would need the commit's history and toolchain.
-// If EDGEWAY_UPGRADE_FROM is the path to a package with version 0.9.0, built from commit 6e0ca90, the test starts the
-// earlier version itself.
+// If EDGEWAY_UPGRADE_FROM is the path to a package of version 0.9.0 that was built from commit 6e0ca90, the test starts
+// the earlier version itself.
 func upgradeJob(t *testing.T, inside, deb string) vm.Job {
 	t.Helper()
 	const before = "testdata/before"
@@ -112,8 +112,8 @@ func buildPackageFor(t *testing.T, arch vm.Arch, version string) string {
 	return filepath.Join(dir, "edgeway_"+version+"-1_"+string(arch)+".deb")
 }
 
-// runInside starts a virtual machine with systemd that runs one test of package inside, in parallel with other virtual
-// machines. runInside reports each case as a subtest of t.
+// runInside starts a virtual machine with systemd and runs one test of package host/inside in it, in parallel with
+// other virtual machines. It reports each test case as a subtest of t.
 func runInside(t *testing.T, suite vm.Suite, name string, j vm.Job) {
 	t.Helper()
 	t.Parallel()

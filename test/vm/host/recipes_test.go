@@ -16,8 +16,8 @@ var recipePackages = []string{
 	"ufw", "firewalld", "systemd-resolved", "jq", "gpg", "gpg-agent", "gpgv", "bird2", "keepalived",
 }
 
-// TestNightlyRecipes follows the recipes in the guides with each suite's programs. TestNightlyRecipes also installs the
-// package on a host that has iptables but not nft.
+// TestNightlyRecipes follows the recipes in the guides with each suite's programs. It also installs the package on a
+// host that has iptables but not nft.
 func TestNightlyRecipes(t *testing.T) {
 	vmtest.Need(t)
 	inside := vmtest.BuildTest(t, "edgeway/test/vm/host/inside")

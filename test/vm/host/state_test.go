@@ -29,7 +29,8 @@ var apiAddr = netip.MustParseAddr("198.51.100.7")
 // state holds the paths of a daemon's state directory and kubeconfig.
 type state struct{ dir, kubeconfig string }
 
-// saveLastKnown runs the daemon on another host until it has saved its state. A real API server provides one Service.
+// saveLastKnown runs the daemon on another host until the daemon has saved its state. A real API server provides one
+// Service.
 func saveLastKnown(t *testing.T) state {
 	t.Helper()
 	lab := netlab.New(t, netlab.Options{})

@@ -89,10 +89,10 @@ func TestSwitch(t *testing.T) {
 		}
 		open = append(open, s.openAll()...) // connections through each backend must survive all later switches
 	}
-	// When ipvs replaces iptables, its nft table takes effect immediately, but its routing rule takes effect a few
-	// milliseconds later. If the routing rule took effect first, connections to other ports of Service addresses would
-	// reach programs on the host. Until the routing rule takes effect, the kernel drops packets. TCP retransmits a
-	// dropped packet, but this test's UDP client does not.
+	// When the ipvs backend replaces iptables, the nft table takes effect immediately, but the routing rule takes
+	// effect a few milliseconds later. If the routing rule took effect first, connections to other ports of Service
+	// addresses would reach programs on the host. Until the routing rule takes effect, the kernel drops packets. TCP
+	// retransmits a dropped packet, but this test's UDP client does not.
 	const between = 2
 	s.onNode("modprobe", "ip_vs")
 	s.waitFor(changeTimeout, s.reload)
@@ -119,7 +119,8 @@ func (s *site) reload() error {
 	return nil
 }
 
-// verifyOnlyBackend fails the test if the kernel holds another backend's state.
+// verifyOnlyBackend fails the test unless the kernel holds rules or virtual servers of the given backend and of no
+// other.
 func (s *site) verifyOnlyBackend(backend string) {
 	s.Helper()
 	traces := map[string]bool{

@@ -206,7 +206,8 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// expectBackend returns an error unless a backend is in force and the status reports exactly the expected faults.
+// expectBackend returns a check that fails unless the given backend is in force and the status reports exactly the
+// expected faults.
 func (s *site) expectBackend(backend string, faults ...string) func() error {
 	return func() error {
 		st, err := s.status()
@@ -243,7 +244,7 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// expectResponse returns an error unless a server responds to a connection.
+// expectResponse returns a check that fails unless a server responds to a connection.
 func expectResponse(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {

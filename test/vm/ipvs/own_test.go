@@ -99,7 +99,7 @@ func TestForeignServer(t *testing.T) {
 	}
 }
 
-// A Service must not take over the address of a host that the node depends on, such as the node's gateway.
+// A Service must not take over the address of a host on which the node depends, such as the node's gateway.
 func TestDangerousAddress(t *testing.T) {
 	s := newSite(t)
 	s.onNode("modprobe", "ip_vs")
@@ -188,7 +188,8 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 	clients.end()
 }
 
-// The daemon must restore virtual servers that another program removed, although the kernel sends no event.
+// The daemon must restore virtual servers that another program removed, although the kernel sends no event about the
+// removal.
 func TestServersCleared(t *testing.T) {
 	s := running(t)
 	want := s.servers()

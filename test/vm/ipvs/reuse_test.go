@@ -106,7 +106,8 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// expectEndpoints returns an error unless the virtual server for the shop's TCP port has the given number of endpoints.
+// expectEndpoints returns a check that fails unless the virtual server for the shop's TCP port has the given number of
+// endpoints.
 func (s *site) expectEndpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

@@ -89,8 +89,8 @@ func requireEach(percent int) func(distribution) string {
 	}
 }
 
-// connectionCount is the number of connections for each scheduler. Two out of three connections stay open. After half
-// of the connections, the test closes all connections to pod-0.
+// connectionCount is the number of connections that the test opens for each scheduler. Two out of three connections
+// stay open. After opening half of the connections, the test closes all connections to pod-0.
 const connectionCount = 600
 
 func schedulers() []schedulerCase {
@@ -156,7 +156,8 @@ func (s *site) has(scheduler string) bool {
 	return s.node.Command(s.Context(), "modprobe", "ip_vs_"+scheduler).Run() == nil
 }
 
-// expectServer returns an error unless the kernel has the expected virtual server with all of the Service's pods.
+// expectServer returns a check that fails unless the kernel has the expected virtual server with all of the Service's
+// pods.
 func (s *site) expectServer(svc service, command string) func() error {
 	return func() error {
 		have := s.servers()
@@ -168,8 +169,8 @@ func (s *site) expectServer(svc service, command string) func() error {
 	}
 }
 
-// openConnections opens connections one after another, from each of the client's addresses in turn. openConnections
-// calls the function end while the connections are open.
+// openConnections opens connections one after another, from each of the client's addresses in turn, and calls the
+// function end while the connections are open.
 func (s *site) openConnections(to netip.AddrPort, end func(distribution)) (r distribution, err error) {
 	r.bySource = map[netip.Addr][3]int{}
 	var held [3][]net.Conn
@@ -242,8 +243,8 @@ func finish(conn net.Conn) error {
 	return err
 }
 
-// verifyExplanation fails the test unless the explain and plan commands report the scheduler, the weights and the
-// connections.
+// verifyExplanation fails the test unless the explain and plan commands report the scheduler and the weights, and the
+// explain command also reports the connections.
 func (s *site) verifyExplanation(svc service, r distribution) {
 	s.Helper()
 	out, code := s.edgeway("explain", s.client.Addrs[0].String(), svc.clusterIP+":80")

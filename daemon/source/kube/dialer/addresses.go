@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// maxAddrs is the maximum number of proven addresses. A host name may resolve to a different address for each
-	// connection.
+	// maxAddrs is the maximum number of proven addresses that Edgeway keeps. A host name may resolve to a different
+	// address for each connection.
 	maxAddrs = 32
-	// maxAddrAge is the age at which Edgeway removes a proven address. Both the last proof and the time when the host
-	// name stopped resolving to the address must be older than maxAddrAge.
+	// maxAddrAge is the age at which Edgeway removes a proven address. The latest proof and the time when the host name
+	// stopped resolving to the address must both be more than maxAddrAge ago.
 	maxAddrAge = 7 * 24 * time.Hour
-	// proofResolution is the resolution of the times at which addresses were proven. A connection in use proves its
-	// address every minute. Edgeway writes each change of a proof time to disk, so proof times have a low resolution.
+	// proofResolution is the resolution of an address's proof time. A connection in use proves its address every
+	// minute. Edgeway writes each change of a proof time to disk, so proof times have a low resolution.
 	proofResolution = time.Hour
 )
 
@@ -44,7 +44,8 @@ type addresses struct {
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
 // configure replaces the literal addresses with the addresses in peers. peers lists the URLs of the server and of its
-// proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration expire.
+// proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration remain until they
+// expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -64,7 +65,7 @@ func (a *addresses) hasRecalled() bool {
 	return a.recalled
 }
 
-// recall adds the previous run's proven addresses, but only once, and reports whether it has added them.
+// recall adds the previous run's proven addresses unless it has already done so, and reports whether it added them.
 func (a *addresses) recall(before []source.ServerAddr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

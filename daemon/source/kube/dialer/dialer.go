@@ -32,9 +32,9 @@ const (
 
 // Options configures a Dialer. Logger is required.
 type Options struct {
-	// Mark is the packet mark of the connections, or 0 for no mark.
+	// Mark is the packet mark of the Dialer's connections, or 0 for no mark.
 	Mark uint32
-	// KnownAddrs returns the API server's addresses that an earlier run proved with TLS, most recently proven first.
+	// KnownAddrs returns the API server addresses that TLS handshakes proved in an earlier run, most recent first.
 	// KnownAddrs returns nil until the last-known state is loaded.
 	KnownAddrs func() []source.ServerAddr
 	// Dial opens the connections. The default is net.Dialer.
@@ -55,10 +55,10 @@ type Dialer struct {
 	usedOtherAddr atomic.Bool
 }
 
-// timeout is the maximum duration of a connection attempt. A search takes at most twice the timeout.
+// timeout is the maximum duration of a connection attempt. Dialer.search takes at most 2*timeout.
 const timeout = 10 * time.Second
 
-// New returns a Dialer that does not know the API server yet; see Configure.
+// New returns a Dialer. Call Configure before opening connections.
 func New(o Options) *Dialer {
 	if o.Dial == nil {
 		d := net.Dialer{
@@ -72,9 +72,10 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o, addrs: newAddresses(), resolvers: newResolvers(o.Mark)}
 }
 
-// Configure replaces the literal addresses from the kubeconfig with those in peers. peers lists the URL of the server
-// and, if there is a proxy, the proxy's URL. The Dialer connects to the last URL in peers. Proven addresses from an
-// earlier configuration expire. verified reports whether the client verifies the API server's certificate.
+// Configure replaces the literal addresses from the kubeconfig with the literal addresses in peers. peers lists the
+// server's URL and, if there is a proxy, the proxy's URL. The Dialer connects to the last URL in peers. Proven
+// addresses from an earlier configuration remain until they expire. verified reports whether the client verifies the
+// API server's certificate.
 func (d *Dialer) Configure(peers []*url.URL, verified bool) {
 	d.addrs.configure(peers)
 	d.tunnels.use(verified && len(peers) > 1)
@@ -86,7 +87,7 @@ func (d *Dialer) Server(name string) source.APIServer { return d.addrs.server(na
 // Changed returns a channel that receives a value when the result of Server changes.
 func (d *Dialer) Changed() <-chan struct{} { return d.addrs.changed }
 
-// Recall adds the previous run's proven addresses once they are known, and reports whether it has added any.
+// Recall adds the proven addresses from KnownAddrs unless it has already done so, and reports whether it added any.
 func (d *Dialer) Recall() bool {
 	known := d.options.KnownAddrs
 	return known != nil && !d.addrs.hasRecalled() && d.addrs.recall(known())
@@ -139,9 +140,9 @@ func (d *Dialer) dialTCP(ctx context.Context, network, address string) (net.Conn
 	return conn, err
 }
 
-// DialTLS returns a function for http.Transport.DialTLSContext that verifies the certificate at each address. The
-// function connects through the transport's DialContext, because client-go closes only connections from DialContext
-// when an exec plugin returns a new certificate.
+// DialTLS returns a function for http.Transport.DialTLSContext. The function verifies the server's certificate at each
+// address that it tries, and connects through the transport's DialContext, because client-go closes only connections
+// from DialContext when an exec plugin returns a new certificate.
 func (d *Dialer) DialTLS(t *http.Transport) DialFunc {
 	return contained(func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, port, err := net.SplitHostPort(address)
@@ -281,7 +282,7 @@ func (d *Dialer) dialByProof(ctx context.Context, port string, try tryFunc, trie
 	}
 	addrs := d.tunnels.usable(d.addrs.others(*tried))
 	gap := min(familyGap, provenSpan/time.Duration(max(1, len(addrs))))
-	// An address whose TLS handshake stalls does not delay the next attempt.
+	// A stalled TLS handshake does not delay the next attempt.
 	soon := func(ctx context.Context, address string, _ func()) (net.Conn, error) {
 		return try(ctx, address, func() {})
 	}

@@ -13,14 +13,14 @@ type tunnels struct {
 	mu sync.Mutex
 	// enabled reports whether connections use a proxy and the client verifies the API server's certificate.
 	enabled bool
-	// handshakeTimers maps the local address of each connection whose TLS handshake is not complete to the connection's
-	// timer.
+	// handshakeTimers holds a timer for each connection with an incomplete TLS handshake, keyed by the connection's
+	// local address.
 	handshakeTimers map[string]*time.Timer
 	failed          map[netip.Addr]time.Time
 }
 
 const (
-	// tunnelTime is the maximum time for a TLS handshake at an address that is not proven.
+	// tunnelTime is the maximum time for a TLS handshake at an unproven address.
 	tunnelTime = 4 * time.Second
 	// provenTunnelTime is the maximum time for a TLS handshake at a proven address, which may be slow.
 	provenTunnelTime = 10 * time.Second

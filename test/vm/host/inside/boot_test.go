@@ -36,8 +36,8 @@ func (h *host) verifyStateAge() {
 	h.contains(h.run("edgeway", "status"), "serving the last-known state, saved ")
 }
 
-// startWithReadOnlyVar starts the daemon with a read-only /var, because the kernel mounts a damaged disk read-only. The
-// Services must work.
+// startWithReadOnlyVar starts the daemon with a read-only /var, because the kernel remounts a damaged file system
+// read-only. The Services must work.
 func startWithReadOnlyVar(h *host) {
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")

@@ -34,13 +34,14 @@ func requestName(addr string) (string, error) {
 	return requestNameOn(conn, askPatience)
 }
 
-// ownAddr6 is one of the machine's addresses. The kernel uses ownAddr6 as a source address only on request.
+// ownAddr6 is one of the machine's addresses. The kernel uses ownAddr6 as a source address only for sockets that are
+// bound to it.
 const ownAddr6 = "2001:db8:2::11"
 
 // dial connects to a Service. For an IPv6 ClusterIP, the source address is ownAddr6. With the default source address,
-// the loopback relay may have used the same source port for its own connection to the endpoint. Linux 6.1 (but not
-// 6.12) then passes the response to the wrong socket ("netfilter: nf_nat: undo erroneous tcp edemux lookup after port
-// clash").
+// the connection could have the same source port as the loopback relay's own connection to the endpoint. In that case,
+// Linux 6.1 (but not 6.12) passes the response to the wrong socket ("netfilter: nf_nat: undo erroneous tcp edemux
+// lookup after port clash").
 func dial(addr string, wait time.Duration) (net.Conn, error) {
 	d := net.Dialer{Timeout: wait}
 	if addr == clusterIP6 {
@@ -102,9 +103,9 @@ func (h *host) startTraffic(addr string, pause time.Duration) *trafficClient {
 	return h.startImpatientTraffic(addr, pause, askPatience)
 }
 
-// startImpatientTraffic starts a client that abandons a connection after the given time. If the rules disappear, the
-// kernel no longer translates the packets of an open connection, and resets the connection to the endpoint. The client
-// notices the loss of the rules only when TCP retransmits.
+// startImpatientTraffic starts a client that abandons a connection if it gets no response within the given time. If the
+// rules disappear, the kernel no longer translates the packets of an open connection, and resets the connection to the
+// endpoint. The client notices the loss of the rules only when TCP retransmits.
 func (h *host) startImpatientTraffic(addr string, pause, wait time.Duration) *trafficClient {
 	c := &trafficClient{addr: addr, wait: wait, stop: make(chan struct{}), first: make(chan struct{})}
 	c.done.Go(func() {

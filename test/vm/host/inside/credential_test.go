@@ -61,8 +61,8 @@ func testLoadCredential(h *host) {
 	h.verifyToken(day(2002))
 }
 
-// testKubeconfigUnits tests the units in cluster.md. With the units in cluster.md, systemd copies the kubeconfig
-// whenever it changes, without a restart or a reload.
+// testKubeconfigUnits tests the units in cluster.md that make systemd copy the kubeconfig whenever the file changes,
+// without a restart or a reload.
 func testKubeconfigUnits(h *host) {
 	const copied = "/run/edgeway-kubeconfig/kubeconfig"
 	h.write("/etc/systemd/system/edgeway-kubeconfig.path",

@@ -27,8 +27,8 @@ var lists = map[string]string{
  "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": ["10.244.1.11"], "conditions": {"ready": true}}]}]}`,
 }
 
-// serveLists starts an API server that knows the objects in lists and whose watches report no change. Like an API
-// server without the feature WatchList, the server rejects watches that begin with the current objects.
+// serveLists starts an API server that returns the objects in lists, and whose watches never report a change. Like an
+// API server without the WatchList feature, the server rejects watches that request the current objects first.
 func serveLists(h *host) *http.Server {
 	h.Helper()
 	l, err := (&net.ListenConfig{}).Listen(h.Context(), "tcp", apiServer)
@@ -62,8 +62,8 @@ func serveLists(h *host) *http.Server {
 	return server
 }
 
-// besideCoreDNS tests that CoreDNS resolves names while the API server is unreachable, and again after a restart as
-// soon as the API server responds.
+// besideCoreDNS tests that CoreDNS resolves names while the API server is unreachable, and that after a restart, it
+// resolves names as soon as the API server responds.
 func besideCoreDNS(h *host) {
 	const headless, name = "db.default.svc.cluster.local", "web.default.svc.cluster.local"
 	query := func(name string) (string, int) {

@@ -9,7 +9,7 @@ import (
 )
 
 // besideKeepalived tests that a client on the host's network reaches a Service at the address that keepalived assigns,
-// and that the host gives up the address while its daemon is stopped.
+// and that the host gives up the address while the Edgeway daemon is stopped.
 func besideKeepalived(h *host) {
 	const addr = "192.0.2.100"
 	h.manifest("shared", oneEndpoint("shared", "10.96.0.90", addr, "10.244.1.11"))

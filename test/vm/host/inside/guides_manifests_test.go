@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// signedManifests tests that a host downloads manifests with a valid signature, and that a file with another signature
-// or an invalid manifest changes nothing.
+// signedManifests tests that a host downloads manifests with a valid signature, and that a file changes nothing if its
+// signature or its manifest is invalid.
 func signedManifests(h *host) {
 	const unit, www = "edgeway-download", "/var/tmp/www"
 	const current = "/etc/edgeway/manifests/services.yaml"

@@ -20,8 +20,8 @@ func TestGuides(t *testing.T) {
 	})
 }
 
-// oneEndpoint returns the manifest of a Service with port 80, one endpoint, and the given external IP, or none if
-// externalIP is "".
+// oneEndpoint returns the manifest of a Service with port 80, one endpoint, and the given external IP, or no external
+// IP if externalIP is "".
 func oneEndpoint(name, clusterIP, externalIP, endpoint string) string {
 	return fmt.Sprintf(`apiVersion: v1
 kind: Service
@@ -40,7 +40,7 @@ endpoints: [{addresses: [%[4]s]}]
 `, name, clusterIP, externalIP, endpoint)
 }
 
-// manifest writes a manifest, which the scenario removes at its end.
+// manifest writes a manifest, and removes it at the end of the scenario.
 func (h *host) manifest(name, text string) {
 	h.Helper()
 	path := "/etc/edgeway/manifests/" + name + ".yaml"
@@ -65,7 +65,8 @@ func (h *host) notServed(addr string) {
 	}
 }
 
-// starts runs a oneshot unit and fails the test unless the unit succeeds (if ok is true) or fails (if ok is false).
+// starts runs a oneshot unit. It fails the test if the unit fails and ok is true, or if the unit succeeds and ok is
+// false.
 func (h *host) starts(unit string, ok bool) {
 	h.Helper()
 	out, code := h.try("systemctl", "start", unit)

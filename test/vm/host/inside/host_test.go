@@ -112,8 +112,8 @@ func (h *host) remove(path string) {
 	}
 }
 
-// waitFor calls check repeatedly until check returns nil, and returns the elapsed time. waitFor sleeps for half of the
-// time, because other programs also need the CPU.
+// waitFor calls check repeatedly until check returns nil, and returns the elapsed time. It sleeps for half of the time,
+// because other programs also need the CPU.
 func (h *host) waitFor(limit time.Duration, check func() error) time.Duration {
 	h.Helper()
 	start := time.Now()

@@ -63,10 +63,10 @@ func testRootKubeconfig(h *host) {
 	h.write(kubeconfig, `{current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],
 clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{name: u, user: {token: a}}]}`)
 	h.run("chmod", "600", kubeconfig)
-	const mend = "chgrp edgeway " + kubeconfig + " && chmod g+rX " + kubeconfig
+	const fix = "chgrp edgeway " + kubeconfig + " && chmod g+rX " + kubeconfig
 	out, code := h.try("edgeway", "config", "check")
 	h.contains(out, "open "+kubeconfig+": permission denied")
-	if h.contains(out, "run: "+mend); code != 2 {
+	if h.contains(out, "run: "+fix); code != 2 {
 		h.Errorf("config check: exit code %d, want 2", code)
 	}
 	if out, code := h.try("systemctl", "start", "edgeway"); code == 0 {
@@ -76,7 +76,7 @@ clusters: [{name: k, cluster: {server: "https://192.0.2.1:6443"}}], users: [{nam
 		status != "2" {
 		h.Errorf("the service is %s after exit code %s, want failed after 2", state, status)
 	}
-	h.run("sh", "-c", mend)
+	h.run("sh", "-c", fix)
 	h.run("edgeway", "config", "check")
 	h.run("systemctl", "reset-failed", "edgeway")
 	h.remove(siteFile)

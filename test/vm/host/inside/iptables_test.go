@@ -57,7 +57,7 @@ func testIPTablesLegacy(h *host) {
 	h.cleansUp()
 }
 
-// testMissingRights tests that the daemon logs no warning if it has no right to read iptables-legacy rules.
+// testMissingRights tests that the daemon logs no warning if it lacks permission to read iptables-legacy rules.
 func testMissingRights(h *host) {
 	h.Cleanup(func() { h.remove(legacyLock) })
 	h.run("modprobe", "ip_tables")

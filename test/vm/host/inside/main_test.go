@@ -65,7 +65,8 @@ func TestPackage(t *testing.T) {
 	})
 }
 
-// TestServices is the part of TestPackage that a slow machine can run: it installs the package, and serves Services.
+// TestServices runs the two scenarios of TestPackage that a slow machine can handle: installing the package and serving
+// Services.
 func TestServices(t *testing.T) {
 	play(t, []scenario{
 		{name: "install starts nothing", run: installStartsNothing, vital: true},

@@ -117,16 +117,15 @@ func testWatchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// restartFirewall restarts nftables.service, which flushes all rules on most hosts. A restart of nftables.service
-// flushes the rules twice.
+// restartFirewall restarts nftables.service. On most hosts, this restart flushes all rules, twice.
 func restartFirewall(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
 	outage, restart := h.flushRules()
 	limit := max(time.Second, 2*restart)
 	if outage > limit {
-		// The machine is emulated and may have waited for a CPU, so the test makes a second attempt. The test first
-		// waits for a minute, because the daemon slows down its repairs while another program keeps changing the rules.
+		// The emulated machine may have waited for a CPU, so the test makes a second attempt. The test first waits for
+		// a minute, because the daemon slows down its repairs while another program keeps changing the rules.
 		time.Sleep(61 * time.Second)
 		outage, restart = h.flushRules()
 		limit = max(time.Second, 2*restart)
@@ -138,8 +137,9 @@ func restartFirewall(h *host) {
 	h.verifyFromOutside(nodePort)
 }
 
-// flushRules restarts nftables.service, which flushes all rules. The result outage is the longest time without
-// Services. The result restart is the duration of the restart, which indicates the machine's speed.
+// flushRules restarts nftables.service, which flushes all rules. The result outage is the longest time for which a
+// client got no response from a Service. The result restart is the duration of the restart, which indicates the
+// machine's speed.
 func (h *host) flushRules() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()

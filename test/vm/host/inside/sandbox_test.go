@@ -56,7 +56,8 @@ const findExecutableDirs = `{ echo /var/lib/edgeway; cut -d' ' -f5 /proc/self/mo
 	rm "$dir/own"
 done`
 
-// testOutOfMemory tests that the kernel kills the child process that exceeds the memory limit, not the daemon.
+// testOutOfMemory tests that if a child process exceeds the unit's memory limit, the kernel kills the child process and
+// not the daemon.
 func testOutOfMemory(h *host) {
 	if most, err := strconv.ParseUint(h.show("edgeway", "MemoryMax"), 10, 64); err != nil || most > memory(h)/2+1<<20 {
 		h.Errorf("MemoryMax %d, %v, want half of %d", most, err, memory(h))

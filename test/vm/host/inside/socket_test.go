@@ -45,7 +45,7 @@ func socketOfNoNodePort(h *host) {
 	h.verifyFromHost(clusterIP, loopback)
 }
 
-// testPortInUse tests a NodePort on loopback whose port another program already uses. The daemon must serve the
+// testPortInUse tests a NodePort on loopback when another program already uses the port. The daemon must serve the
 // NodePort once the other program closes the port.
 func testPortInUse(h *host) {
 	const addr = "127.0.0.1:30085"
