@@ -2,14 +2,19 @@ package daemon
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/nodeinfo"
 	"edgeway/proxiers"
 	"edgeway/proxiers/fault"
 	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
 )
 
 // offloader is a proxiers.Offloader that reports one fast-path connection per ServicePort.
@@ -96,6 +101,59 @@ func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 		if !found || removed == c.on {
 			t.Errorf("%+v: found %v, removed %v", c.traits, found, removed)
 		}
+	}
+}
+
+// The backends' chains in the nftables tables that they share with other programs are not another program's rules. If
+// they were, each change to a Service would return all offloaded connections to the rules.
+func TestFastPathIgnoresBackendChains(t *testing.T) {
+	const patience = 30 * time.Second
+	node := netlab.New(t, netlab.Options{}).Node
+	nft := func(format string, args ...any) {
+		t.Helper()
+		if out, err := node.Command(t.Context(), "nft", fmt.Sprintf(format, args...)).CombinedOutput(); err != nil {
+			t.Fatalf("nft: %v: %s", err, out)
+		}
+	}
+	tables := []string{"ip nat", "ip filter", "ip6 nat", "ip6 filter"} // the tables of iptables-nft
+	for _, table := range tables {
+		nft("add table %s", table)
+	}
+	cfg := config.Default()
+	cfg.FastPath.Enabled = true
+	all := followers(cfg, proxiers.Component{}, sharedComponents{})
+	flowtable := all[slices.IndexFunc(all, func(f follower) bool { return f.Name == "flowtable" })]
+	drift, woken := make(chan string, 1), make(chan struct{}, 1)
+	err := node.Do(func() error {
+		p, err := flowtable.New(t.Context(), proxiers.Env{
+			Logger: slog.New(slog.DiscardHandler), Families: []plan.Family{plan.IPv4, plan.IPv6},
+			Drift: func(what string) { drift <- what }, Wake: func() { woken <- struct{}{} }, Progress: func(int, int) {},
+		})
+		if err == nil {
+			t.Cleanup(func() { _ = p.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range tables {
+		nft("add chain %[1]s KUBE-SERVICES; add rule %[1]s KUBE-SERVICES accept", table)
+	}
+	nft("add table inet kube-proxy-flowtable") // the follower processes the notifications in order
+	select {
+	case <-drift:
+	case <-time.After(patience):
+		t.Fatal("the follower does not report a change to its table")
+	}
+	if len(woken) > 0 {
+		t.Fatal("a backend's chains count as another program's")
+	}
+	nft("add chain ip filter other")
+	select {
+	case <-woken:
+	case <-time.After(patience):
+		t.Error("another program's chain does not count")
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// startFakeDaemon starts a server that responds like the daemon on a control socket, and returns the path of a
+// startFakeDaemon starts a server that simulates the daemon on a control socket, and returns the path of a
 // configuration file that names the socket.
 func startFakeDaemon(t *testing.T, status control.Status) (configName string) {
 	t.Helper()
@@ -110,8 +110,8 @@ func TestStatusExitsWith4WhenUnhealthy(t *testing.T) {
 	}
 }
 
-// status --wait returns when the daemon becomes ready, even if the daemon starts later. If the daemon does not become
-// ready in time, status --wait reports the reason.
+// status --wait returns when the daemon becomes ready, even if the daemon starts after the command. If the daemon does
+// not become ready in time, status --wait reports the reason.
 func TestStatusWaitFlag(t *testing.T) {
 	for name, c := range map[string]struct {
 		answers []control.Status // answers is nil if no daemon responds
@@ -218,20 +218,55 @@ func TestCompletionFromDaemon(t *testing.T) {
 	verifyCompletion(t, startFakeDaemon(t, control.Status{}))
 }
 
-// If edgeway cleanup ignored the daemon's lock, it would remove Edgeway's rules from its network namespace. The test
-// therefore runs edgeway cleanup in a new network namespace, or without privileges.
+// A daemon that hangs does not respond, but its rules still serve connections. If edgeway cleanup ignored the daemon's
+// lock, the command would remove Edgeway's rules from the test's network namespace. The test therefore runs edgeway
+// cleanup in a new network namespace, or without privileges.
 func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), self, "cleanup", "--config", startFakeDaemon(t, control.Status{}))
-	if os.Geteuid() == 0 {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	socket := filepath.Join(t.TempDir(), "s")
+	hung, err := control.Listen(control.Options{Socket: socket}) // without Run, the server does not respond
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer hung.Close()
+	for name, configName := range map[string]string{
+		"responds": startFakeDaemon(t, control.Status{}),
+		"hangs":    configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\ncontrol.socket = %q", socket)),
+	} {
+		cmd := exec.CommandContext(t.Context(), self, "cleanup", "--config", configName)
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+		}
+		out, _ := cmd.CombinedOutput()
+		code := cmd.ProcessState.ExitCode()
+		if code != exitFailure || !strings.Contains(string(out), "systemctl stop edgeway") {
+			t.Errorf("the daemon %s: exit %d, output %q", name, code, out)
+		}
+	}
+}
+
+// A running daemon may use a socket other than the one in edgeway cleanup's configuration. That daemon still holds the
+// lock of its network namespace.
+func TestCleanupRefusesWithAnotherSocket(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const holdLock = `mount -t tmpfs none /run && mkdir /run/edgeway &&
+exec flock "/run/edgeway/netns-$(stat -L -c %i /proc/self/ns/net).lock" "$@"`
+	configName := configFile(t, fmt.Sprintf("version = 1\nsource.file.paths = ['m']\ncontrol.socket = %q",
+		filepath.Join(t.TempDir(), "s")))
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", holdLock, "sh", self, "cleanup", "--config", configName)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
 	out, _ := cmd.CombinedOutput()
 	code := cmd.ProcessState.ExitCode()
-	if code != exitFailure || !strings.Contains(string(out), "systemctl stop edgeway") {
+	if code != exitFailure || !strings.Contains(string(out), "in this network namespace") {
 		t.Errorf("exit %d, output %q", code, out)
 	}
 }

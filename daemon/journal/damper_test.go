@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -91,6 +92,39 @@ func TestDamperSummarizesManyChanges(t *testing.T) {
 		time.Sleep(2 * damping)
 		if got := lines(); len(got) != 0 || len(d.histories) != 0 || d.waiting {
 			t.Errorf("in the end: %q, %d things", got, len(d.histories))
+		}
+	})
+}
+
+// panickingHandler panics once, when it handles the given message.
+type panickingHandler struct {
+	slog.Handler
+	message string
+}
+
+func (h *panickingHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == h.message {
+		h.message = ""
+		panic("on purpose")
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// A panic while the Damper writes a summary does not end the process. The Damper logs the panic, and writes the next
+// summary.
+func TestDamperContinuesAfterPanic(t *testing.T) {
+	const summary = "too many changes, omitting lines"
+	withDamper(t, func(d *Damper, lines func() []string) {
+		d.log = slog.New(&panickingHandler{d.log.Handler(), summary})
+		for _, want := range []string{"cannot write the summary of omitted lines", summary} {
+			for i := range 2 * maxLines {
+				flip(d, i, fmt.Sprint("a/", i))
+			}
+			lines()
+			time.Sleep(2 * reviewPeriod)
+			if got := lines(); len(got) != 1 || !strings.Contains(got[0], want) {
+				t.Errorf("%q, want one line with %q", got, want)
+			}
 		}
 	})
 }

@@ -57,8 +57,8 @@ func (w *world) addSecondPath() map[string][]netip.Addr {
 	return sources
 }
 
-// addRoutingRule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or
-// calls the returned function.
+// addRoutingRule adds a routing rule for routing table 77 in both families. The rule exists until the test ends or the
+// returned function is called.
 func (w *world) addRoutingRule(match string) (remove func()) {
 	w.Helper()
 	there := true
@@ -98,7 +98,7 @@ func (w *world) askWithClass(class int, to netip.AddrPort) (server, seen string)
 	return server, seen
 }
 
-// masqueradedService returns the first Service with one endpoint and with masquerading for connections from outside.
+// masqueradedService returns Service 1 with one endpoint, and with masquerading for connections from other hosts.
 func (w *world) masqueradedService() []*plan.ServicePort {
 	list := w.service(1, w.endpoints[0])
 	for _, svc := range list {
@@ -141,7 +141,8 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 		t.Helper()
 		s := w.proxier.shortcuts
 		flags := func() uint32 { s.mu.Lock(); defer s.mu.Unlock(); return s.config.Flags }
-		for deadline := time.Now().Add(patience); (flags()&markRules == 0) != (packets > 0); time.Sleep(10 * time.Millisecond) {
+		deadline := time.Now().Add(patience)
+		for ; (flags()&markRules == 0) != (packets > 0); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the change of the routing rules was not noticed")
 			}
@@ -168,6 +169,8 @@ func TestMasqueradeByPacketMark(t *testing.T) {
 	wants(0, "two")
 	remove()
 	wants(1, "one")
+	w.addRoutingRule("fwmark 0/0x77") // matches the packets before nftables sets the mark, and not afterwards
+	wants(0, "one")
 }
 
 // If the connection-tracking table is more than half full, the tc program adds no entry and nftables serves new

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,4 +67,36 @@ func TestRunAfterPanic(t *testing.T) {
 	if err := run("bc"); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A panic in the goroutine that reads the files ends Run, so that the daemon can restart the source. The panic does not
+// end the process.
+func TestPanicDuringReadEndsRun(t *testing.T) {
+	dir := t.TempDir()
+	var adds atomic.Int32
+	s := New(Options{
+		Paths: []string{dir}, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		NewWatcher: func() (*files.Watcher, error) {
+			return &files.Watcher{Close: func() error { return nil }, Add: func(string) error {
+				adds.Add(1)
+				panic("on purpose")
+			}}, nil
+		},
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	err := contain.Call(func() error { return s.Run(ctx, newMemory()) })
+	if !contain.IsPanic(err) || adds.Load() != 1 {
+		t.Errorf("after %d calls, Run ends with %v", adds.Load(), err)
+	}
+}
+
+// If a document causes a panic, the document's fault names the file and the line, and the source serves the objects of
+// all other documents.
+func TestDocumentThatPanicsIsReported(t *testing.T) {
+	f := newManifestDir(t)
+	f.src.ignored = nil // a write to the nil map panics
+	f.write("a.yaml", called("a")+"---\n{apiVersion: apps/v1, kind: Deployment}\n---\n"+called("c"))
+	f.write("b.yaml", called("b"))
+	f.expect("Service default/a, Service default/b, Service default/c", "a.yaml:7: cannot be read: panic at ")
 }

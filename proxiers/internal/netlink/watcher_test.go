@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgeway/proxiers/contain"
 )
 
 const (
@@ -165,6 +167,24 @@ func TestOwnWithoutEffect(t *testing.T) {
 		return nil
 	}); !errors.Is(err, ErrNoEffect) {
 		t.Errorf("something elsewhere: error %v, want %v", err, ErrNoEffect)
+	}
+}
+
+// After a panic in a big commit, the watcher still reports the changes of other programs.
+func TestForeignChangeAfterCommitPanicIsReported(t *testing.T) {
+	m, r := newWatcher(t)
+	nft(t, "add table ip ours")
+	r.await(1) // Run may report the change after Forget
+	m.Forget()
+	if err := contain.Call(func() error {
+		return m.RunCommit(1, true,
+			func() error { panic("on purpose") })
+	}); !contain.IsPanic(err) {
+		t.Errorf("the commit ends with %v", err)
+	}
+	nft(t, "add chain ip ours later")
+	if got := r.await(1); len(got) != 1 {
+		t.Errorf("reported %q, want one report", got)
 	}
 }
 
