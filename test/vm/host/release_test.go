@@ -16,7 +16,7 @@ const publishScript = `
 mkdir -p "$1/tree" && cd ../../..
 git ls-files -z --cached --others --exclude-standard --deduplicate | xargs -0 cp --parents -t "$1/tree"
 cd "$1/tree"
-sed -i 's/^## \[Unreleased\]$/&\n\n## [1.1.0]\n\nThe second release.\n\n## [1.0.0]\n/' CHANGELOG.md
+sed -i 's/^## \[Unreleased\]$/&\n\n## [1.1.0]\n\nThe second release./' CHANGELOG.md
 git init --quiet && git add --all
 tag() { git -c user.name=test -c user.email=test@edgeway.test commit --quiet --allow-empty -m "$1" && git tag "v$1"; }
 export GNUPGHOME=$1/keys PROJECT_URL=https://packages.edgeway.test/edgeway PROJECT_CONTACT=maintainers@edgeway.test
