@@ -69,7 +69,7 @@ func lockNamespace(flags int) (io.Closer, error) {
 	path := filepath.Join(lockDir, fmt.Sprintf("netns-%d%s", ns.Ino, lockSuffix))
 	lock, err := acquire(path, flags)
 	if errors.Is(err, ErrRunning) {
-		return nil, fmt.Errorf("%w in this network namespace (lslocks | grep %s shows its process)", ErrRunning,
+		return nil, fmt.Errorf("%w in this network namespace (to find the process, run: lslocks | grep %s)", ErrRunning,
 			filepath.Base(path))
 	}
 	if lock == nil { // acquire could not create or open the file

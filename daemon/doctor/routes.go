@@ -131,7 +131,7 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// lookUpRoute looks up the kernel's route to an address. The result why is the reason that the kernel cannot send
+// lookUpRoute looks up the kernel's route to an address. why is the reason that the kernel cannot send
 // packets to the address, or "" if it can. lookUpRoute ignores the state of the link, which does not matter if rules
 // replace the destination.
 func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {

@@ -63,8 +63,8 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 }
 
 // findRefused finds the refused ServicePorts among the suspects or, if no suspect is at fault, among all ServicePorts
-// in the target. Because the kernel may now also refuse the suspects' previous versions, findRefused also tries the
-// target without previous versions.
+// in the target. A suspect's previous version replaces the suspect during the search. Because the kernel may refuse the
+// previous versions too, findRefused then searches again and leaves the suspects out instead.
 func (p *Pipeline) findRefused(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {

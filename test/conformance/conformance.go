@@ -49,7 +49,7 @@ type Deviation struct {
 	Name string
 	// Reason explains why the backend cannot implement the specification.
 	Reason string
-	// Decide returns the decision that the backend actually makes. The result ok is false if the backend decides as
+	// Decide returns the decision that the backend actually makes. ok is false if the backend decides as
 	// specified. The suite fails if ok is true but a connection behaves as specified.
 	Decide func(p *plan.Plan, pkt plan.Packet, should plan.Decision) (does plan.Decision, ok bool)
 }

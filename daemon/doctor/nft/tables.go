@@ -22,7 +22,7 @@ func Family(number uint8) string {
 
 // Tables lists the nftables tables in the calling thread's network namespace, or none if the kernel lacks nf_tables.
 // Tables queries the kernel directly, because the command "nft list tables" (nft 1.0.6) reads all elements of all sets.
-// Reading 200,000 elements takes a second. The result generation is the low 16 bits of the kernel's generation number,
+// Reading 200,000 elements takes a second. generation is the low 16 bits of the kernel's generation number,
 // which changes whenever the rules change.
 func Tables() (out []Table, generation uint16, err error) {
 	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)

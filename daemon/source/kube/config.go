@@ -274,7 +274,7 @@ func isPEM(text []byte) bool {
 }
 
 // fileOrData returns the content of a kubeconfig entry. Either the field NAME holds the path of a file, or the field
-// NAME-data holds the content itself. If both are set, NAME-data takes precedence, as in client-go. The result field is
+// NAME-data holds the content itself. If both are set, NAME-data takes precedence, as in client-go. field is
 // the name of the field that supplied the content.
 func (r *reader) fileOrData(path string, data []byte, name string, secret bool) (
 	content []byte, field string, err error,

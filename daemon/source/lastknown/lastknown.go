@@ -111,7 +111,7 @@ func (s *Store) Faults() []fault.Fault {
 	return []fault.Fault{s.fault}
 }
 
-// SavedAt returns the time when the state on disk last agreed with the source. The result ok is false if there is no
+// SavedAt returns the time when the state on disk last agreed with the source. ok is false if there is no
 // saved state.
 func (s *Store) SavedAt() (saved time.Time, ok bool) {
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (s *Store) HasObjects() bool {
 	return s.loadedAny
 }
 
-// Load returns the saved objects, or none if there is no saved state. The result ok is false if the saved state is
+// Load returns the saved objects, or none if there is no saved state. ok is false if the saved state is
 // unusable. Call Load only once, before the first Commit.
 func (s *Store) Load() (objects []source.Object, ok bool) {
 	defer s.loadOnce.Do(func() { close(s.loaded) })

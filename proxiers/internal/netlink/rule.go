@@ -3,7 +3,7 @@ package netlink
 import "golang.org/x/sys/unix"
 
 // JumpTargets returns the target chains of a rule's jump and goto verdicts. iptables-nft (1.8.9 and 1.8.13) writes
-// extensions as compat expressions, but writes jumps to chains in the same form as nft. The result whole is false if
+// extensions as compat expressions, but writes jumps to chains in the same form as nft. whole is false if
 // the message does not contain the rule's expressions.
 //
 // In notifications about deleted chains, sets and tables, the kernel may omit everything except names. Notifications

@@ -43,7 +43,7 @@ func ServiceName(i int) string { return fmt.Sprintf("svc-%05d", i) }
 // Service's number, so a label selector can match a tenth of the Services.
 const LabelTenth = "edgeway.test/tenth"
 
-// ServiceNumber is the inverse of ServiceName. The result ok is false unless name consists of "svc-" and a number.
+// ServiceNumber is the inverse of ServiceName. ok is false unless name consists of "svc-" and a number.
 func ServiceNumber(name string) (i int, ok bool) {
 	digits, ours := strings.CutPrefix(name, "svc-")
 	i, err := strconv.Atoi(digits)

@@ -137,9 +137,8 @@ func restartFirewall(h *host) {
 	h.verifyFromOutside(nodePort)
 }
 
-// flushRules restarts nftables.service, which flushes all rules. The result outage is the longest time for which a
-// client got no response from a Service. The result restart is the duration of the restart, which indicates the
-// machine's speed.
+// flushRules restarts nftables.service, which flushes all rules. outage is the longest time for which a client got
+// no response from a Service. restart is the time that the restart took, which indicates the machine's speed.
 func (h *host) flushRules() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()
