@@ -5,7 +5,9 @@ import (
 	"errors"
 	"log/slog"
 	"path/filepath"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	"edgeway/daemon/config"
 	"edgeway/daemon/sdunit"
@@ -94,4 +96,44 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	if next(before); env.Takeover {
 		t.Error("a backend takes over from itself")
 	}
+}
+
+// A panic in a goroutine of a backend does not end the process. The daemon reports the panic and runs the goroutine
+// again.
+func TestBackendGoroutineRestartsAfterPanic(t *testing.T) {
+	dir := t.TempDir()
+	cfg := config.Default()
+	cfg.Node.Name = "edge"
+	cfg.Source.File.Paths = []string{dir}
+	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
+	logger := slog.New(slog.DiscardHandler)
+	parts := newShared(logger, nil)
+	var env proxiers.Env
+	backend := proxiers.Component{Name: "new", New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
+		env = e
+		return idle{}, nil
+	}}
+	i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
+		Logger: logger, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.close()
+	if err := i.control.Close(); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var group sync.WaitGroup
+		runs := 0
+		env.Contain.Go(&group, "work", func() {
+			if runs++; runs == 1 {
+				panic("on purpose")
+			}
+		})
+		group.Wait()
+		if faults := parts.parts.Faults(); runs != 2 || len(faults) != 1 || faults[0].Object.Name != "new work" {
+			t.Errorf("%d runs, faults %+v", runs, faults)
+		}
+	})
 }

@@ -35,6 +35,38 @@ func TestGateways(t *testing.T) {
 	}
 }
 
+// Host lists the networks of the host's interfaces, but not link-local networks or the networks of the loopback device.
+// For a point-to-point address, Host lists both ends.
+func TestNetworks(t *testing.T) {
+	l := newLab(t, append(veth, "addr add 10.96.0.10/16 dev lo")...)
+	for _, step := range []struct {
+		ip   string
+		want []string
+	}{
+		{"addr add 192.0.2.1/24 dev v0", []string{"192.0.2.0/24"}},
+		{"addr add 10.8.0.1 peer 10.9.0.2/32 dev v0", []string{"10.8.0.1/32", "10.9.0.2/32", "192.0.2.0/24"}},
+		{"addr del 10.8.0.1 peer 10.9.0.2/32 dev v0", []string{"192.0.2.0/24"}},
+		{"addr add 2001:db8::1/64 dev v0 nodad", []string{"192.0.2.0/24", "2001:db8::/64"}},
+		{"link set v0 down", nil},
+	} {
+		l.ip(step.ip)
+		networks := func() (out []string) {
+			for _, n := range l.Host().Networks {
+				out = append(out, n.String())
+			}
+			return out
+		}
+		deadline := time.After(30 * time.Second)
+		for got := networks(); !slices.Equal(got, step.want); got = networks() {
+			select {
+			case <-l.Changed():
+			case <-deadline:
+				t.Fatalf("after %q: got %v, want %v", step.ip, got, step.want)
+			}
+		}
+	}
+}
+
 func texts(addrs []netip.Addr) (out []string) {
 	for _, a := range addrs {
 		out = append(out, a.String())

@@ -81,6 +81,21 @@ func TestRarePanics(t *testing.T) {
 	})
 }
 
+// Loop calls again before each restart, but not before the first run.
+func TestLoopCallsAgainBeforeRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := ""
+		testParts(t).Loop("a", func() {
+			if calls += "run "; calls == "run " {
+				panic("once")
+			}
+		}, func() { calls += "again " })
+		if want := "run again run "; calls != want {
+			t.Errorf("calls %q, want %q", calls, want)
+		}
+	})
+}
+
 func TestRunEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
