@@ -31,7 +31,7 @@ type rule struct {
 }
 
 // rules enforce the import order cmd/edgeway, daemon, proxiers: a package may import only packages further right. None
-// of these packages may import edgeway/test, and packages at or below proxiers may not import k8s.io.
+// of these packages may import edgeway/test, except in tests, and packages at or below proxiers may not import k8s.io.
 var rules = []rule{
 	{packages: "edgeway/cmd", forbidden: []string{"edgeway/test"}},
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},

@@ -149,10 +149,10 @@ func choose(ctx context.Context, list []proxiers.Component,
 			return other, err, nil
 		}
 		if other.Name != b.Name {
-			err = fmt.Errorf("%w; this host cannot run proxy.fallback either: %w", err, otherErr)
+			err = fmt.Errorf("%w; this host cannot run the backend in proxy.fallback either: %w", err, otherErr)
 		}
 	}
-	return b, nil, fmt.Errorf("%w; or set proxy.backend to a backend that this host can run (`edgeway "+
+	return b, nil, fmt.Errorf("%w; or set proxy.backend to a backend that this host can run (see `edgeway "+
 		"probe`)", err)
 }
 

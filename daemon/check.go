@@ -47,7 +47,7 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 		c.hasServiceRights = u.Username == ServiceUser
 	}
 	for _, name := range config.IgnoredFiles(path) {
-		c.add(fault.New("drop-ins", fault.Warning, "rename it",
+		c.add(fault.New("drop-ins", fault.Warning, "rename the file",
 			"%s: Edgeway does not read this file, because its name does not end with .toml", name))
 	}
 	for _, r := range cfg.RemovedKeys {
@@ -74,7 +74,7 @@ type configCheck struct {
 func (c *configCheck) add(f fault.Fault) { c.found = append(c.found, f) }
 
 // otherHostAdvice is the advice for a fault that is irrelevant if the configuration is for another host.
-const otherHostAdvice = "this matters only if the configuration is for this host"
+const otherHostAdvice = "ignore this warning if the configuration is for another host"
 
 // checkServiceCIDRs compares proxy.service_cidrs with this host's networks and kernel routes.
 func (c *configCheck) checkServiceCIDRs() {
@@ -163,7 +163,7 @@ func (c *configCheck) checkSandbox() {
 		}
 		for _, h := range hiddenDirs {
 			if actual == h.folder || strings.HasPrefix(actual, h.folder+"/") {
-				c.add(fault.New("sandbox", level, "move it to "+filepath.Dir(config.DefaultPath),
+				c.add(fault.New("sandbox", level, "move the file to "+filepath.Dir(config.DefaultPath),
 					"%s: edgeway.service cannot see files below %s (%s)", path, h.folder, h.setting))
 			}
 		}
@@ -206,8 +206,8 @@ func (c *configCheck) checkWebConfig() {
 	if err == nil {
 		return
 	}
-	fix := "use the keys of Prometheus exporters: tls_server_config, http_server_config, rate_limit, " +
-		"and basic_auth_users with the output of htpasswd -B"
+	fix := "use only the keys that Prometheus exporters support: tls_server_config, http_server_config, " +
+		"rate_limit, and basic_auth_users with password hashes from htpasswd -B"
 	if failed, ok := errors.AsType[*fs.PathError](err); ok {
 		fix = files.Advice(failed.Path, failed.Err)
 	}

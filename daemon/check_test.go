@@ -90,7 +90,7 @@ func TestCheckReportsUnusableBackend(t *testing.T) {
 		t.Errorf("programs are missing: %q", got)
 	}
 	if got := check(false); !strings.HasPrefix(got, "warning backend: ") ||
-		!strings.HasSuffix(got, "only if the configuration is for this host") {
+		!strings.HasSuffix(got, "if the configuration is for another host") {
 		t.Errorf("programs are missing in a pipeline: %q", got)
 	}
 	const refuses = "#!/bin/sh\ncase $1 in --version) echo 'nftables v1.0.6';; *) echo 'netlink: Error: cache initialization failed: Operation not permitted' >&2; exit 1;; esac\n"

@@ -75,8 +75,8 @@ func (c *endpointChecks) faults(p *plan.Plan) []fault.Fault {
 	message := fmt.Sprintf("the endpoint %s does not answer (%s): it gets no new connections while "+
 		"another endpoint of its Service answers", first, longest.Message)
 	if dead.Len() > 1 {
-		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): they get no new "+
-			"connections while another endpoint of their Service answers", dead.Len(),
+		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): a dead endpoint gets no "+
+			"new connections while another endpoint of its Service answers", dead.Len(),
 			text.Count(c.endpoints.CountEndpoints(), "checked endpoint"), first, longest.Message)
 	}
 	return append(c.services.faults(p, dead),

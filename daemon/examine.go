@@ -85,7 +85,7 @@ func queryFault(err, invalid error) (f fault.Fault) {
 	case !silent && os.Geteuid() != 0:
 		return fault.New("daemon", fault.Warning, doctor.RootFix, "cannot query the daemon: %v", err)
 	case !silent:
-		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows what the daemon does",
+		return fault.New("daemon", fault.Warning, "journalctl -u edgeway  # shows the daemon's log",
 			"cannot query the daemon: %v", err)
 	}
 	return f

@@ -62,8 +62,8 @@ func TestFastPathReasons(t *testing.T) {
 	}{
 		{config.FastPath{}, proxiers.Component{}, "", other, plan.FromOutside, eth0, ""},
 		{config.FastPath{}, proxiers.Component{}, "", web, plan.FromOutside, eth0, "no: the Service has opted in, but fastpath.enabled is false"},
-		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, after the first reply"},
-		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, after the first reply"},
+		{on, proxiers.Component{}, "", web, plan.FromOutside, eth0, "yes, after the endpoint's first reply"},
+		{on, proxiers.Component{}, "", web, plan.FromPod, eth0, "yes, after the endpoint's first reply"},
 		{on, proxiers.Component{}, "", other, plan.FromOutside, eth0, "no: the Service has not opted in"},
 		{on, proxiers.Component{}, "", web, plan.FromHost, eth0, "no: the fast path is for forwarded connections"},
 		{on, proxiers.Component{}, "", web, plan.FromOutside, lo, "no: the client or the endpoint is on this host"},
@@ -104,8 +104,8 @@ func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 	}
 }
 
-// The backends' chains in the nftables tables that they share with other programs are not another program's rules. If
-// they were, each change to a Service would return all offloaded connections to the rules.
+// The follower does not treat the backends' chains in shared nftables tables as another program's rules. If it did,
+// each change to a Service would return all offloaded connections to the rules.
 func TestFastPathIgnoresBackendChains(t *testing.T) {
 	const patience = 30 * time.Second
 	node := netlab.New(t, netlab.Options{}).Node

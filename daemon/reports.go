@@ -309,7 +309,7 @@ func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nod
 		return "no: the Service has not opted in (with the annotation edgeway.io/traffic-hint: LongLived, or in " +
 			"fastpath.services)"
 	case origin == plan.FromHost:
-		return "no: the fast path is for forwarded connections, not for this host's own"
+		return "no: the fast path is for forwarded connections, not for this host's own connections"
 	}
 	for _, w := range hops {
 		if w.Local {
@@ -317,7 +317,7 @@ func (f *fastPath) explain(svc *plan.ServicePort, origin plan.Origin, hops []nod
 				"the fast path"
 		}
 	}
-	return "yes, after the first reply"
+	return "yes, after the endpoint's first reply"
 }
 
 // newView returns a function that computes the instance's View for systemd.

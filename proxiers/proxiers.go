@@ -124,7 +124,7 @@ const (
 )
 
 // NewPortFault returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key
-// that the port belongs to. The fault's scope contains only connections to at.Addr().
+// that the port belongs to. The fault's scope is limited to object and at.Addr().
 func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address

@@ -69,7 +69,7 @@ need_release() {
 	install_commands gpg=gpg=gnupg2 gpg-agent=gpg-agent=gnupg2 apt-ftparchive=apt-utils createrepo_c=createrepo-c=createrepo_c
 }
 
-# find_go adds a Go toolchain that is new enough for go.mod to PATH.
+# find_go extends PATH with a Go toolchain that is new enough for go.mod.
 find_go() {
 	[ -x /usr/local/go/bin/go ] && PATH=$PATH:/usr/local/go/bin
 	install_commands go=golang-go=golang /etc/ssl/certs/ca-certificates.crt=ca-certificates

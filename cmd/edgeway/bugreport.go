@@ -148,7 +148,7 @@ type bugReport struct {
 func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s exists: choose another name", path)
+		return fmt.Errorf("%s already exists: choose another name", path)
 	}
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 		_ = os.Remove(path)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	_, err = fmt.Fprintf(out, "wrote %s (readable only by this user):\n%s", path, strings.Join(r.contents, ""))
+	_, err = fmt.Fprintf(out, "wrote %s (readable only by the current user):\n%s", path, strings.Join(r.contents, ""))
 	for _, line := range r.errors {
 		fmt.Fprintf(out, "  not read: %s\n", line)
 	}
@@ -201,7 +201,7 @@ func (r *bugReport) writeParts(ctx context.Context, parts []part) error {
 	if len(r.errors) == 0 {
 		return nil
 	}
-	return r.write("errors.txt", "the errors for parts that the command could not read",
+	return r.write("errors.txt", "the errors for information that the command could not collect",
 		strings.Join(r.errors, "\n")+"\n")
 }
 

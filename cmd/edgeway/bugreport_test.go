@@ -222,7 +222,7 @@ users:
 
 func TestRedactorKeepsOrdinaryText(t *testing.T) {
 	const text = `Nov 26 08:00:00 edge-1 edgeway[7]: source kube: the token expires at 2027-01-01
-kubectl -n kube-system create token edgeway --duration=720h  # write the token into /etc/edgeway/kubeconfig
+kubectl -n kube-system create token edgeway --duration=720h  # put the output into /etc/edgeway/kubeconfig as the token
 kubeconfig /etc/edgeway/kubeconfig: users[u].user.tokenFile: /etc/edgeway/token: permission denied
   server: https://192.0.2.1:6443, 10.96.0.10:443 -> 10.244.1.10:8080
 {"id": "credential-expiry", "severity": "warning", "object": "kubeconfig /etc/edgeway/kubeconfig"}

@@ -28,16 +28,16 @@ func cleanupCommand(g *globals) *cobra.Command {
 		Short: "Remove all kernel state that the daemon created; stop the daemon first",
 		Long: "Remove all rules and other kernel state that any version of the daemon created with any " +
 			"backend.\n\nThe command fails while a daemon holds the lock next to its socket, even if that " +
-			"daemon hangs or is stopped, because the\ndaemon would write its rules again. Established " +
-			"connections to Services break. The packages run this command when they\nare removed. The command " +
-			"takes seconds, or minutes if iptables has very many rules.",
+			"daemon hangs or is suspended, because\nthe daemon would write its rules again. Established " +
+			"connections to Services break. The packages run this command on\nremoval. The command " +
+			"takes seconds, or minutes if there are very many iptables rules.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			socket, _ := g.socket() // cleanup works without a valid configuration, too
 			release, err := control.LockOut(socket)
 			if errors.Is(err, control.ErrRunning) {
-				return fmt.Errorf("%w, so the command removed nothing\nThe daemon would write its rules again, even "+
-					"if it does not respond now.\nfix: systemctl stop edgeway  # or: kill -KILL PID", err)
+				return fmt.Errorf("%w, so the command removed nothing\nEven a daemon that does not respond "+
+					"could write its rules again.\nfix: systemctl stop edgeway  # or: kill -KILL PID", err)
 			}
 			if err != nil {
 				return fmt.Errorf("a daemon may be running, so the command removed nothing: %w", err)

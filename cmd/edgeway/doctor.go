@@ -19,9 +19,9 @@ func doctorCommand(g *globals) *cobra.Command {
 		Use:   "doctor [namespace/name]",
 		Short: "Find out why connections to Services fail on this host",
 		Long: "Find out why connections to Services fail on this host, and how to fix the " +
-			"problem.\n\nEach line is the result of one check: ok, a notice, a warning (connections work, with a " +
-			"restriction), a problem\n(connections fail) or unhealthy (the kernel does not have the plan's " +
-			"rules). The fix follows the result: a command,\nor a key of the configuration. The command changes " +
+			"problem.\n\nEach line is the result of one check: ok, a notice, a warning (connections work, but with a " +
+			"restriction), a problem\n(connections fail) or unhealthy (the rules in the kernel are wrong or " +
+			"missing). The fix follows the result, and is a\ncommand or a configuration key. The command changes " +
 			"nothing.\n\nThe command checks the plan of the running daemon. Without a daemon, the command " +
 			"computes a plan from the configuration,\nthe manifests and the last-known state or, if there is no " +
 			"last-known state, the objects of the API server. Run the\ncommand as root, because other users " +
@@ -39,7 +39,7 @@ func doctorCommand(g *globals) *cobra.Command {
 	out := outputFlag(cmd)
 	var try connect.Options
 	connects := cmd.Flags().Bool("connect", false,
-		"connect to the named Service, or to all Services, and to the endpoints")
+		"connect to the given Service, or to all Services, and to their endpoints")
 	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also connect over UDP")
 	cmd.Flags().BoolVar(&try.Trace, "trace", false,
 		"with --connect: trace up to three connections that get no response, and name the rule that "+

@@ -99,6 +99,6 @@ func tryConnection(ctx context.Context, e *control.Explanation) {
 		namespace, rest, _ := strings.Cut(e.Service, "/")
 		name := rest[:max(0, strings.IndexAny(rest, ":/"))]
 		e.AddFault(fault.New(connect.FaultID, fault.Problem, "edgeway doctor --connect "+namespace+"/"+name+" --trace",
-			"a connection from this host gets no response: %s", why))
+			"a connection from this host fails: %s", why))
 	}
 }

@@ -27,7 +27,7 @@ func runCommand(g *globals) *cobra.Command {
 		Long: "Run the daemon until it receives SIGTERM or SIGINT. The rules stay in the kernel and " +
 			"keep working after the\ndaemon exits.\n\nOn SIGHUP, the daemon reads its configuration again; an " +
 			"invalid configuration changes nothing. Under systemd, the unit\nedgeway.service runs this command. " +
-			"The unit is ready when the daemon has programmed the kernel. The daemon needs\nCAP_NET_ADMIN, but " +
+			"The unit is ready once the daemon has programmed the kernel. The daemon needs\nCAP_NET_ADMIN, but " +
 			"not root.\n\nWith --dry-run, the command prints the Services of the plan and exits; with -o json, it " +
 			"prints the plan. The exit code is\nthen 1 if an object has a problem, or if the sources have not " +
 			"listed all objects in time.",

@@ -18,8 +18,8 @@ func statusCommand(g *globals) *cobra.Command {
 		Short: "Show the state of the running daemon, problems first",
 		Long: `Show the state of the running daemon, problems first.
 
-Each fault is "unhealthy" (the kernel does not have the rules that it should have), a "problem" (the rules are correct,
-but connections fail), a "warning" (connections work, with a restriction) or a "notice" (for your information).
+Each fault is "unhealthy" (the rules in the kernel are wrong or missing), a "problem" (the rules are correct, but
+connections fail), a "warning" (connections work, but with a restriction) or a "notice" (for your information).
 
 The exit code is 0 if the daemon is healthy. The exit code is 4 if the daemon is degraded (the rules are correct, but
 connections fail), unhealthy (the rules are not correct), or has not read its manifests since it started. The exit code

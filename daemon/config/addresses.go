@@ -42,7 +42,7 @@ func portRange(p *PortRange) value {
 		}
 		return r.String()
 	})
-	v.limits = "FIRST-LAST, or empty for any"
+	v.limits = "FIRST-LAST, or empty for any port"
 	return v
 }
 

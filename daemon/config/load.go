@@ -113,7 +113,7 @@ func load(files []file, hostname string, backends []proxiers.Component) (*Config
 		c.Node.Name = hostname
 		if err := nodeName(hostname); err != nil {
 			l.addError(files[0].name, "node.name",
-				fmt.Errorf("must be set, because the host's name is unusable: %w", err))
+				fmt.Errorf("must be set, because the host name is unusable: %w", err))
 		}
 	}
 	if len(l.errs) == 0 { // after an error, the affected key still has its default

@@ -174,7 +174,7 @@ func TestUnreadableFilesAreReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Load(main, choices)
-	const missing = ": no such file or directory: create it, or correct the path"
+	const missing = ": no such file or directory: create the file or directory, or correct the path"
 	want := main + missing + "\n" + dropIn + missing
 	if err == nil || err.Error() != want {
 		t.Errorf("error:\n%v\nwant:\n%s", err, want)

@@ -27,7 +27,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	case a.Zone() != "":
 		return a, fmt.Errorf("%q has a zone, which is not allowed", s)
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
-		return a, fmt.Errorf("%q is not an address that a host can have in a cluster", s)
+		return a, fmt.Errorf("%q is an unspecified, loopback or multicast address", s)
 	}
 	return a, nil
 }
@@ -79,7 +79,7 @@ func parseNamespace(s string) (string, error) {
 func parseServiceName(s string) (ServiceName, error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok {
-		return ServiceName{}, fmt.Errorf("%q is not a Service: write its namespace before it, as in \"default/web\"", s)
+		return ServiceName{}, fmt.Errorf("%q lacks a namespace: write the Service as in \"default/web\"", s)
 	}
 	for _, part := range []string{namespace, name} {
 		if err := invalid(s, "a Service, as in \"default/web\"", validation.IsDNS1123Label(part)); err != nil {

@@ -24,24 +24,24 @@ var removedKeys = map[string]string{
 	"fastpath.exclude":          "the fast path uses all network devices",
 	"fastpath.hardware_offload": "the kernel forwards packets, without offloading to network devices",
 
-	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval, " +
-		"and within 5s",
+	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval " +
+		"or 5s, whichever is shorter",
 	"checks.tcp.passes": "an endpoint gets new connections after two consecutive successful checks",
 
 	"proxy.max_service_endpoints":     budget,
 	"proxy.max_service_frontends":     budget,
 	"proxy.max_service_source_ranges": budget,
-	"nftables.netlink":                "Edgeway always writes elements over netlink",
+	"nftables.netlink":                "Edgeway always writes set and map elements over netlink",
 
 	"proxy.min_sync_period": "the pause after a sync is as long as the sync, but at least 1ms and at most 1s",
 	"proxy.full_sync_period": "Edgeway runs a full sync every hour, and immediately when another " +
-		"program changes its rules",
+		"program changes Edgeway's rules",
 }
 
-const budget = "the memory limit (MemoryMax= of edgeway.service) limits the size of all Services " +
-	"together, and Edgeway does not serve the largest Services above the limit"
+const budget = "MemoryMax= of edgeway.service limits the total size of all Services; above " +
+	"the limit, Edgeway does not serve the largest Services"
 
-const sysctls = "; hosts.md in the package's documentation shows how to change it with sysctl.d"
+const sysctls = "; hosts.md in the package's documentation shows how to change the value with sysctl.d"
 
 // RemovedKey is a removed key that a file sets, with its position and its replacement.
 type RemovedKey struct {
@@ -51,9 +51,10 @@ type RemovedKey struct {
 	Replacement string
 }
 
-// String returns "file:line: key: removed and ignored: replacement".
+// String returns "file:line: key: this key was removed and has no effect: replacement".
 func (r RemovedKey) String() string {
-	return fmt.Sprintf("%s:%d: %s: removed and ignored: %s", r.File, r.Line, r.Key, r.Replacement)
+	return fmt.Sprintf("%s:%d: %s: this key was removed and has no effect: %s", r.File, r.Line, r.Key,
+		r.Replacement)
 }
 
 // hasRemovedKeys reports whether a removed key belongs to the TOML table called name.

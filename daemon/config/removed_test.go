@@ -31,7 +31,7 @@ func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	if got.Proxy.MasqueradeBit != 3 {
 		t.Error("a key beside a removed one has no effect")
 	}
-	const line = "/conf.d/a.toml:2: proxy.min_sync_period: removed and ignored: "
+	const line = "/conf.d/a.toml:2: proxy.min_sync_period: this key was removed and has no effect: "
 	if s := got.RemovedKeys[len(got.RemovedKeys)-1].String(); !strings.HasPrefix(s, line) {
 		t.Errorf("text %q, want %q first", s, line)
 	}

@@ -36,12 +36,12 @@ func schema(c *Config, backends []proxiers.Component) []section {
 		{"routes", "Kernel routes that Edgeway adds to this host, with the routing protocol \"edgeway\" (119). " +
 			"\"edgeway cleanup\" removes the routes that Edgeway added.", []key{
 			{
-				"services", "When Edgeway adds kernel routes to ClusterIP ranges and to other Service addresses. " +
-					"Without a route, the kernel rejects the host's own connections to Services. auto: Edgeway adds " +
-					"a route if the host has no route to the address, for example because the host has no default " +
-					"route. always: Edgeway also adds a route to a range if the host has only a less specific route. " +
-					"never: Edgeway adds no routes. If the host has no default route, its own connections to " +
-					"ClusterIPs use the address of the outgoing interface.",
+				"services", "Determines when Edgeway adds kernel routes to ClusterIP ranges and other Service " +
+					"addresses. Without a route, the kernel rejects the host's own connections to Services. auto: " +
+					"Edgeway adds a route if the host has no route to the address, for example because the host has " +
+					"no default route. always: Edgeway also adds a route to a range if the host has only a less " +
+					"specific route. never: Edgeway adds no routes. If the host has no default route, its own " +
+					"connections to ClusterIPs use the address of the outgoing interface.",
 				oneOf(&c.Routes.Services, RoutesAuto, RoutesAlways, RoutesNever),
 			},
 		}},
@@ -49,7 +49,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 		fastPathSection(&c.FastPath),
 		checksSection(&c.Checks.TCP),
 		doctorSection(&c.Doctor),
-		{"health", "Health over HTTP, for load balancers and monitoring.", []key{
+		{"health", "Health status over HTTP, for load balancers and monitoring.", []key{
 			{"address", "The address at which Edgeway serves /healthz, /livez and /readyz. If this key is empty, " +
 				"Edgeway serves none of these paths.", listenAddress(&c.Health.Address)},
 		}},
@@ -62,7 +62,7 @@ func schema(c *Config, backends []proxiers.Component) []section {
 			"and reload reach the daemon.", []key{
 			{
 				"socket", "The path of the socket. The daemon's user and group can query the daemon. Only root and " +
-					"the daemon's user can reload it.",
+					"the daemon's user can reload the daemon.",
 				path(&c.Control.Socket, required),
 			},
 		}},
@@ -111,8 +111,8 @@ func kubeSection(k *Kube) section {
 			str(&k.LabelSelector, labelSelector),
 		},
 		{
-			"allow_exec_plugins", "Whether a kubeconfig may name a program that fetches credentials. Edgeway runs " +
-				"this program with its own privileges.",
+			"allow_exec_plugins", "Whether a kubeconfig may name a program that fetches credentials. The " +
+				"program runs with Edgeway's privileges.",
 			boolean(&k.AllowExecPlugins),
 		},
 	}}
@@ -257,10 +257,10 @@ func addressKeys(p *Proxy) []key {
 		},
 		{
 			"allow_load_balancer_ips", "The load-balancer addresses that Edgeway serves. \"host\" means this host's " +
-				"addresses, including addresses that keepalived, kube-vip or DSR add. A range includes only " +
-				"addresses that do not belong to this host. A user who can write a Service's status can request any " +
-				"address that this key allows. This key does not apply to Services from manifests. Edgeway always " +
-				"refuses the same addresses and ports as for allow_external_ips.",
+				"addresses, including addresses for DSR and addresses that keepalived or kube-vip adds. A range " +
+				"includes only addresses that do not belong to this host. A user who can write a Service's status " +
+				"can request any address that this key allows. This key does not apply to Services from manifests. " +
+				"Edgeway always refuses the same addresses and ports as for allow_external_ips.",
 			hostRanges(&p.AllowLoadBalancers),
 		},
 		{

@@ -121,7 +121,7 @@ func (c *Client) once(ctx context.Context, method, what string, query url.Values
 		return err
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return c.explainFailure(what, fmt.Errorf("read the daemon's response: %w", err))
+		return c.explainFailure(what, fmt.Errorf("the daemon's response: %w", err))
 	}
 	return nil
 }
@@ -132,11 +132,11 @@ func (c *Client) explainFailure(what string, err error) error {
 	case is(os.ErrNotExist), is(syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case is(os.ErrPermission):
-		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group, which is "+
-			"edgeway-status by default", what, ErrDenied, c.socket)
+		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group "+
+			"(edgeway-status by default)", what, ErrDenied, c.socket)
 	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
-		return fmt.Errorf("%s: the daemon closed the connection: it stopped, or your user is running too many "+
-			"commands at once: try again: %w", what, err)
+		return fmt.Errorf("%s: the daemon closed the connection, because it stopped or because your user is "+
+			"running too many commands at once: try again: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }

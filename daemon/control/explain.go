@@ -50,7 +50,8 @@ type Explanation struct {
 	// Scheduler and Server are "" if the backend has no scheduler.
 	Scheduler string `json:"scheduler,omitempty"`
 	Server    string `json:"server,omitempty"`
-	// FastPath is "yes" or "no" with the reason, or "" if the fast path is disabled and the Service has not opted in.
+	// FastPath is "yes" or "no" with the reason, or "" if there is nothing to report, for example because the fast path
+	// is disabled and the Service has not opted in.
 	FastPath string `json:"fastPath,omitempty"`
 	// Shortcut explains whether a shortcut or the nftables rules translate the connection, and why. Shortcut is "" if
 	// the backend has no shortcuts.
@@ -207,7 +208,7 @@ func (s *Explainer) addEndpoints(e *Explanation, d plan.Decision, src netip.Addr
 	e.Fix = "add a route to " + lost.Addr().String() + ", through the Node or router that has the " +
 		"address"
 	if !reachable {
-		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has no route to any of them"
+		e.Verdict, e.Reason = unreachable, e.Reason+", but this host has no route to any endpoint"
 	}
 }
 

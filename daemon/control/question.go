@@ -266,14 +266,15 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 		return 0, netip.AddrPort{}, s.unservedError(to.service)
 	case len(fit) == 0:
 		return 0, netip.AddrPort{},
-			fmt.Errorf("Service %s has no such port in this address family: it has %s", name, strings.Join(ports, ", "))
+			fmt.Errorf("no port of Service %s matches the destination and the source's address family (ports: %s)",
+				name, strings.Join(ports, ", "))
 	case fit[0].Name != fit[len(fit)-1].Name:
 		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports (%s): specify one, as in %s:PORT/PROTOCOL",
 			name, strings.Join(ports, ", "), name)
 	}
 	at, ok := to.choose(p, fit[0], from)
 	if !ok {
-		return 0, netip.AddrPort{}, fmt.Errorf("Edgeway serves Service %s at no address: see edgeway "+
+		return 0, netip.AddrPort{}, fmt.Errorf("Edgeway serves no address of Service %s: see edgeway "+
 			"services %s", name, name)
 	}
 	return fit[0].Name.Protocol, at, nil
@@ -282,7 +283,7 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 // unservedError returns the error for a Service that is not in the plan.
 func (s *Explainer) unservedError(name tracker.Name) error {
 	if snap := s.State.Snapshot; snap != nil && snap.Find(name) != nil {
-		return fmt.Errorf("Edgeway serves Service %s/%s at no address: see edgeway services %s/%s",
+		return fmt.Errorf("Edgeway serves no address of Service %s/%s: see edgeway services %s/%s",
 			name.Namespace, name.Name, name.Namespace, name.Name)
 	}
 	return unknownService(name.Namespace+"/"+name.Name, s.Services())

@@ -185,7 +185,7 @@ func (l *lister) item(name tracker.Name) ServiceItem {
 func (l *lister) setState(item *ServiceItem, known *tracker.Service, served []*plan.ServicePort, dead []fault.Fault) {
 	key := source.Key{Kind: source.KindService, Namespace: item.Namespace, Name: item.Name}
 	planned := l.State.Plan.FindService(item.Namespace, item.Name)
-	waiting := source.FaultOf(key, "", "waiting for a sync, which is still running or keeps failing")
+	waiting := source.FaultOf(key, "", "waiting for a sync that is still running or keeps failing")
 	waiting.Fix = "edgeway status"
 	add := func(state ServiceState, faults ...fault.Fault) {
 		if len(faults) > 0 && item.State == ServiceIsServed {
@@ -209,7 +209,7 @@ func (l *lister) setState(item *ServiceItem, known *tracker.Service, served []*p
 			add(ServicePending, waiting)
 		}
 	case len(served) == 0 && len(of) == 0:
-		add(ServiceLeftOut, source.FaultOf(key, "", "this host has no address in the IP families of its ClusterIPs"))
+		add(ServiceLeftOut, source.FaultOf(key, "", "this host has no address in the IP families of the Service"))
 	case len(served) == 0:
 		add(ServiceLeftOut, of...)
 		return

@@ -28,7 +28,7 @@ func (e Explanation) Print(p *text.Screen) {
 	}
 	rows(p, "gap", e.Gaps...)
 	if e.Scheduler != "" {
-		p.PrintRow("scheduler", "%s (virtual server %s)", e.Scheduler, e.Server)
+		p.PrintRow("scheduler", "%s, of the virtual server %s", e.Scheduler, e.Server)
 	}
 	for _, ep := range e.Endpoints {
 		p.PrintRow("endpoints", "%s", ep.text(e.Scheduler != ""))

@@ -74,7 +74,7 @@ func (s Status) since(f fault.Fault) string {
 func (s Status) printStages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.RunningSince.IsZero() {
-		running = "; a sync is running for " + s.age(st.RunningSince)
+		running = "; a sync has been running for " + s.age(st.RunningSince)
 		if s.Total > 0 {
 			running += fmt.Sprintf(" (%d of %d ServicePorts)", s.Done, s.Total)
 		}
@@ -117,7 +117,7 @@ func details(p *text.Screen, st *pipeline.StageState) string {
 		text.Count(int(st.PartialSyncs), "partial sync"))
 	if st.Duration > 0 {
 		kind := map[bool]string{true: "full", false: "partial"}[st.Full]
-		out += fmt.Sprintf("; the last change was %s, %s in %s", kind, text.Count(st.Size, "ServicePort"),
+		out += fmt.Sprintf("; last change: %s sync, %s in %s", kind, text.Count(st.Size, "ServicePort"),
 			st.Duration.Round(100*time.Microsecond))
 	}
 	return out
@@ -167,7 +167,7 @@ func (s Status) printFastPath(p *text.Screen) {
 	case len(f.Services) == 0:
 		p.PrintRow("fast path", "no Service has opted in")
 	case f.Err != "":
-		p.PrintRow("fast path", "%s; cannot read their connections: %s", ports, f.Err)
+		p.PrintRow("fast path", "%s; cannot read the offloaded connections: %s", ports, f.Err)
 	default:
 		p.PrintRow("fast path", "%s of %s", text.Count(total, "connection"), ports)
 	}

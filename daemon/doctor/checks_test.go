@@ -22,7 +22,7 @@ func TestConntrackCheck(t *testing.T) {
 	wantFindings(t, h, "conntrack") // the conntrack module is not loaded
 	f.set("netfilter/nf_conntrack_max", "1000")
 	for count, want := range map[string]string{
-		"10":  "ok: the connection tracking table has 10 entries, the limit is 1000",
+		"10":  "ok: the connection tracking table has 10 entries; the limit is 1000",
 		"760": "warning: … 76 % of its limit … | sysctl -w net.netfilter.nf_conntrack_max=2000",
 		"960": "problem: … 96 % full … | sysctl -w net.netfilter.nf_conntrack_max=2000",
 	} {

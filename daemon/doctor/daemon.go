@@ -50,14 +50,14 @@ func checkDaemon(_ context.Context, h *Host) []fault.Fault {
 const RootFix = "sudo edgeway doctor"
 
 func checkBackend(ctx context.Context, h *Host) []fault.Fault {
-	const others = "edgeway probe  # shows which backends can run here"
+	const others = "edgeway probe  # shows the backends that this host can run"
 	err := h.BackendErr
 	if err == nil && h.Backend.Probe != nil {
 		err = h.Backend.Probe(ctx)
 	}
 	switch {
 	case err != nil && h.Unprivileged && !errors.Is(err, proxiers.ErrUnsupported):
-		return []fault.Fault{warning(RootFix, "cannot check whether the backend %s can run here: %v",
+		return []fault.Fault{warning(RootFix, "cannot check whether this host can run the backend %s: %v",
 			h.Config.Proxy.Backend, err)}
 	case err != nil && h.ActiveBackend.Name != "" && h.ActiveBackend.Name != h.Backend.Name:
 		if slices.ContainsFunc(h.Faults, func(f fault.Fault) bool { return f.ID == "fallback" }) {

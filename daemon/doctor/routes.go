@@ -146,7 +146,7 @@ func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	case r.Local:
 		return r, ""
 	case r.Source.IsLoopback():
-		return r, "their source address would be " + r.Source.String()
+		return r, "the packets' source address would be " + r.Source.String()
 	}
 	return r, ""
 }

@@ -33,8 +33,8 @@ func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 		return []fault.Fault{ok("no interface has a strict rp_filter")}
 	}
 	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
-		"the strict rp_filter has dropped %d packets that arrived on an interface other than the "+
-			"one that leads back to their sender: these packets may be replies from endpoints", n)}
+		"the strict rp_filter has dropped %d packets because the best route to their sender "+
+			"uses another interface: these packets may be replies from endpoints", n)}
 }
 
 func (h *Host) filtered() int { return h.readCounter("netstat", "TcpExt:", "IPReversePathFilter") }
@@ -76,12 +76,12 @@ func checkConntrack(_ context.Context, h *Host) []fault.Fault {
 	switch {
 	case percent >= problemPercent:
 		return []fault.Fault{problem(fix,
-			"the connection tracking table is %d %% full (limit %d): a full table drops new connections",
+			"the connection tracking table is %d %% full (limit %d): at the limit, the kernel drops new connections",
 			percent, limit)}
 	case percent >= warningPercent:
 		return []fault.Fault{warning(fix,
 			"the connection tracking table has %d entries, %d %% of its limit of %d", count, percent, limit)}
 	default:
-		return []fault.Fault{ok("the connection tracking table has %d entries, the limit is %d", count, limit)}
+		return []fault.Fault{ok("the connection tracking table has %d entries; the limit is %d", count, limit)}
 	}
 }

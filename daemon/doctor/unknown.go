@@ -48,6 +48,6 @@ func (w *errorRecorder) NextHop(to netip.Addr) (nodeinfo.NextHop, error) {
 
 // unknownFault returns the fault for a check that could not inspect the host.
 func unknownFault(check Check, err error) fault.Fault {
-	return fault.New(check.Name, fault.Warning, "edgeway doctor  # run it again after removing the cause",
-		"cannot tell: %v", err)
+	return fault.New(check.Name, fault.Warning, "edgeway doctor  # run again after removing the cause",
+		"cannot complete the check: %v", err)
 }

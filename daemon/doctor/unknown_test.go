@@ -54,7 +54,7 @@ func TestChecksWithoutFileDescriptors(t *testing.T) {
 		})
 		if len(found) != 1 || found[0].Severity != fault.Warning ||
 			!strings.Contains(found[0].Message, "too many open files") || strings.Contains(found[0].Fix, "ip route") {
-			t.Errorf("%s: %+v, want one finding that says why it cannot tell", name, found)
+			t.Errorf("%s: %+v, want one finding that says why the check is incomplete", name, found)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestLookupErrorIsNotMissingRoute(t *testing.T) {
 			i++
 		}
 		found := RunChecks(t.Context(), h, Checks()[i:i+1])
-		if len(found) != 1 || strings.HasPrefix(found[0].Message, "cannot tell") != c.want {
+		if len(found) != 1 || strings.HasPrefix(found[0].Message, "cannot complete the check") != c.want {
 			t.Errorf("%v: %+v, want unknown %t", c.err, found, c.want)
 		}
 	}

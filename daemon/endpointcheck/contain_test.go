@@ -38,7 +38,8 @@ func TestChecksContinueAfterPanic(t *testing.T) {
 		c.UpdateTargets(Targets{All: true, Add: many(3)})
 		time.Sleep(contain.Pause + 2*maxDeadTime)
 		synctest.Wait()
-		if faults := parts.Faults(); len(faults) != 1 || !strings.Contains(faults[0].Message, "this part 1 times") {
+		if faults := parts.Faults(); len(faults) != 1 ||
+			!strings.Contains(faults[0].Message, "this part of Edgeway 1 times") {
 			t.Errorf("faults %+v, want one panic", faults)
 		}
 		if dead := c.DeadEndpoints(); dead.Len() != 1 || !dead.Has(at(1)) || n.count(at(0)) == 0 {

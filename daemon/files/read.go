@@ -86,9 +86,9 @@ func Advice(path string, err error) string {
 	case errors.Is(err, fs.ErrNotExist) && strings.Contains(path, "/~"):
 		return "specify the absolute path: Edgeway does not expand ~"
 	case errors.Is(err, fs.ErrNotExist):
-		return "create it, or correct the path"
+		return "create the file or directory, or correct the path"
 	case errors.Is(err, ErrIrregular):
-		return "name a file there"
+		return "specify a regular file"
 	}
 	return ""
 }

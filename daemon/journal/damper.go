@@ -87,7 +87,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	switch {
 	case t.changes == maxChanges+1:
 		t.loggedAt = now
-		d.write(line{level, messageid.Flapping, "changes too often, omitting lines", attrs})
+		d.write(line{level, messageid.Flapping, "state changes too often, omitting lines", attrs})
 	case t.flaps():
 		t.unlogged++
 	case !d.write(t.last) && t.changes == 1:

@@ -42,7 +42,7 @@ var collectorMetrics = [...]struct {
 		"version", "revision", "goversion",
 	}},
 	{"edgeway_fault", "1 while a fault with this ID is more severe than a notice; \"edgeway status\" shows " +
-		"its text.", []string{"name"}},
+		"the text of the fault.", []string{"name"}},
 	{"edgeway_credential_expiry_timestamp_seconds", "Time when a credential for the API server (ca, " +
 		"client-certificate or token) expires. Absent if the credential does not expire or is " +
 		"unreadable.", []string{"credential"}},
@@ -52,9 +52,9 @@ var collectorMetrics = [...]struct {
 		"kernel).", []string{"kind", "reason"}},
 	{"edgeway_last_error_timestamp_seconds", "Time of the stage's last failure. Absent if the stage has " +
 		"never failed.", []string{"stage"}},
-	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk. Absent if there is none.", nil},
-	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes. 0 if it " +
-		"is in sync.", nil},
+	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk. Absent if no state is saved.", nil},
+	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes. 0 if the " +
+		"kernel is in sync.", nil},
 	{"edgeway_programmed_endpoints", "Endpoints in the kernel, counted once for each Service port.", nil},
 	{"edgeway_programmed_service_ports", "Service ports in the kernel, counted once for each address family.", nil},
 	{"edgeway_programmed_services", "Services in the kernel.", nil},
@@ -65,8 +65,8 @@ var collectorMetrics = [...]struct {
 		[]string{"namespace", "service", "port", "protocol", "frontend"},
 	},
 	{"edgeway_source_objects", "Objects that a source provides.", []string{"source", "kind"}},
-	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if it " +
-		"never was.", []string{"source"}},
+	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if " +
+		"the source was never up to date.", []string{"source"}},
 	{"edgeway_source_synced", "1 once a source has listed all objects.", []string{"source"}},
 }
 

@@ -11,12 +11,12 @@ import (
 // preferredSource returns the source address of packets that use the routes. All routes must belong to the same family,
 // with the kernel's preferred route first.
 //
-// preferredSource chooses the same address as the kernel, with the exception below. The route's own
-// source ("src" in ip-route(8)) wins. For IPv4, the next choices are the first address in the gateway's network and
-// then the first address of the interface. Secondary IPv4 addresses are never eligible (inet_select_addr). For IPv6,
-// global addresses win over unique local addresses (RFC 6724). If the route's interface has no address, preferredSource
-// uses an address of another interface. Unlike the kernel, preferredSource prefers a stable IPv6 address to a temporary
-// address, because the NodePort address should not change.
+// With one exception, preferredSource chooses the same address as the kernel in every case that an operator could
+// notice. The route's own source ("src" in ip-route(8)) wins. For IPv4, the next choices are the first address in the
+// gateway's network and then the first address of the interface. Secondary IPv4 addresses are never eligible
+// (inet_select_addr). For IPv6, global addresses win over unique local addresses (RFC 6724). If the route's interface
+// has no address, preferredSource uses an address of another interface. The exception is that preferredSource prefers a
+// stable IPv6 address to a temporary address, because the NodePort address should not change.
 func preferredSource(routes []route, addrs []address) (address, bool) {
 	for _, accepts := range []func(route, address) bool{route.sendsFrom, route.allowsFallback} {
 		for _, r := range routes {

@@ -18,7 +18,7 @@ const maxBlamed = 100
 
 var (
 	errNotToBlame = errors.New("the kernel refuses the plan even without the suspected ServicePorts")
-	errTooMany    = errors.New("the kernel refuses too many ServicePorts for one search")
+	errTooMany    = errors.New("the kernel refuses more ServicePorts than one search can find")
 )
 
 // isolate quarantines the ServicePorts that cause a stage to refuse the target. The backend and then the followers
@@ -101,7 +101,7 @@ func (p *Pipeline) logRefusal(refusal error, suspects int) {
 		level = slog.LevelDebug
 	}
 	p.refusal = refusal.Error()
-	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for the ServicePort",
+	p.opts.Logger.Log(context.Background(), level, "kernel refused a sync, searching for faulty ServicePorts",
 		"message_id", messageid.SyncRefused, "suspects", suspects, "error", refusal)
 }
 

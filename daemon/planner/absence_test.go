@@ -26,11 +26,11 @@ func TestAbsentReasons(t *testing.T) {
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
 		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4, only of IPv6", "IPv4"},
-		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, but "http"/TCP, "metrics"/TCP`, "same name"},
-		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, but "http"/TCP`, "same name"},
-		"another protocol":       {[]*source.EndpointSlice{named("", plan.UDP)}, "", "no port TCP without a name, but UDP without a name", "protocol"},
-		"no port":                {[]*source.EndpointSlice{without}, "", "EndpointSlices have no ports", "same name"},
-		"empty":                  {[]*source.EndpointSlice{testSlice("web")}, "", "its EndpointSlice web-1 has no endpoints", "selector"},
+		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, only "http"/TCP, "metrics"/TCP`, "same port name"},
+		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, only "http"/TCP`, "same port name"},
+		"another protocol":       {[]*source.EndpointSlice{named("", plan.UDP)}, "", "no port TCP without a name, only UDP without a name", "protocol"},
+		"no port":                {[]*source.EndpointSlice{without}, "", "EndpointSlices have no ports", "same port name"},
+		"empty":                  {[]*source.EndpointSlice{testSlice("web")}, "", "the EndpointSlice web-1 has no endpoints", "selector"},
 		"not ready":              {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.2", "unready"), ep("10.1.0.1", "gone"))}, "", "no endpoint is ready: 10.1.0.1, 10.1.0.2", "-n ns describe pods"},
 		"many not ready":         {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "unready"), ep("10.1.0.3", "unready"), ep("10.1.0.4", "unready"))}, "", "10.1.0.3 and 1 more", "conditions.ready"},
 		"one stops, but serves":  {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "stopping"))}, "", "", ""},
@@ -73,7 +73,7 @@ func TestUnservedPorts(t *testing.T) {
 		endpoint source.Endpoint
 		want     string // "" if there is no fault
 	}{
-		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: its EndpointSlices have no port \"metrics\"/TCP, but TCP without a name"},
+		"ready":             {ep(epThere), "Service ns/web: spec.ports[1]: the Service's EndpointSlices have no port \"metrics\"/TCP, only TCP without a name"},
 		"refused":           {ep("10.9.0.1"), "Service ns/web: spec.ports[0]: Edgeway refuses its endpoints"},
 		"of another family": {ep("fd00:1::1"), "Service ns/web: spec.ports[0]: the Service has no EndpointSlice of addressType IPv4, only of IPv6"},
 	} {

@@ -50,8 +50,8 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 
 	w.put(apiServer("203.0.113.7", "2001:db8:5::1"))
 	wantCIDRs("10.96.0.0/16", "fd00:96::/112")
-	const what = " of the API server or of its proxy: connections to its unused addresses are not dropped; use a range from " +
-		"which only ClusterIPs are allocated, or name an address outside the range in the kubeconfig"
+	const what = " of the API server or of its proxy: Edgeway does not drop connections to unused addresses of the range; " +
+		"use a range from which only ClusterIPs are allocated, or set the server in the kubeconfig to an address outside the range"
 	w.wantProblems("proxy.service_cidrs: 203.0.113.0/25 contains the address 203.0.113.7"+what,
 		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 203.0.113.7"+what)
@@ -73,7 +73,7 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 	w.replan()
 	wantCIDRs("10.96.0.0/16", "203.0.113.0/25", "2001:db8:5::/64", "fd00:96::/112")
 	w.wantProblems("ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 192.0.2.254 of a default gateway of this host: " +
-		"connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated")
+		"Edgeway does not drop connections to unused addresses of the range; use a range from which only ClusterIPs are allocated")
 }
 
 // NAT64 maps each address in 64:ff9b::/96 to the IPv4 address in its last 32 bits. The planner refuses the IPv6 address

@@ -188,7 +188,7 @@ func (p *Planner) countAddresses(s *source.Service) (n int64) {
 
 // sizeRefusal returns the reason why the Service is too large, or "" if the Planner serves it.
 func (p *Planner) sizeRefusal(name tracker.Name) string {
-	const what = "the combinations of its endpoints, addresses and ports need %s of memory, "
+	const what = "the combinations of the Service's endpoints, addresses and ports need %s of memory, "
 	switch bytes := p.budget.sizes[name].bytes; {
 	case !p.budget.excludes(name):
 		return ""
@@ -197,7 +197,7 @@ func (p *Planner) sizeRefusal(name tracker.Name) string {
 			"Service",
 			megabytes(bytes), megabytes(p.budget.serviceLimit))
 	default:
-		return fmt.Sprintf(what+"and the memory limit allows %s for all Services: Edgeway does not "+
+		return fmt.Sprintf(what+"but the memory limit allows only %s for all Services: Edgeway does not "+
 			"serve the Service",
 			megabytes(bytes), megabytes(p.budget.limit))
 	}

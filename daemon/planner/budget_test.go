@@ -78,7 +78,7 @@ func TestBudget(t *testing.T) {
 		return func(s *source.Service) { s.ClusterIPs = []netip.Addr{numbered("10.96.1.0", i)} }
 	}
 	for name, big := range map[string][]source.Object{
-		"endpoints":     {testService("big", at(1), withPorts(20)), wideSlice("big", 20, 0, 5)}, // 20*(4+1+5)
+		"endpoints":     {testService("big", at(1), withPorts(20)), wideSlice("big", 20, 0, 5)}, // 20 x (4+1+5) = 200
 		"addresses":     {testService("big", at(1), withPorts(20), func(s *source.Service) { s.ExternalIPs = addresses("198.51.0.0", 5) })},
 		"source ranges": {testService("big", at(1), withPorts(20), ranges(2))}, // 20 x (4 + 1 + 2 x 3) = 220
 	} {
@@ -86,7 +86,7 @@ func TestBudget(t *testing.T) {
 			w := newWorld(t, opts, append(big, testService("small", at(2), everywhere),
 				testSlice("small", ep("10.1.0.1")))...)
 			const fault = "MemoryMax=: Edgeway does not serve Services that need too much memory: ns/big"
-			const why = "of memory, and the memory limit allows 20.0 MB for all Services: Edgeway does not serve the Service"
+			const why = "of memory, but the memory limit allows only 20.0 MB for all Services: Edgeway does not serve the Service"
 			if len(w.problems) != 2 || w.problems[0].ID != BudgetID || w.problems[0].String() != fault ||
 				!strings.HasPrefix(w.problems[0].Fix, "systemctl edit") ||
 				!strings.HasSuffix(w.problems[1].String(), why) {

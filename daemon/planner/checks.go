@@ -142,7 +142,7 @@ func (p *Planner) targets(planned []*plan.ServicePort, b backends) (out []netip.
 }
 
 // isDead reports whether an endpoint of the current Service does not respond. Edgeway cannot check a UDP or SCTP
-// endpoint, so its result depends on the TCP ports in its slice.
+// endpoint, so the result depends on the TCP ports in the endpoint's slice.
 func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protocol) bool {
 	switch {
 	case p.dead.Len() == 0 || !e.Ready || !p.opts.Checks.include(c.slice):

@@ -69,7 +69,7 @@ func TestServiceCIDROverlappingHostNetwork(t *testing.T) {
 			}
 			ignored := slices.ContainsFunc(w.problems, func(p fault.Fault) bool {
 				return p.Object.Name == "hostile" &&
-					strings.Contains(p.Message, "a network of this host: the range is ignored")
+					strings.Contains(p.Message, "a network of this host: Edgeway ignores the range")
 			})
 			if fits := slices.Equal(c.want, cidrs(c.object)); ignored == fits {
 				t.Errorf("ignored %v; problems %v", ignored, w.problems)

@@ -294,12 +294,12 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 				label),
 		), true
 	case len(named) == 0:
-		message := "its EndpointSlices have no ports"
+		message := "the Service's EndpointSlices have no ports"
 		if others := portsOf(ofFamily); others != "" {
-			message = fmt.Sprintf("its EndpointSlices have no port %s, but %s",
+			message = fmt.Sprintf("the Service's EndpointSlices have no port %s, only %s",
 				quotedPort(port.Port, port.Protocol), others)
 		}
-		return missingEndpointFault(message, "give both ports the same name and protocol"), true
+		return missingEndpointFault(message, "use the same port name and protocol in the EndpointSlices"), true
 	}
 	return unreadyFault(svc.Spec, named)
 }
@@ -318,15 +318,15 @@ func unreadyFault(svc *source.Service, named []*source.EndpointSlice) (fault.Fau
 	addrs = sortAddrs(addrs)
 	if len(addrs) == 0 {
 		return missingEndpointFault(
-			fmt.Sprintf("its EndpointSlice %s has no endpoints", named[0].Name),
+			fmt.Sprintf("the EndpointSlice %s has no endpoints", named[0].Name),
 			"correct the Service's selector so that it matches running pods, or write endpoints into "+
 				"the EndpointSlice",
 		), true
 	}
 	return missingEndpointFault(
 		fmt.Sprintf("no endpoint is ready: %s", text.FirstOf(addrs)),
-		fmt.Sprintf("find out why its pods are not ready (kubectl -n %s describe pods), "+
-			"or set conditions.ready of its endpoints to true", svc.Namespace),
+		fmt.Sprintf("find out why the pods are not ready (kubectl -n %s describe pods), "+
+			"or set conditions.ready of the endpoints to true", svc.Namespace),
 	), true
 }
 

@@ -57,7 +57,7 @@ func TestLongLived(t *testing.T) {
 		t.Errorf("a Service that nobody names: %+v", sp)
 	}
 	w.wantProblems("fastpath.services: there is no Service ns/nobody",
-		"Service ns/named: spec.ports[1].protocol: the Service is LongLived, but only TCP and UDP connections can use the fast path")
+		"Service ns/named: spec.ports[1].protocol: the Service opted in to the fast path, but only TCP and UDP connections can use the fast path")
 
 	opts.FastPath.Enabled = false
 	w.Planner = New(opts)

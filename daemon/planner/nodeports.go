@@ -80,7 +80,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	if len(ports) > 0 || !o.Proxy.NodePortAddresses.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
 		return
 	}
-	why := "this host has no default route, and node.addresses has no address"
+	why := fmt.Sprintf("this host has no %[1]s default route, and node.addresses lists no %[1]s address", family)
 	if own := addrsOfFamily(o.Node.Addresses, family); len(own) > 0 {
 		why = fmt.Sprintf("node.addresses lists %s, which is not an address of this host", own[0])
 	}

@@ -48,7 +48,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	// The owner keeps the address when the owner itself changes.
+	// The owner keeps the address after an update of its own Service object.
 	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour }))
 	w.wantOwner("5")
 

@@ -133,8 +133,8 @@ func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost
 	return out
 }
 
-// apiServerRefusal returns the reason why the Service may not use an address of the API server, or "" if the Service
-// may use the address. Only default/kubernetes may use an address of the API server.
+// apiServerRefusal returns a reason if the Service may not use the address because it is an address of the API server,
+// or "" otherwise. Only default/kubernetes may use an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"

@@ -128,7 +128,7 @@ func (p *Planner) usesFastPath(s *source.Service, index int, found *source.Fault
 	port := &s.Ports[index]
 	if port.Protocol == plan.SCTP {
 		found.Addf("spec.ports["+strconv.Itoa(index)+"].protocol",
-			"the Service is LongLived, but only TCP and UDP connections can use the fast path")
+			"the Service opted in to the fast path, but only TCP and UDP connections can use the fast path")
 		return false
 	}
 	return true

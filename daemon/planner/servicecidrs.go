@@ -82,7 +82,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 		for _, c := range object.CIDRs {
 			why := cmp.Or(s.serverFault(c), s.gatewayFault(c))
 			if own := s.overlappingNetwork(c); own.IsValid() {
-				why = fmt.Sprintf("overlaps %s, a network of this host: the range is ignored; "+
+				why = fmt.Sprintf("overlaps %s, a network of this host: Edgeway ignores the range; "+
 					"use a range from which only ClusterIPs are allocated", own)
 			} else {
 				s.knownRanges = append(s.knownRanges, c)
@@ -103,7 +103,7 @@ func (s *serviceCIDRs) addRange(c netip.Prefix, object fault.Object, field, why 
 	})
 }
 
-const notDropped = "connections to its unused addresses are not dropped; use a range from which only ClusterIPs are allocated"
+const notDropped = "Edgeway does not drop connections to unused addresses of the range; use a range from which only ClusterIPs are allocated"
 
 // serverFault returns the fault text for a range that contains an address of the API server, or "" for any other range.
 func (s *serviceCIDRs) serverFault(c netip.Prefix) string {
@@ -112,7 +112,7 @@ func (s *serviceCIDRs) serverFault(c netip.Prefix) string {
 		return ""
 	}
 	return fmt.Sprintf("contains the address %s of the API server or of its proxy: %s, "+
-		"or name an address outside the range in the kubeconfig", s.apiServers[i], notDropped)
+		"or set the server in the kubeconfig to an address outside the range", s.apiServers[i], notDropped)
 }
 
 // gatewayFault returns the fault text for a range that contains a default gateway, or "" for any other range.

@@ -115,7 +115,8 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	const says = `proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4, because "primary" selects no address: `
 	const todo = `; set node.addresses to the address that clients use, or proxy.nodeport_addresses to ranges or "all"`
 	const proposed = `; fix: node.addresses = ["192.0.2.1", "2001:db8::1"]`
-	w.wantProblems(says + "this host has no default route, and node.addresses has no address" + todo + proposed)
+	w.wantProblems(says + "this host has no IPv4 default route, and node.addresses lists no IPv4 address" + todo +
+		proposed)
 	w.put(testService("other", everywhere)) // the problems of Services still come last
 	if last := w.problems[len(w.problems)-1]; len(w.problems) < 2 || last.Object.Kind != "Service" {
 		t.Errorf("problems: %q", w.problems)

@@ -110,4 +110,4 @@ func sendDatagram(rights []byte, text string, wait bool) error {
 	return cmp.Or(err, os.NewSyscallError("sendmsg", sent))
 }
 
-var errDeaf = errors.New("the service manager does not read its socket")
+var errDeaf = errors.New("the service manager does not read the notification socket")

@@ -19,7 +19,7 @@ func newCounts(families []plan.Family) *counts {
 	c := &counts{
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "kubeproxy_conntrack_reconciler_sync_duration_seconds",
-			Help:    "Time to clean up connection-tracking entries.",
+			Help:    "Duration of a cleanup of connection-tracking entries.",
 			Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, labels),
 		deleted: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -188,7 +188,8 @@ func (p *Parts) Faults() (out []fault.Fault) {
 	for part, times := range p.panics {
 		if times = since(times, after); len(times) > 0 {
 			f := fault.New(PanicFault, fault.Warning, "journalctl -u edgeway -p err  # shows the stack trace",
-				"a bug in Edgeway stopped this part %d times within ten minutes, and the daemon restarted the part each time: %s",
+				"a bug stopped this part of Edgeway %d times within ten minutes, "+
+					"and the daemon restarted the part each time: %s",
 				len(times), p.last[part])
 			f.Since = times[0]
 			out = append(out, f.WithName(part))

@@ -79,11 +79,11 @@ func requireFunction(module, function string) error {
 }
 
 const noFunctions = "this kernel has no connection tracking for BPF " +
-	"(Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES)"
+	"(needs Linux 6.1 or newer with CONFIG_DEBUG_INFO_BTF_MODULES)"
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
-	mixedUp    = "this kernel, like Linux 6.1, can deliver replies to the wrong IPv6 socket: " +
+	mixedUp    = "this kernel can deliver replies to the wrong IPv6 socket (fixed in Linux 6.12): " +
 		"a connection from this host through nftables can then fail, or wait for up to a minute, " +
 		"if an earlier connection through the BPF programs had the same port and endpoint"
 )

@@ -136,7 +136,7 @@ func (l *socketLinks) describeDamage() string {
 			return "the program " + name + " was replaced"
 		}
 		if _, err := os.Lstat(l.path(name)); err != nil {
-			return "the pinned link of " + name + " was removed"
+			return "the BPF link of " + name + " was unpinned"
 		}
 	}
 	return ""

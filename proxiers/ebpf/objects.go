@@ -127,7 +127,7 @@ func openPinned(dir string, want size, tc bool) (_ *objects, err error) {
 	}
 	if have := (size{o.Frontends.MaxEntries(), o.Slots.MaxEntries(), o.Members.MaxEntries()}); have != want &&
 		want != (size{}) {
-		return nil, fmt.Errorf("pinned maps have a different size: %w", fs.ErrNotExist)
+		return nil, fmt.Errorf("pinned maps do not have the configured size: %w", fs.ErrNotExist)
 	}
 	shared := []*ebpf.Map{o.Frontends, o.Slots, o.Addresses, o.Config, o.Counters, o.Taken}
 	if err = requireMaps(o.Connect4, append(shared, o.Sockets, o.Connections)); err != nil {
@@ -271,7 +271,7 @@ func pinPackets(dir string) error {
 		return err
 	}
 	at := filepath.Join(dir, layout)
-	// The pinned maps may have other sizes than the maps that this version would create.
+	// Use the sizes of the pinned maps, because LoadAndAssign rejects pinned maps whose sizes differ from the spec.
 	for _, name := range []string{socketsMapFrontends, socketsMapSlots, socketsMapMembers, socketsMapTaken} {
 		m, err := ebpf.LoadPinnedMap(filepath.Join(at, name), nil)
 		if err != nil {

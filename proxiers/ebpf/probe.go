@@ -61,7 +61,7 @@ func requireLoadable(dir string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: the BPF programs are not loaded, and this process may not load them: %s",
+	return fmt.Errorf("%w: the BPF programs are not loaded, and this process is not allowed to load them: %s",
 		proxiers.ErrUnsupported, loadFix)
 }
 

@@ -41,7 +41,7 @@ func (p *proxier) Summary() (lines []string) {
 			taken += n
 		} else if n > 0 {
 			left += n
-			lines = append(lines, fmt.Sprintf("%d used the nftables rules: %s", n, counter(c)))
+			lines = append(lines, fmt.Sprintf("connections through the nftables rules (%s): %d", counter(c), n))
 		}
 	}
 	slices.Sort(lines)
@@ -49,7 +49,7 @@ func (p *proxier) Summary() (lines []string) {
 	if taken+left > 0 {
 		share = fmt.Sprintf("%d %% (%d)", taken*100/(taken+left), taken)
 	}
-	lines = slices.Insert(lines, 0, fmt.Sprintf("%s of the connections to Services used the shortcut", share))
+	lines = slices.Insert(lines, 0, fmt.Sprintf("%s of the connections to Services used the BPF programs", share))
 	p.shortcuts.mu.Lock()
 	defer p.shortcuts.mu.Unlock()
 	if b := p.shortcuts.mapState; b != nil && b.overflow > 0 {

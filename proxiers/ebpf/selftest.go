@@ -85,7 +85,7 @@ func selfTest(f plan.Family) (err error) {
 		return fmt.Errorf("self-test over %s: %w", f, err)
 	}
 	if a := addrPortOf(remote); a != want {
-		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested one",
+		return fmt.Errorf("self-test over %s: the socket reports the peer address %s instead of the requested address",
 			f, a)
 	}
 	return nil

@@ -305,8 +305,9 @@ func TestPathExplanation(t *testing.T) {
 		}
 	}
 	want := []string{
-		"33 % (1) of the connections to Services used the shortcut",
-		"1 used the nftables rules: session affinity", "1 used the nftables rules: source ranges",
+		"33 % (1) of the connections to Services used the BPF programs",
+		"connections through the nftables rules (session affinity): 1",
+		"connections through the nftables rules (source ranges): 1",
 	}
 	if got := w.proxier.Summary(); !slices.Equal(got, want) || w.proxier.Faults() != nil {
 		t.Errorf("summary %q, faults %v", got, w.proxier.Faults())

@@ -124,7 +124,7 @@ func (b *mapState) addServicePort(st *step, svc *plan.ServicePort, r record) rec
 		}
 	}
 	r.frontendsOverflow = b.frontends+len(origins())*len(svc.Frontends) > int(b.size.frontends)
-	// Replacing all members of a pool needs twice the space.
+	// Replacing all members needs twice the space.
 	membersOverflow := svc.Name.Protocol == plan.UDP && b.members+len(svc.Serving) > int(b.size.members/2)
 	r.endpointsOverflow = b.slots+needed > int(b.size.slots) || membersOverflow
 	if r.overflows() {

@@ -21,7 +21,7 @@ func (f *follower) Due() time.Time {
 }
 
 // Maintain rewrites the nftables table if devices have appeared or if another program has changed rules for forwarded
-// packets. Without the rewrite, an offloaded connection's packets would bypass a new rule that drops them.
+// packets. Without the rewrite, an offloaded connection's packets would bypass a new rule that should drop them.
 func (f *follower) Maintain(ctx context.Context) error {
 	if !f.isDue() || f.tableContents == nil || f.tableContents.idle() {
 		return nil

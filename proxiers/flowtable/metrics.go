@@ -31,13 +31,14 @@ var (
 		"1 if this host supports the fast path.", nil, nil)
 	servicesDesc = prometheus.NewDesc("edgeway_fastpath_service_ports", "ServicePorts that opted in to the fast path.",
 		nil, nil)
-	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices that the fast path connects.",
+	devicesDesc = prometheus.NewDesc("edgeway_fastpath_devices", "Network devices that the fast path uses.",
 		nil, nil)
 	flowsDesc = prometheus.NewDesc("edgeway_fastpath_connections",
 		"Service connections that use the fast path.", nil, nil)
 	writesDesc = prometheus.NewDesc("edgeway_fastpath_rewrites_total",
-		"Number of times that the daemon stopped offloading all connections: at a full sync, or because a Service "+
-			"changed, another program changed rules, or a network device appeared.", []string{"reason"}, nil)
+		"Number of times that the daemon made all connections pass through the rules again: at a full sync, or "+
+			"because a Service changed, another program changed rules, or a network device appeared.",
+		[]string{"reason"}, nil)
 )
 
 func (f *follower) Describe(out chan<- *prometheus.Desc) {

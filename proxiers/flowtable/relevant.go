@@ -9,9 +9,10 @@ import (
 	"edgeway/proxiers/internal/netlink"
 )
 
-// hasRelevantChange reports whether, since lastInspection, other programs have made a change that could drop an
-// offloaded connection's packets. Most changes do not affect forwarded packets, so hasRelevantChange reads the rules in
-// the changed tables from the kernel. For example, fail2ban adds elements to a set that only the input hook uses.
+// hasRelevantChange reports whether, since lastInspection, other programs have made a change that could cause the rules
+// to drop an offloaded connection's packets. Most changes do not affect forwarded packets, so hasRelevantChange reads
+// the rules in the changed tables from the kernel. For example, fail2ban adds elements to a set that only the input
+// hook uses.
 func (f *follower) hasRelevantChange() (bool, error) {
 	f.mu.Lock()
 	changed := f.foreignChanges

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 var both = []plan.Family{plan.IPv4, plan.IPv6}
 
-// longLivedPorts returns ServicePorts that use the fast path, including an SCTP port.
+// longLivedPorts returns ServicePorts that have opted in to the fast path, including an SCTP port.
 func longLivedPorts() (list []*plan.ServicePort) {
 	list = plantest.SampleServices()
 	sctp := plantest.Service("sctp", []plan.Frontend{plantest.ClusterIP("10.96.0.9", 36412)},

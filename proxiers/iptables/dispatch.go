@@ -11,11 +11,12 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Up to leafSize frontends share one chain, as in kube-proxy. The backend distributes a larger number of frontends
-// among sixteen chains by four bits of the address, and splits each of those chains in the same way if necessary. The
-// lowest bits of the address come first, because clusters allocate ClusterIPs in sequence. With 10,000 Services, a
-// packet that belongs to no Service traverses about 70 rules instead of 10,000, and a new Service changes only one
-// small chain. The backend first splits NodePorts by protocol and by the high byte of the port.
+// If there are at most leafSize frontends, one chain contains the rules for all of them, as in kube-proxy. The backend
+// distributes a larger number of frontends among sixteen chains by four bits of the address, and splits each of those
+// chains in the same way if necessary. The lowest bits of the address come first, because clusters allocate ClusterIPs
+// in sequence. With 10,000 Services, a packet that belongs to no Service traverses about 70 rules instead of 10,000,
+// and a new Service changes only one small chain. The backend first splits NodePorts by protocol and by the high byte
+// of the port.
 const (
 	leafSize = 64
 	// maxDepth is the maximum depth of a tree. A deeper tree would need chain names longer than the 29 bytes that

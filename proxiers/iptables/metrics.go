@@ -11,11 +11,12 @@ var (
 	restoreFailures = desc("kubeproxy_sync_proxy_rules_iptables_restore_failures_total", "Failed restores of "+
 		"iptables rules.")
 	partialFailures = desc("kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
-		"Failed partial restores, which write only the changed Services' rules. Edgeway restores all rules after each failure.")
+		"Failed partial restores, which write only the changed Services' rules. Edgeway restores all rules after each "+
+			"failure.")
 	rulesInKernel = desc("kubeproxy_sync_proxy_rules_iptables_total", "Edgeway's rules in the kernel.", "table")
 	rulesOfSync   = desc("kubeproxy_sync_proxy_rules_iptables_last", "Rules that the last sync wrote.", "table")
 	locksTaken    = desc("edgeway_iptables_lock_acquisitions_total",
-		"Times that Edgeway acquired the lock of the iptables-legacy programs (0 for iptables-nft).")
+		"Number of times that Edgeway acquired the lock of the iptables-legacy programs (0 for iptables-nft).")
 	lockWait = desc("edgeway_iptables_lock_wait_seconds_total", "Time that Edgeway waited for the lock of "+
 		"the iptables programs.")
 )

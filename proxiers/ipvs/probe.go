@@ -36,7 +36,7 @@ func available() error {
 // to the modules directory.
 func missingReason(modules string) string {
 	const load = "the ip_vs kernel module is not loaded: run \"modprobe ip_vs\", " +
-		"list it in a file in /etc/modules-load.d, and run \"edgeway reload\""
+		"list ip_vs in a file in /etc/modules-load.d, and run \"edgeway reload\""
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return load

@@ -20,7 +20,7 @@ var (
 	dialFailures    = desc("edgeway_loopback_dial_failures_total",
 		"Endpoints that could not be reached for a connection to a NodePort on loopback.")
 	dialRetries = desc("edgeway_loopback_dial_retries_total",
-		"Endpoints that the relay tried after the first one failed, for connections to NodePorts on loopback.")
+		"Endpoints that the relay tried after another endpoint failed, for connections to NodePorts on loopback.")
 	resets = desc("edgeway_loopback_resets_total",
 		"Connections to NodePorts on loopback that ended with an error, such as a reset.")
 	unservedCounts = desc("edgeway_loopback_unserved_connections_total",

@@ -58,7 +58,7 @@ type Options struct {
 	// Sets and Chains are the backend's additional sets and chains. FirstOwnSet is the SetID of Sets[0].
 	Sets   []nfttable.Set
 	Chains []nfttable.Chain
-	// CountConnections adds sets that count the new connections to each frontend.
+	// CountConnections reports whether the tables contain sets that count the new connections to each frontend.
 	CountConnections bool
 	// AddService adds the objects and elements that the backend needs for a ServicePort. AddService may be nil.
 	AddService func(n *nfttable.Needs, svc *plan.ServicePort)

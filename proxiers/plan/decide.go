@@ -103,8 +103,8 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: the kernel drops packets from another host whose source or destination is %s "+
-			"before they reach any rule", addr,
+		"martian packet: if a packet from another host has the source or destination %s, "+
+			"the kernel drops it before it reaches any rule", addr,
 	)}, true
 }
 
@@ -176,10 +176,10 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 // explainNotRelayed explains why LoopbackPool returns false.
 func (s *ServicePort) explainNotRelayed() string {
 	if s.Name.Protocol != TCP {
-		return fmt.Sprintf("the relay on loopback does not serve %s, because it relays only TCP", s.Name)
+		return fmt.Sprintf("%s is not a TCP port, and the relay on loopback serves only TCP", s.Name)
 	}
-	return fmt.Sprintf("%s has no endpoint for clients outside the cluster, so the relay does not listen for "+
-		"it on loopback",
+	return fmt.Sprintf("%s has no endpoint for clients outside the cluster, so the relay on loopback does not "+
+		"serve the port",
 		s.Name)
 }
 

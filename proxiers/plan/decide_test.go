@@ -15,7 +15,7 @@ func prefixes(list ...string) (out []netip.Prefix) {
 	return out
 }
 
-// In the test plan, a frontend's Routes are indexed by Origin.
+// Each array holds the Routes of a frontend in the test plan, indexed by Origin.
 var (
 	forwardCluster = [numOrigins]Route{
 		{Forward, ClusterPool, false},

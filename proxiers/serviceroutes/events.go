@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. When a link goes down, the kernel
-	// sends several events during this delay, and the daemon may compute a plan with another uplink.
+	// refreshDelay is the delay between an event and a refresh of Edgeway's routes. The follower waits because, when a
+	// link goes down, the kernel sends several events and the daemon may compute a plan with another uplink.
 	refreshDelay = 100 * time.Millisecond
 	// refreshInterval is the minimum time between two refreshes of all routes.
 	refreshInterval = time.Second

@@ -103,7 +103,7 @@ func (f *follower) Due() time.Time {
 	return f.nextRefresh
 }
 
-// Maintain reports drift if an Edgeway route has disappeared while all uplinks are up.
+// Maintain reports drift if an Edgeway route has disappeared although all uplinks are up.
 func (f *follower) Maintain(ctx context.Context) error {
 	f.mu.Lock()
 	lost := f.removedRoute

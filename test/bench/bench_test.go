@@ -103,7 +103,7 @@ func newTestProgram(t *testing.T) (*bench, *program) {
 	return b, p
 }
 
-// A client must receive the address of its endpoint. After a reset, a host must have no nftables tables and must still
+// Each endpoint sends its address to its clients. After a reset, a host must have no nftables tables and must still
 // reach the endpoints.
 func TestHostsReachEndpoints(t *testing.T) {
 	b, p := newTestProgram(t)

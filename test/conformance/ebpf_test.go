@@ -87,8 +87,8 @@ func bpfEligibility(tc bool) func(*plan.Plan, plan.Packet, plan.Decision, bool) 
 }
 
 // countBPFConnections returns the sum of these counters from bpf/maps.h: connected TCP sockets, connected UDP sockets,
-// datagrams of unconnected sockets, connections in the tc program, and connections that exceeded the tc program's rate
-// limit.
+// first datagrams of unconnected sockets, new connections in the tc program, and new connections that exceeded the tc
+// program's rate limit.
 func countBPFConnections() (n int, err error) {
 	m, err := bpf.LoadPinnedMap(pinned("counters"), nil)
 	if err != nil {

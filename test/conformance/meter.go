@@ -33,7 +33,8 @@ const meterBuffer = 32 << 20
 // recordingScript is a script that appends its input to a file and passes the input on to another program.
 const recordingScript = "#!/bin/sh\ntee -a %s | %s \"$@\"\n"
 
-// startMeter starts a meter, and sets PATH so that recording scripts run in place of the iptables-legacy programs.
+// startMeter starts a meter, and sets PATH so that recording scripts run in place of iptables-legacy-restore and
+// ip6tables-legacy-restore.
 func startMeter(dir string) (*meter, error) {
 	m := &meter{fd: -1, buf: make([]byte, 1<<16), dir: dir, lines: filepath.Join(dir, "lines"), path: os.Getenv("PATH")}
 	for _, program := range []string{"iptables-legacy-restore", "ip6tables-legacy-restore"} {

@@ -24,7 +24,7 @@ func parseSpec(text string) (*spec, error) {
 	return s, nil
 }
 
-// fields splits a line into words, without any comment that starts with "#".
+// fields returns the words of a line, up to the first "#", which starts a comment.
 func fields(line string) []string {
 	line, _, _ = strings.Cut(line, "#")
 	return strings.Fields(line)

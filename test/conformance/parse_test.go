@@ -36,7 +36,7 @@ func TestUnknownNameErrors(t *testing.T) {
 	l := &labAddrs{} // this test needs no lab hosts
 	for text, want := range map[string]string{
 		"service web\n  cluster pod-z\n  ClusterIP cluster-1:80 all=cluster":                   `no endpoint is called "pod-z"`,
-		"service web\n  ClusterIP moon-1:80 all=reject":                                        `no address is called "moon-1"`,
+		"service web\n  ClusterIP moon-1:80 all=reject":                                        `no address is named "moon-1"`,
 		"service web\n  ClusterIP cluster-1:80 all=cluster":                                    "the cluster pool, which is empty",
 		"service web\n  ClusterIP cluster-1:80 from client-999 all=reject":                     `"client-999"`,
 		"service web\n  ClusterIP cluster-1:80 all=reject\nservice web\n  NodePort 1 all=drop": "two services have the name",

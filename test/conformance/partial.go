@@ -72,9 +72,9 @@ type randomWalk struct {
 	changes        map[string]int
 	patternMatches map[*regexp.Regexp]int
 	meter          *meter
-	// partialWrites counts the objects that partial syncs wrote, except syncs in which the node changed. fullWrites
-	// counts the objects that full syncs would have written instead. partialSyncs counts these partial syncs in the
-	// current sequence.
+	// partialWrites counts the objects that partial syncs wrote. fullWrites counts the objects that full syncs would
+	// have written instead. partialSyncs counts the partial syncs in the current sequence. All three omit syncs in
+	// which the node changed.
 	partialWrites, fullWrites, partialSyncs int
 }
 

@@ -49,7 +49,7 @@ type frontend struct {
 	routes [3]plan.Route
 }
 
-// labAddrs holds the lab's addresses that a plan contains: the addresses of the node and of the endpoints.
+// labAddrs holds the lab addresses that a plan contains: the addresses of the node and of the endpoints.
 type labAddrs struct {
 	hostAddrs []netip.Addr
 	// endpoints maps the name that an endpoint's server sends (such as "pod-a" or "far-a:9090") and a family to the

@@ -77,9 +77,9 @@ func TestHugeServicesAreLeftOut(t *testing.T) {
 	n.createHugeSlice("medium", 100, numberedAddrs("10.251.0.0", 300))
 	l.waitFor(longTimeout, d.hasCondition("services-too-big",
 		fmt.Sprintf("%[1]s/endpoints, %[1]s/frontends, %[1]s/medium", n.name)))
-	l.must(d.statusHas("endpoints: the combinations of its endpoints, addresses and ports need 30",
+	l.must(d.statusHas("endpoints: the combinations of the Service's endpoints, addresses and ports need 30",
 		"more than the limit of 51.0 MB for one Service",
-		"medium: the combinations of its endpoints, addresses and ports need 9.2 MB of memory, and the memory limit allows 8.4 MB", "MemoryMax=")())
+		"medium: the combinations of the Service's endpoints, addresses and ports need 9.2 MB of memory, but the memory limit allows only 8.4 MB", "MemoryMax=")())
 	l.must(isUnanswered(l.client, at(endpoints.Spec.ClusterIP, 1000))())
 	l.must(isUnanswered(l.client, "198.51.100.1:1")())
 	clusterIP, _ := n.createWeb("benign")

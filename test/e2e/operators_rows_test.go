@@ -83,7 +83,7 @@ func routeRows() []*operatorRow {
 					"chain d { type filter hook prerouting priority 0; ip daddr 10.244.0.0/16 drop; }; }")
 			},
 			causeFault: onHost("ip route del " + ep1Addr),
-			applyFix: fixOnOtherHost("fix: ip route get "+ep1Addr+"  # then look for a route to it at the router",
+			applyFix: fixOnOtherHost("fix: ip route get "+ep1Addr+"  # then check the route at the router",
 				func(r *operatorRow) {
 					r.onNode("ip", "route", "add", ep1Addr, "dev", "ep1")
 				}),
@@ -148,12 +148,12 @@ func ruleRows() []*operatorRow {
 		},
 		{
 			name: "INPUT drops the answers", id: "firewall", severity: "problem", fromHost: true, prepare: local,
-			words:      []string{"the policy drop of chain c (inet table foo) drops the answers to connections of this host"},
+			words:      []string{"the policy drop of chain c (inet table foo) drops the answers to connections from this host"},
 			causeFault: onHost(foo + "input priority 0; policy drop; iifname \"lo\" accept; tcp dport 22 accept; }; }'"),
 		},
 		{
 			name: "OUTPUT rejects", id: "firewall", severity: "problem", fromHost: true, prepare: local,
-			words: []string{"the rule 'reject", "drops connections of this host"},
+			words: []string{"the rule 'reject", "drops connections from this host"},
 			causeFault: onHost(foo + "output priority 0; oifname \"lo\" accept; " +
 				"ct state established,related accept; reject; }; }'"),
 		},

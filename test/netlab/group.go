@@ -48,7 +48,7 @@ func (h *Host) Cgroup() string {
 }
 
 // Sockets examines the TCP and UDP sockets in the host's namespace. It counts the sockets in the host's control group,
-// and lists all others. The kernel does not report the control groups of raw sockets.
+// and lists the sockets in other groups. The kernel does not report the control groups of raw sockets.
 func (h *Host) Sockets(ctx context.Context) (own int, others []string, err error) {
 	out, err := h.Command(ctx, "ss", "-H", "-t", "-u", "-a", "-n", "--cgroup").Output()
 	if err != nil {

@@ -95,8 +95,8 @@ func TestMissingControlGroupIsLogged(t *testing.T) {
 }
 
 // TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. If the node owns
-// the destination, the source must be the destination address. If another host owns the destination, the source must be
-// RouterAddr4 or NodeAddr6.
+// the destination, the source address must equal the destination. If another host owns the destination, the source must
+// be RouterAddr4 or NodeAddr6.
 func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")

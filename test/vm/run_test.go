@@ -22,8 +22,7 @@ for arg; do
 done
 `
 
-// installFakeQEMU puts the fake QEMU first in PATH. The fake QEMU adds a line to the file whose path is boots each time
-// it starts.
+// installFakeQEMU puts the fake QEMU first in PATH. Each time the fake QEMU starts, it adds a line to the file boots.
 func installFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,7 +79,7 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 				t.Errorf("exit code %d, error %v; want %d, %q", exit, err, c.exit, c.problem)
 			}
 			again, costs := strings.Count(notes.String(), "trying again"),
-				strings.Count(notes.String(), "of processor time")
+				strings.Count(notes.String(), "of CPU time")
 			if again != c.boots-1 || costs != c.boots {
 				t.Errorf("notes: %q, want each boot that is repeated, and what each costs", notes.String())
 			}

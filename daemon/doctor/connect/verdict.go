@@ -116,7 +116,7 @@ func (s *service) endpointFix(to netip.AddrPort, o Options) string {
 		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s",
 			s.traceCommand(), to)
 	case got == unreachable && !hasRoute(to):
-		return fmt.Sprintf("ip route get %s  # and add a route to the endpoints' network", to.Addr())
+		return fmt.Sprintf("ip route get %s  # then add a route to the endpoints' network", to.Addr())
 	}
 	return s.traceCommand()
 }
@@ -173,9 +173,9 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 	case got == answers:
 		return " now succeeds", s.traceCommand() + "  # again"
 	case !v.LeftHost, v.Answered:
-		return " or its reply disappears on this host, but no nftables rule drops it: the kernel " +
+		return " or its reply is lost on this host, but no nftables rule drops the packets: the kernel " +
 				"cannot trace iptables-legacy rules or the reverse path filter",
-			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # show them"
+			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # shows rules and drops"
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
 	case got == refused || got == unreachable:
@@ -183,9 +183,9 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 				"path refuses it", to, hop),
 			"ip route get " + to.String()
 	case hop.Default:
-		return fmt.Sprintf(" leaves this host for %s by its default route (%s), but nothing answers: "+
-				"that router may have no route to the endpoint", to, hop),
-			"ip route get " + to.String() + "  # then look for a route to it at the router"
+		return fmt.Sprintf(" leaves this host for %s on the default route (%s), but nothing answers: "+
+				"the router may have no route to the endpoint", to, hop),
+			"ip route get " + to.String() + "  # then check the route at the router"
 	}
 	return fmt.Sprintf(" leaves this host for %s (%s), but nothing answers: check the network, the "+
 		"endpoint's firewall, and the endpoint's route back to this host", to, hop), "ip route get " + to.String()

@@ -2,9 +2,9 @@
 //
 // In nftables, every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
 // override a drop verdict in another program's table. For each base chain in another program's table, the check
-// determines the chain's verdict on connections to the plan's Services and on their reply packets. The check
-// understands verdicts, jumps and a few conditions, including the conditions in the rules that it suggests. The check
-// assumes that any other condition may or may not match. The check has three outcomes:
+// determines the chain's verdict on connections to the plan's Services and health checks, and on their reply packets.
+// The check understands verdicts, jumps and a few conditions, including the conditions in the rules that it suggests.
+// The check assumes that any other condition may or may not match. The check has three outcomes:
 //
 //   - If the chain accepts the connections, the finding is ok.
 //   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
@@ -36,7 +36,7 @@ const FaultID = "firewall"
 // after a change. A Checker is not safe for concurrent use.
 type Checker struct {
 	reader reader
-	// needs lists the kinds of packets that the rules must accept for plan's Services.
+	// needs lists the kinds of packets that the rules must accept for the Services and health checks in plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
 	// links holds the interfaces that lead to endpoints, or nil if they are not known yet.
@@ -70,7 +70,7 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 		}
 		if fix := t.kubeProxyFix(); fix != "" {
 			out = append(out, fault.New(FaultID, fault.Problem, fix,
-				"kube-proxy has rules on this host %s, which translate connections to Services before "+
+				"kube-proxy has rules on this host %s, and these rules translate connections to Services before "+
 					"Edgeway's rules do", t))
 		}
 		for _, base := range t.bases {
@@ -84,7 +84,7 @@ func (c *Checker) Findings(ctx context.Context, q Requirements) (out []fault.Fau
 	}
 	if len(out) == 0 {
 		out = append(out, fault.New(FaultID, fault.OK, "", "no rule of another program drops connections to "+
-			"Services (%s)",
+			"Services (%s checked)",
 			text.Count(bases, "base chain")))
 	}
 	return out
@@ -134,7 +134,9 @@ func needsOf(q Requirements) (needs []need) {
 			needs = append(needs, n)
 		}
 		if remote != nil {
-			add(need{what: "connections of this host to Services", leaves: true, clients: fault.Host}, remote, out, in)
+			add(need{
+				what: "connections from this host to Services", leaves: true, clients: fault.Host,
+			}, remote, out, in)
 			if needed, useful := q.ForwardedFrontends(f); needed+useful != "" {
 				through := []string{"prerouting", "forward", "postrouting"}
 				add(need{
@@ -146,7 +148,7 @@ func needsOf(q Requirements) (needs []need) {
 		}
 		if local != nil {
 			add(need{
-				what:    "connections to endpoints on this host, such as those of " + local.Name.String(),
+				what:    "connections to endpoints on this host, such as the endpoints of " + local.Name.String(),
 				clients: fault.Others,
 			}, local, in, out)
 		}

@@ -29,7 +29,7 @@ const (
 	retryDelay = 10 * time.Minute
 )
 
-var errTooBig = fmt.Errorf("too many rules to read every minute (limits: %d MiB of text and %s)",
+var errTooBig = fmt.Errorf("too many rules to read every minute (limits per table: %d MiB of text and %s)",
 	maxTable>>20, tableBound)
 
 type reader struct {

@@ -83,7 +83,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetReadBuffer(buffer) // after an error, the smaller default buffer must suffice
 	if err := conn.JoinGroup(unix.NFNLGRP_NFTRACE); err != nil {
-		return v, fmt.Errorf("receive nftables traces (requires CAP_NET_ADMIN): %w", err)
+		return v, fmt.Errorf("access to nftables traces (requires CAP_NET_ADMIN): %w", err)
 	}
 	// Run removes the table even if ctx is cancelled while nft is running, because the kernel may already have
 	// committed the transaction.
@@ -157,7 +157,7 @@ func remove(ctx context.Context) error {
 	// The input declares the table first, because deleting a table that does not exist is an error.
 	input := fmt.Sprintf("table inet %[1]s\ndelete table inet %[1]s\n", tableName)
 	if _, err := nft.Run(ctx, maxOutput, input, "-f", "-"); err != nil {
-		return fmt.Errorf("remove the trace table (fix: nft delete table inet %s): %w", tableName, err)
+		return fmt.Errorf("removal of the trace table (fix: nft delete table inet %s): %w", tableName, err)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func collect(conn *netlink.Conn) (events []event, err error) {
 		case errors.Is(err, unix.ENOBUFS): // some messages are lost, but the others may be sufficient
 			continue
 		case err != nil:
-			return nil, fmt.Errorf("receive nftables traces: %w", err)
+			return nil, fmt.Errorf("nftables traces: %w", err)
 		}
 		for _, m := range messages {
 			if e, ok := parse(m); ok {

@@ -88,7 +88,7 @@ func (c *Converter) serviceCIDR(s *networkingv1.ServiceCIDR) *source.ServiceCIDR
 		case other >= 0:
 			// Edgeway drops packets to unallocated addresses in the range, so a range such as 0.0.0.0/1 would block
 			// most of the host's traffic.
-			f.Addf(field, "%s overlaps %s, whose addresses no Service may have", p, notUnicast[other])
+			f.Addf(field, "%s overlaps %s, a range that Services cannot use", p, notUnicast[other])
 		case len(out.CIDRs) > 0 && plan.FamilyOf(out.CIDRs[0].Addr()) == plan.FamilyOf(p.Addr()) || len(out.CIDRs) == 2:
 			f.Addf(field, "%s is a second %s range", p, plan.FamilyOf(p.Addr()))
 		default:

@@ -143,7 +143,7 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 	old := &b.out.Endpoints[i]
 	if old.Terminating == e.Terminating {
-		b.Addf(field+".addresses[0]", "%s is a duplicate; Edgeway uses the last one", e.Addr)
+		b.Addf(field+".addresses[0]", "%s is a duplicate; Edgeway uses the last endpoint", e.Addr)
 	}
 	if !e.Terminating || old.Terminating {
 		*old = e

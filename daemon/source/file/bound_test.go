@@ -85,7 +85,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
 	_, took := measure(f.read)
-	// The machine may be busy, so the test compares the time with that of a similar file without faults.
+	// The machine may be busy, so the test compares the time with the time to read a similar file without faults.
 	good := newManifestDir(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
 	_, usual := measure(good.read)

@@ -49,7 +49,7 @@ func (f *manifestDir) forwardingData() map[string]string {
 }
 
 // wantNothingRemoved writes text to a.yaml, and then replaces it with each text in others. The test fails if Edgeway
-// removes a Service or an endpoint. With -short, wantNothingRemoved tries only every seventh text.
+// removes a Service or an endpoint. With -short, wantNothingRemoved uses only every seventh string in others.
 func wantNothingRemoved(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {

@@ -217,7 +217,8 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	case use == useList && lists:
 		s.decodeList(d, data, metav1.TypeMeta{Kind: k.kind, APIVersion: k.apiVersion})
 	case use == otherVersion:
-		d.addf(join(at, "apiVersion"), "", "%.64q is not supported for kind %s: the apiVersion must be %s", meta.APIVersion,
+		d.addf(join(at, "apiVersion"), "", "%.64q is not supported for kind %s: the apiVersion must be %s",
+			meta.APIVersion,
 			meta.Kind, k.apiVersion)
 	case isMisspelt(meta):
 		d.addf(join(at, "kind"), "kubectl api-resources", "%.64q has no kind %.64q", meta.APIVersion, meta.Kind)

@@ -121,7 +121,8 @@ func (s *Source) Faults() []fault.Fault {
 
 func emptyFaults(paths []string) (out []fault.Fault) {
 	for _, path := range paths {
-		out = append(out, fault.New(ManifestsID, fault.Notice, "end the names of manifests with .yaml, .yml or .json",
+		out = append(out, fault.New(ManifestsID, fault.Notice,
+			"give manifests names that end with .yaml, .yml or .json",
 			"%s: the directory contains no manifests", path))
 	}
 	return out

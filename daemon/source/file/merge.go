@@ -81,7 +81,7 @@ func (r *readResult) fault() fault.Fault {
 		for _, key := range r.keptServices[:min(len(r.keptServices), maxNamed)] {
 			names = append(names, key.String())
 		}
-		out += "; keeping the last version: " + strings.Join(names, ", ")
+		out += "; Edgeway keeps the last version of " + strings.Join(names, ", ")
 	}
 	if more := len(r.keptServices) - maxNamed; more > 0 {
 		out += fmt.Sprintf(" and %d more", more)

@@ -182,8 +182,8 @@ func (s *Source) readOpen(file *os.File, info fs.FileInfo, old *manifest, limit 
 	return int64(len(data)), nil
 }
 
-// detectTruncation checks whether a YAML file was truncated. The remaining text may be valid but incomplete, so Edgeway
-// treats the last document as unusable.
+// detectTruncation makes the last document of a YAML file unusable if the file appears to be truncated, because the
+// remaining text may be valid but incomplete.
 func (s *Source) detectTruncation(path string, data []byte, m *manifest) {
 	before, _ := s.served[(&source.Manifest{Name: path}).Key()].(*source.Manifest)
 	hadMarker := before != nil && before.Ended
@@ -254,7 +254,7 @@ func unreadable(path string, err error) fault.Fault {
 	case errors.Is(err, errEmptyFolder):
 		fix = "mount the file system; to remove all Services of the directory, add a file that contains only a comment"
 	case errors.Is(err, errEmptyFile):
-		fix = "restore the file; to remove all of its Services, delete the file or, if it is YAML, leave only a comment in it"
+		fix = "restore the file; to remove all Services of the file, delete the file, or leave only a comment in a YAML file"
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):

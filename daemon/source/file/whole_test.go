@@ -140,7 +140,8 @@ func TestAccidentsDoNotRemoveServices(t *testing.T) {
 					st := f.src.Status()
 					if fault := strings.ReplaceAll(st.Fault.Message, f.dir, "FOLDER"); !st.Partial ||
 						st.Fault.Fix == "" || !strings.HasPrefix(fault, c.says) ||
-						!strings.Contains(fault, removesNothing+"; keeping the last version: Service default/") {
+						!strings.Contains(fault, removesNothing+
+							"; Edgeway keeps the last version of Service default/") {
 						t.Errorf("status %+v, want %q", st, c.says)
 					}
 				}

@@ -68,7 +68,8 @@ func authorityOf(api *fakeAPI) string {
 }
 
 // redial closes all connections, and fails the test unless a request over a new connection succeeds in time. The source
-// must also regain contact within a minute, because the feed's pace and the reflector's back-off may delay it.
+// must also regain contact, but has a minute for this, because the feed's pace and the reflector's back-off may delay
+// it.
 func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()

@@ -85,11 +85,11 @@ func TestWarnings(t *testing.T) {
 		want                  string // a text that exactly one warning must contain, or "" for no warning
 	}{
 		"nothing wrong":         {server: ip, user: "token: a"},
-		"plain HTTP":            {server: "http://192.0.2.1", want: "has no TLS"},
+		"plain HTTP":            {server: "http://192.0.2.1", want: "does not use TLS"},
 		"HTTP on loopback":      {server: "http://127.0.0.1:8001"},
 		"HTTP on localhost":     {server: "http://localhost:8001"},
 		"HTTP on ::1":           {server: "http://[::1]:8001"},
-		"no scheme":             {server: "192.0.2.1:8080", want: "has no TLS"},
+		"no scheme":             {server: "192.0.2.1:8080", want: "does not use TLS"},
 		"no verification":       {server: ip, cluster: ", insecure-skip-tls-verify: true", want: "insecure-skip-tls-verify is set"},
 		"readable by all":       {server: ip, user: "token: a", mode: 0o644, want: "holds a secret and is readable by every user (mode 0644)"},
 		"nothing to read":       {server: ip, user: "tokenFile: token", mode: 0o644},

@@ -31,7 +31,7 @@ func serverFaults(config *rest.Config, kubeconfig string) (out []fault.Fault) {
 	if server.Hostname() != "localhost" && (err != nil || !addr.Unmap().IsLoopback()) {
 		out = append(out, fault.New(insecureID, fault.Warning,
 			"kubectl config set-cluster NAME --server=https://ADDRESS:6443 --kubeconfig "+kubeconfig,
-			"The connection to %s has no TLS: Edgeway sends no credentials, and anyone on the path can change "+
+			"The connection to %s does not use TLS: Edgeway sends no credentials, and anyone on the path can change "+
 				"all Services",
 			config.Host))
 	}

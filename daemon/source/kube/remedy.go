@@ -49,7 +49,7 @@ const (
 		"'jsonpath={.data.ca\\.crt}' | base64 -w0  # run where kubectl has the required permissions, " +
 		"then put the output into %s as certificate-authority-data"
 	fixRights = "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml  # run where kubectl " +
-		"has the required permissions; grants the service account edgeway its permissions"
+		"has the required permissions; grants permissions to the service account edgeway"
 	fixAddress = "kubectl config view --minify -o 'jsonpath={.clusters[0].cluster.server}'  # run where kubectl " +
 		"works, then put the output into %s as the server"
 	fixClock = "timedatectl set-ntp true  " +
@@ -73,7 +73,7 @@ func remedy(err error, server, kubeconfig string) string {
 	var dns *net.DNSError
 	switch {
 	case errors.As(err, &dns):
-		return fmt.Sprintf("getent hosts %s  # if it finds nothing, correct this host's DNS, "+
+		return fmt.Sprintf("getent hosts %s  # if there is no output, correct this host's DNS, "+
 			"or use an IP address as the server in %s", host, kubeconfig)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Sprintf("ip route get %s  # shows the route: either no program listens on port %d at "+

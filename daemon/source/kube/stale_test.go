@@ -111,7 +111,8 @@ var badAnswers = map[string]struct {
 		emit(w, "ADDED", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","resourceVersion":"500"}}`)
 		<-r.Context().Done()
 	}), []string{
-		"an object that does not belong to services", "an object that does not belong to endpointslices",
+		"an event for services contained an object of another type",
+		"an event for endpointslices contained an object of another type",
 	}},
 	"HTML": {func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

@@ -84,7 +84,7 @@ func (w *watcher) acceptEvent(ctx context.Context, e watch.Event) bool {
 		return w.acceptError(ctx, apierrors.FromObject(e.Object))
 	}
 	if want := reflect.TypeOf(w.session.example); reflect.TypeOf(e.Object) != want {
-		w.fail(ctx, fmt.Errorf("an event contained an object that does not belong to %s", w.session.resource))
+		w.fail(ctx, fmt.Errorf("an event for %s contained an object of another type", w.session.resource))
 		w.Interface.Stop()
 		return false
 	}

@@ -202,7 +202,7 @@ func encodeSnapshot(w io.Writer, head header, objects []source.Object) (size int
 	if !l.write(head) {
 		head.Held = nil // without holdings, Edgeway only decides again which of several Services gets an address
 		if !l.write(head) {
-			return 0, errors.New("the header does not fit into a line")
+			return 0, errors.New("the header exceeds the maximum length of a line")
 		}
 	}
 	n := 0

@@ -17,8 +17,8 @@ const (
 	responseTimeout = 10 * time.Second
 	// idleTimeout is longer than the usual interval between a load balancer's health checks.
 	idleTimeout = time.Minute
-	// maxHeader exceeds the size of any load balancer's request header. The limit that net/http (Go 1.26) enforces is 4
-	// KiB higher than maxHeader.
+	// maxHeader exceeds the size of any load balancer's request header. The limit that net/http (Go 1.26) enforces is
+	// 4 KiB higher than maxHeader.
 	maxHeader = 4 << 10
 )
 

@@ -215,7 +215,7 @@ func EachMessage(b []byte, visit func(Message)) (done bool, err error) {
 	for len(b) >= netlinkHeader {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < netlinkHeader || size > len(b) {
-			return false, fmt.Errorf("netlink message of %d bytes in a buffer of %d bytes", size, len(b))
+			return false, fmt.Errorf("invalid netlink message length %d in a buffer of %d bytes", size, len(b))
 		}
 		kind, body := binary.NativeEndian.Uint16(b[4:]), b[netlinkHeader:size]
 		switch {

@@ -38,11 +38,11 @@ type WatcherOptions struct {
 // Watcher detects other programs' transactions that change Edgeway's objects.
 //
 // The kernel sends a notification for each object that a transaction changed, and then one for the transaction itself.
-// All notifications about a transaction are in the socket's buffer before its sendmsg call returns, and before the
-// kernel rejects a later transaction as stale. A notification contains the address of the sender's socket, which
-// identifies the transactions that Commit sent. The Watcher does not know the socket address of a program that Edgeway
-// runs. RunCommit therefore holds mu while the program is running. RunCommit reads earlier notifications first, and
-// then expects no more transactions that change Edgeway's objects than the program sends.
+// All notifications about a transaction are in the Watcher's socket buffer before the transaction's sendmsg call
+// returns, and before the kernel rejects a later transaction as stale. A notification contains the address of the
+// sender's socket, which identifies the transactions that Commit sent. The Watcher does not know the socket address of
+// a program that Edgeway runs. RunCommit therefore holds mu while the program is running. RunCommit reads earlier
+// notifications first, and then expects no more transactions that change Edgeway's objects than the program sends.
 //
 // For a big transaction, the kernel allocates a page for each notification. RunCommit therefore leaves the multicast
 // group during a big transaction, and compares the kernel's transaction counts instead.
@@ -92,8 +92,8 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the multicast group. If an attempt fails, or succeeds only after a failure, join returns the reason to
-// report.
+// join rejoins the multicast group. If the attempt fails, or succeeds after a failed attempt, join returns the reason
+// to report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
@@ -202,7 +202,7 @@ func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (for
 	case err == nil && after == before:
 		failed = ErrNoEffect
 	case foreign == "" && (err != nil || after-before > uint32(transactions)):
-		foreign = m.report("another program changed rules during a big transaction")
+		foreign = m.report("another program changed rules during a large Edgeway transaction")
 	}
 	return foreign, failed
 }

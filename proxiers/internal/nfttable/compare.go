@@ -185,7 +185,7 @@ func (b *batch) deleteAll(have map[Element]Value) error {
 	return nil
 }
 
-// unknownObjects returns the objects in a table that are neither fixed in the Schema nor needed by the plan.
+// unknownObjects returns the objects in a table that are neither part of the Schema nor needed for the plan.
 func (r *renderer) unknownObjects(refs *references, have []ObjectID) (unknown []ObjectID) {
 	for _, id := range have {
 		fixed := false

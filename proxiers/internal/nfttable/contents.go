@@ -33,8 +33,8 @@ func (t *Table) Counters() (map[plan.Family]map[string]uint64, error) {
 	return found, nil
 }
 
-// Counts returns the number of packets that matched each element, for all sets with Set.Counts. Any goroutine may call
-// Counts.
+// Counts returns the number of packets that matched each element of the sets whose Set.Counts is true. Any goroutine
+// may call Counts.
 func (t *Table) Counts() (map[Element]uint64, error) {
 	found, names := map[Element]uint64{}, map[string]string{}
 	for i := range t.Sets {

@@ -10,7 +10,7 @@ import (
 
 // A stream uses a pipe only while data is moving, so the relay needs fewer pipes than streams. The kernel limits the
 // pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and limits any further pipes to 8 kB
-// each. The relay does not use io.Copy, because Go (1.26) then requests a pipe of 1 MB for each direction of each
+// each. The relay does not use io.Copy, because io.Copy (Go 1.26) requests a pipe of 1 MB for each direction of each
 // connection. The relay's pipes hold at most 59 MB. Many streams with slow receivers may use all pipes at the same
 // time.
 const (

@@ -94,7 +94,7 @@ func (f Figures) Save(path string) error {
 	return nil
 }
 
-// FormatShort formats a number with about three significant digits.
+// FormatShort formats a number with two decimal places, or with fewer if the number is at least 10.
 func FormatShort(v float64) string {
 	switch {
 	case v >= 100:

@@ -34,8 +34,8 @@ var requiredRuns = []suiteRun{
 }
 
 // omittedTests matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
-// planted bugs, and a plan with all pairs of routes. omittedTests also matches each test whose damage to the rules the
-// kernel reports in the same way as the damage of another test.
+// planted bugs, and a plan with all pairs of routes. omittedTests also matches tests that damage the rules, if the
+// kernel reports this damage in the same way as the damage in another test.
 const omittedTests = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 

@@ -65,8 +65,7 @@ func TestPackage(t *testing.T) {
 	})
 }
 
-// TestServices runs the two scenarios of TestPackage that a slow machine can handle: installing the package and serving
-// Services.
+// TestServices is a shorter test than TestPackage, for slow machines. It only installs the package and serves Services.
 func TestServices(t *testing.T) {
 	play(t, []scenario{
 		{name: "install starts nothing", run: installStartsNothing, vital: true},

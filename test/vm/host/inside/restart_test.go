@@ -117,7 +117,7 @@ func testWatchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// restartFirewall restarts nftables.service. On most hosts, this restart flushes all rules, twice.
+// restartFirewall restarts nftables.service. On most hosts, this restart flushes all rules twice.
 func restartFirewall(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
