@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"os"
+	"testing/synctest"
 	"time"
 )
 
@@ -185,9 +186,14 @@ func (s *simulation) fileFault() episode {
 	}
 }
 
-// diskFault returns a fault that prevents the daemon from writing its last-known state.
+// diskFault returns a fault that prevents the daemon from writing its last-known state. A process that has just started
+// reads the state first. Without the state, the daemon knows no address that TLS has verified, and a name server that
+// keeps lying cuts the host off.
 func (s *simulation) diskFault() episode {
-	return episode{"disk is away", 10 * time.Minute, func() { s.setDiskAway(true) }, func() { s.setDiskAway(false) }}
+	return episode{
+		"disk is away", 10 * time.Minute, func() { synctest.Wait(); s.setDiskAway(true) },
+		func() { s.setDiskAway(false) },
+	}
 }
 
 // setDiskAway replaces the directory of the last-known state with a file, or restores the directory.
