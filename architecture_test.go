@@ -24,14 +24,15 @@ type listed struct {
 	Imports, TestImports, XTestImports []string
 }
 
-// A rule prevents packages at or below one path from importing packages at or below any forbidden path.
+// A rule states that packages at or below one path must not depend on packages at or below any of the forbidden paths.
 type rule struct {
 	packages  string
 	forbidden []string
 }
 
-// rules enforce the import order cmd/edgeway, daemon, proxiers: a package may import only packages further right. None
-// of these packages may import edgeway/test, except in tests, and packages at or below proxiers may not import k8s.io.
+// rules enforce the import order cmd/edgeway, daemon, proxiers: a package must not depend on packages to the left of
+// its own. None of these packages may import edgeway/test, except in tests, and packages at or below proxiers may not
+// import k8s.io.
 var rules = []rule{
 	{packages: "edgeway/cmd", forbidden: []string{"edgeway/test"}},
 	{packages: "edgeway/daemon", forbidden: []string{"edgeway/cmd", "edgeway/test"}},

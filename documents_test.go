@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// documents returns the texts of the files with one of the given extensions, keyed by path.
+// documents returns the contents of the files with the given extensions, keyed by path.
 func documents(t *testing.T, suffixes ...string) map[string]string {
 	t.Helper()
 	texts := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// allowedFiles maps each file that may start goroutines without package contain to the reason.
+// allowedFiles lists the files that may start goroutines without using package contain, with the reason for each file.
 var allowedFiles = map[string]string{
 	"edgeway/cmd/edgeway/cleanup.go":                 "a command: a panic ends nothing else",
 	"edgeway/daemon/offline.go":                      "a command: a panic ends nothing else",

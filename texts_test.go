@@ -52,7 +52,7 @@ func TestSearchedTexts(t *testing.T) {
 	}
 }
 
-// searchLines returns the line numbers of code that searches an error's text, or a value's Message or Fix.
+// searchLines returns the numbers of the lines that search an error's text, or a value's Message or Fix field.
 func searchLines(t *testing.T, path string) (lines []int) {
 	t.Helper()
 	files := token.NewFileSet()

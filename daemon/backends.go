@@ -47,7 +47,8 @@ func followers(cfg *config.Config, backend proxiers.Component, s sharedComponent
 			enabled:   cfg.Routes.Services != config.RoutesNever,
 		},
 		{Component: conntrack.Component(), enabled: true},
-		// flowtable runs after conntrack, so the flowtable never holds a flow that conntrack has deleted.
+		// The flowtable follower runs after the conntrack follower, so the kernel's flowtable never holds a flow whose
+		// conntrack entry Edgeway has deleted.
 		{
 			Component: flowtable.Component(sharedTables()),
 			enabled:   cfg.FastPath.Enabled && backend.Traits.NoFastPathReason == "",
@@ -65,7 +66,8 @@ func sharedTables() (out []proxiers.SharedTable) {
 	return out
 }
 
-// resolveBackend returns the backend with the given name, after resolving aliases.
+// resolveBackend returns the backend with the given name or, if the name is an alias, the backend that the alias
+// selects.
 func resolveBackend(ctx context.Context, list []proxiers.Component, name string) (proxiers.Component, error) {
 	i := slices.IndexFunc(list, func(c proxiers.Component) bool { return c.Name == name })
 	if i < 0 {

@@ -43,7 +43,7 @@ type Options struct {
 // Run runs the daemon until ctx is done. The kernel keeps forwarding connections after Run returns. Run returns only
 // errors that the operator must fix: the configuration is invalid at startup, another daemon is running, or the host
 // cannot run the backend. If the error is a *config.Error or a *PermanentError, a restart would fail, too. SIGHUP
-// reloads the configuration. If the new configuration is invalid, the previous configuration stays in force.
+// reloads the configuration, but the previous configuration stays in force if the new one is invalid.
 func Run(ctx context.Context, opts Options) error {
 	logs := newLogSwitch(config.Default().Log, opts.LogOutput)
 	logger := slog.New(logs)
@@ -173,10 +173,10 @@ const (
 	// hostTestTimeout is the time limit for testing whether the host supports a configuration. On a busy single-board
 	// computer, each program that a backend runs takes seconds.
 	hostTestTimeout = 5 * time.Minute
-	// startTimeout is the startup time that the daemon requests from systemd for testing the host.
+	// startTimeout is the time that the daemon asks systemd to allow for startup, which includes testing the host.
 	startTimeout = hostTestTimeout + time.Minute
 	// confirmDelay is the delay before the daemon reads the configuration again after a permanent error, because
-	// another program may still be writing the file.
+	// another program may still be writing the faulty file.
 	confirmDelay = 2 * time.Second
 )
 
@@ -218,7 +218,7 @@ func loadSettings(ctx context.Context, path string) (settings, error) {
 	return settings{cfg, b, unsupported}, nil
 }
 
-// PermanentError is an error that no restart fixes, because the operator must change a file.
+// PermanentError is an error that a restart cannot fix, because the operator must change a file.
 type PermanentError struct{ err error }
 
 // Error implements error.
@@ -227,7 +227,7 @@ func (p *PermanentError) Error() string { return p.err.Error() }
 // Unwrap returns the wrapped error.
 func (p *PermanentError) Unwrap() error { return p.err }
 
-// markPermanent marks an error in a file's content or permissions as a *PermanentError. markPermanent does not mark
+// markPermanent wraps an error about a file's content or permissions in a *PermanentError. markPermanent does not wrap
 // other system call errors, because they may go away, for example once another program has written the file or mounted
 // a disk.
 func markPermanent(err error) error {
@@ -269,7 +269,7 @@ func (l logSwitch) apply(c config.Log, w io.Writer) {
 	l.current.Store(&h)
 }
 
-// dropMessageID removes message identifiers from text logs, because only programs use them.
+// dropMessageID removes message identifiers from text logs, because only programs need the identifiers.
 func dropMessageID(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == "message_id" {
 		return slog.Attr{}

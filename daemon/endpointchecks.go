@@ -19,7 +19,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// endpointChecks runs the configured endpoint checks. Its methods do nothing if the configuration enables no checks.
+// endpointChecks runs the configured endpoint checks. The methods of endpointChecks do nothing if the configuration
+// enables no checks.
 type endpointChecks struct {
 	endpoints *endpointcheck.Checker
 	of        planner.Checks
@@ -148,7 +149,8 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.DeadEndpoints) (out []faul
 		at, service := pool[0].Addr, sp.Name.Namespace+"/"+sp.Name.Name
 		out = append(out, fault.Fault{
 			ID: "services-dead", Severity: fault.Problem, Since: last.Since,
-			// Connections that use the ServicePort's other pool never reach this endpoint.
+			// The scope is limited to one endpoint, because connections that use the ServicePort's other pool never
+			// reach it.
 			Scope: fault.Scope{ServicePort: sp.Name.String(), To: netip.PrefixFrom(at.Addr(), at.Addr().BitLen())},
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),

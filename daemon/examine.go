@@ -120,8 +120,8 @@ func addContact(h *doctor.Host, cfg *config.Config, logger *slog.Logger) {
 // readingTime is the maximum time for reading all sources if there is no last-known state.
 const readingTime = 10 * time.Second
 
-// offlineFacts returns facts based on predictPlan or, if predictPlan fails, on a plan that MakePlan computes from all
-// sources.
+// offlineFacts returns facts based on predictPlan's plan or, if predictPlan fails, on a plan that MakePlan computes
+// from all sources.
 func offlineFacts(ctx context.Context, cfg *config.Config, logger *slog.Logger) (doctor.Facts, error) {
 	state, files, err := predictPlan(cfg)
 	if err == nil {

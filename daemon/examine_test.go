@@ -69,7 +69,7 @@ func TestExaminedWithUnparsableDocument(t *testing.T) {
 	}
 }
 
-// If the configuration is invalid, ExamineHost only returns a fault, because a daemon may still be using the previous
+// If the configuration is invalid, ExamineHost returns only a fault, because a daemon may still be using the previous
 // configuration.
 func TestExaminedWithInvalidConfiguration(t *testing.T) {
 	h, found := ExamineHost(t.Context(), examinedConfig(t, "[proxy]\nmasquerade_bit = 99\n"),

@@ -14,8 +14,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// proxy.fallback replaces a backend that this host cannot run, but not a backend whose probe failed for another
-// reason.
+// Edgeway uses the backend in proxy.fallback if this host cannot run the configured backend, but not if that backend's
+// probe fails for another reason.
 func TestFallback(t *testing.T) {
 	backend := func(name string, err error) proxiers.Component {
 		return proxiers.Component{Name: name, Probe: func(context.Context) error { return err }}

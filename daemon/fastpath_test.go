@@ -104,7 +104,7 @@ func TestUnsupportedFastPathIsCleanedUp(t *testing.T) {
 	}
 }
 
-// The follower does not treat the backends' chains in shared nftables tables as another program's rules. If it did,
+// The follower does not treat the backends' chains in shared nftables tables as another program's rules. Otherwise,
 // each change to a Service would return all offloaded connections to the rules.
 func TestFastPathIgnoresBackendChains(t *testing.T) {
 	const patience = 30 * time.Second

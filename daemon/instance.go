@@ -36,20 +36,20 @@ type instanceOptions struct {
 	ConfigPath        string
 	Started           time.Time
 	Reload            func(context.Context) error
-	// AppliedPlan is the plan that the previous instance left in the kernel, and the backend that wrote it.
+	// AppliedPlan holds the plan that the previous instance left in the kernel, and the backend that wrote it.
 	AppliedPlan appliedPlan
 	Notifier    *sdunit.Notifier
 	Shared      sharedComponents
 }
 
-// appliedPlan is a plan in the kernel and the backend that wrote it. appliedPlan is the zero value if this process has
-// not written a plan.
+// appliedPlan holds the plan that is in the kernel, and the backend that wrote it. appliedPlan is the zero value if
+// this process has not written a plan.
 type appliedPlan struct {
 	plan    *plan.Plan
 	backend string
 }
 
-// freeDelay is the delay after a full sync before Edgeway returns the sync's memory to the system. Without
+// freeDelay is the time between a full sync and the return of the sync's memory to the system. Without
 // debug.FreeOSMemory, Go 1.26 would keep the sync's memory until the next garbage collection, which an idle daemon runs
 // every two minutes. With 10,000 Services, returning the memory reduces the daemon's memory use from 104 MB to 40 MB.
 const freeDelay = 3 * time.Second

@@ -47,7 +47,8 @@ func TestHealthComesFromRunningInstance(t *testing.T) {
 	}
 }
 
-// Until the new backend has synced, each new instance takes over from the old backend, even after several reloads.
+// Until the new backend has synced, every reload must set Env.Takeover, because the old backend's rules are still in
+// the kernel.
 func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	dir := t.TempDir()
 	cfg := config.Default()

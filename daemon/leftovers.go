@@ -51,8 +51,8 @@ const (
 	cleanupRetry = 10 * time.Second
 )
 
-// newLeftoverCleaner returns a leftoverCleaner for the Components in list. The parameters before and backend may be
-// equal.
+// newLeftoverCleaner returns a leftoverCleaner that removes the rules of the Components in list. before is the name of
+// the previous backend, and may equal the parameter backend.
 func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, before string) *leftoverCleaner {
 	l := &leftoverCleaner{logger: env.Logger, env: env, backend: backend, syncSignal: make(chan struct{}, 1)}
 	for _, c := range list {
@@ -64,7 +64,7 @@ func newLeftoverCleaner(list []proxiers.Component, env proxiers.Env, backend, be
 	return l
 }
 
-// notifyFullSync notifies run of a full sync without blocking.
+// notifyFullSync signals, without blocking, that a full sync has finished.
 func (l *leftoverCleaner) notifyFullSync() {
 	select {
 	case l.syncSignal <- struct{}{}:
@@ -166,7 +166,7 @@ func (l *leftoverCleaner) faults() []fault.Fault {
 	return nil
 }
 
-// Cleanup removes the rules of all backends and followers, whether or not they are configured.
+// Cleanup removes the rules of all backends and followers, including unconfigured ones.
 func Cleanup(ctx context.Context, cfg *config.Config, logger *slog.Logger) error {
 	var errs []error
 	all := followers(cfg, proxiers.Component{}, sharedComponents{})

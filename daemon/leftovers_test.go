@@ -16,8 +16,8 @@ import (
 )
 
 // fakeBackends simulates the list of backends: nftables, two variants of another program, and an alias for one of these
-// variants. cleaned records the cleanups. fail maps a backend's name to the error that its cleanup returns, and the
-// alias to the error that resolving it returns.
+// variants. cleaned records the cleanups. fail maps the name of a backend to the error from its Cleanup function, and
+// the name of the alias to the error from its Resolve function.
 type fakeBackends struct {
 	cleaned []string
 	fail    map[string]error

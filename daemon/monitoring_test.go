@@ -20,7 +20,8 @@ import (
 
 const examples = "../etc/edgeway/examples/monitoring"
 
-// exportedMetrics maps the name of each metric that the daemon exports with at least one backend to its labels.
+// exportedMetrics returns a map from metric names to labels. The map contains every metric that the daemon exports with
+// at least one backend.
 func exportedMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}

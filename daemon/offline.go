@@ -84,7 +84,7 @@ func recall(cfg *config.Config) (snap *tracker.Snapshot, held []source.Holding, 
 }
 
 // readFiles reads the manifests once, and uses their last-known state if they are unreadable. held lists the owners of
-// contested ports, as recorded in the last-known state.
+// ports that several Services request, as recorded in the last-known state.
 func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, status source.Status, err error) {
 	o := file.Options{Paths: cfg.Source.File.Paths, NodeName: cfg.Node.Name, Logger: slog.New(slog.DiscardHandler)}
 	if objects, before, err := lastknown.Peek(fileStoreDir(cfg)); err == nil {
@@ -96,7 +96,7 @@ func readFiles(cfg *config.Config, sink source.Sink) (held []source.Holding, sta
 	return held, status, err
 }
 
-// MakePlan reads the sources once, and returns the plan that Run would apply and the problems with the objects.
+// MakePlan reads the sources once. The results are the plan that Run would apply, and the problems with the objects.
 // MakePlan changes nothing on the host. From the last-known state, MakePlan uses only the API server's addresses and
 // the owners of ports that several Services request.
 func MakePlan(ctx context.Context, cfg *config.Config, logger *slog.Logger) (*plan.Plan, []fault.Fault, error) {

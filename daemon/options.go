@@ -97,11 +97,11 @@ const minBudget = 4 << 20
 // netlinkCost is the number of bytes that each port, address and endpoint uses if the backend writes through netlink.
 // This memory counts towards Go's memory limit, which is 60 % of the control group's memory limit.
 //
-// The costs were measured with nftables on linux/amd64, in a control group limited to 256 MB. With 25 Services and a
-// million combinations of endpoint and port, the daemon serves 400,000 combinations (160 bytes each) in at most 97 MB.
-// With one Service that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's memory use peaks at
-// 87 to 94 MB. The planner itself uses 42 bytes per endpoint, 200 per address, and 600 per port with an address and an
-// endpoint. An nftables map element occupies 100 bytes of kernel memory (Linux 6.18).
+// The costs were measured with nftables on linux/amd64, in a control group limited to 256 MB. Of a million
+// endpoint-port pairs in 25 Services, the daemon serves 400,000 (160 bytes each) in at most 97 MB. With one Service
+// that has 20,000 ports, each with an address and an endpoint (3 kB), the daemon's memory use peaks at 87 to 94 MB. The
+// planner itself uses 42 bytes per endpoint, 200 per address, and 600 per port with an address and an endpoint. An
+// nftables map element occupies 100 bytes of kernel memory (Linux 6.18).
 var netlinkCost = proxiers.Cost{Port: 1200, Address: 1000, Endpoint: 300}
 
 // budget returns the memory that Services may use within Go's memory limit. If cost is zero, budget uses netlinkCost.
@@ -154,7 +154,7 @@ func groupMemory(groups, root string) (limit int64, ok bool) {
 // there is no limit.
 const unlimitedThreshold = 1 << 50
 
-// readMemoryLimit reads a memory limit from a file. The text "max" means that there is no limit.
+// readMemoryLimit reads a memory limit from a file. If the file contains "max", there is no limit.
 func readMemoryLimit(path string) (n int64, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -39,8 +39,8 @@ func TestBackendsAreComplete(t *testing.T) {
 	}
 }
 
-// The Watcher ignores the routes that proxiers/ipvs adds for virtual servers and the addresses on kube-proxy's device,
-// because neither is part of this host's network.
+// The Watcher ignores the addresses on kube-proxy's device and the routes that proxiers/ipvs adds for virtual servers,
+// because neither belongs to this host's network.
 func TestHostOptionsIgnoreProxyState(t *testing.T) {
 	got := hostOptions(config.Default())
 	if !slices.Contains(got.IgnoreDevices, "kube-ipvs0") || !slices.Contains(got.IgnoreTables, 237) {

@@ -54,7 +54,7 @@ func (i *instance) controlOptions() control.Options {
 // examineTimeout is the maximum time for examining the host before Edgeway explains a connection.
 const examineTimeout = 5 * time.Second
 
-// freshFaults examines the host before returning its faults, because the previous examination may be a minute old.
+// freshFaults examines the host and then returns the faults, because the previous examination may be a minute old.
 func (i *instance) freshFaults() []fault.Fault {
 	ctx, cancel := context.WithTimeout(context.Background(), examineTimeout)
 	defer cancel()

@@ -21,8 +21,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// If a problem that the planner reports breaks connections, the problem is a host fault, so the status does not list it
-// among the object problems.
+// A planner problem that breaks connections counts as a host fault, so the status does not list the problem among the
+// object problems.
 func TestPlanProblemThatBreaksConnectionsIsFault(t *testing.T) {
 	breaks := fault.Fault{
 		ID: planner.NodePortRangeID, Severity: fault.Problem, Message: "22 is not served",

@@ -78,7 +78,8 @@ func (s *serverFaults) faults() (out []fault.Fault) {
 }
 
 // recordPanics returns a handler that calls h and records h's panics, because net/http (Go 1.26) would write them only
-// to its own log. A panic in h must not terminate the daemon, because a request from another host could cause it.
+// to its own log. A panic in h must not terminate the daemon, because a request from another host could cause the
+// panic.
 func (c *Core) recordPanics(part string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := contain.Call(func() error {

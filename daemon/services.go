@@ -33,8 +33,8 @@ type serviceLog struct {
 	plan         *plan.Plan
 	faults       []fault.Fault // faults holds the faults of snap and plan, unless stale is true
 	stale        bool
-	// previousPlan is the plan that the previous instance left in the kernel. previousPlan becomes nil when serviceLog
-	// has recorded the complete initial state.
+	// previousPlan is the plan that the previous instance left in the kernel. serviceLog sets previousPlan to nil after
+	// recording the complete initial state.
 	previousPlan  *plan.Plan
 	firstSyncTime time.Time
 	// starting reports whether the sources are still listing their objects.
@@ -195,7 +195,7 @@ type problemLog struct {
 
 // note logs the new problems of a plan. objects holds the problems that the sources found, and planned holds the
 // problems that the planner found. Both lists are sorted. Most plans change few problems, so note skips the prefix and
-// the suffix that a list shares with the previous list. The caller must not modify the lists.
+// the suffix that each list shares with the list from the previous call. The caller must not modify the lists.
 func (l *problemLog) note(objects, planned []fault.Fault) {
 	lines := 0
 	for i, list := range [2][]fault.Fault{objects, planned} {

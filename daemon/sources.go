@@ -164,7 +164,7 @@ func (s *sources) commit(held []source.Holding) {
 }
 
 // lastKnownState returns the time when a source last confirmed the saved state. serving reports whether Edgeway serves
-// the last-known state because it has not read a source since the start.
+// the last-known state of a source that has not synced since the start.
 func (s *sources) lastKnownState() (saved time.Time, serving bool) {
 	for _, store := range s.stores() {
 		at, ok := store.SavedAt()
@@ -238,7 +238,7 @@ const maxStateTime = 2 * time.Second
 
 // waitForState waits until the host serves the last-known state, unless the state is empty or unusable. The last-known
 // state also holds the API server's proven addresses. With 10,000 Services on 2 CPUs, decoding the API server's lists
-// at the same time would delay the first sync by 0.5 s.
+// during the first sync would delay that sync by 0.5 s.
 func (s *sources) waitForState(ctx context.Context) {
 	if s.ignoreStores || s.isReload {
 		return
@@ -257,7 +257,7 @@ func (s *sources) waitForState(ctx context.Context) {
 	}
 }
 
-// serverAddrs returns the API server addresses that Edgeway verified before this start.
+// serverAddrs returns the API server addresses that TLS handshakes proved in an earlier run.
 func (s *sources) serverAddrs() []source.ServerAddr {
 	if s.kubeStore == nil {
 		return nil
@@ -265,7 +265,7 @@ func (s *sources) serverAddrs() []source.ServerAddr {
 	return s.kubeStore.ServerAddrs()
 }
 
-// savedOwners returns the Services that owned contested ports before this start. See planner.Options.
+// savedOwners returns the Services that owned contested ports in the previous run. See planner.Options.
 func (s *sources) savedOwners() []source.Holding {
 	for _, store := range s.stores() {
 		if held := store.Holdings(); held != nil {

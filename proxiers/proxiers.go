@@ -124,7 +124,7 @@ const (
 )
 
 // NewPortFault returns the fault for a port that Edgeway cannot listen on. object is the Service or configuration key
-// that the port belongs to. The fault's scope is limited to object and at.Addr().
+// that the port belongs to. The scope of the fault is limited to the given object and the listening address.
 func NewPortFault(severity fault.Severity, at netip.AddrPort, object string, err error) fault.Fault {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		err = errno // a net.OpError repeats the address
@@ -219,7 +219,7 @@ type Gap struct {
 	Reason string
 }
 
-// Traits holds facts about a Component.
+// Traits describes a Component to the daemon's packages.
 type Traits struct {
 	// DropIn is the file name of the packaged systemd drop-in that the Component needs, or "" if it needs none.
 	DropIn string
@@ -245,7 +245,7 @@ type Env struct {
 	Logger *slog.Logger
 	// Families lists the address families that the kernel supports, IPv4 first.
 	Families []plan.Family
-	// MasqueradeBit is the bit (0 to 31) of the packet mark that requests masquerading. OwnMark derives the mark of the
+	// MasqueradeBit is the index (0 to 31) of the mark bit that requests masquerading. OwnMark derives the mark of the
 	// daemon's own connections from MasqueradeBit.
 	MasqueradeBit int
 	// Takeover reports whether another backend keeps forwarding connections until the first Apply has succeeded. Until
@@ -284,13 +284,15 @@ func (c Contain) Go(group *sync.WaitGroup, part string, run func()) {
 }
 
 // OwnMark returns the packet mark of the daemon's own connections to its API server. A backend never redirects, rejects
-// or drops a packet that the host sends with this mark. The mark is the bit two positions below the masquerade bit,
-// modulo 32, so a user who moves the masquerade bit because of a conflict with other software moves both bits.
+// or drops a packet that the host sends with this mark. The mark has only one bit set, two positions below the
+// masquerade bit (modulo 32). A user who changes the masquerade bit because of a conflict with other software therefore
+// changes both bits.
 //
-// For the default masquerade bit 14, the mark is bit 12. Few programs use bit 12 (https://github.com/fwmark/registry).
-// The portmap CNI plugin and Podman use bit 13 for masquerading. The kubelet up to version 1.26 drops packets whose
-// mark has bit 15 set. Tailscale uses bits 16 to 23, and Calico uses bits 16 to 31. Cilium reserves bits 0 to 12 and 16
-// to 31, but uses only bits 8 to 11 for the host's packets. Cilium uses bits 12 to 15 only for IPsec.
+// With the default masquerade bit, 14, the mark is bit 12. Few programs use bit 12
+// (https://github.com/fwmark/registry). The portmap CNI plugin and Podman use bit 13 for masquerading. Kubelets up to
+// version 1.26 drop packets whose mark has bit 15 set. Tailscale uses bits 16 to 23, and Calico uses bits 16 to 31.
+// Cilium reserves bits 0 to 12 and 16 to 31, but uses only bits 8 to 11 for the host's packets. Cilium uses bits 12 to
+// 15 only for IPsec.
 func OwnMark(masqueradeBit int) uint32 { return 1 << ((masqueradeBit + 30) % 32) }
 
 // ErrUnsupported means that the host lacks a feature that the Component needs. An error that wraps ErrUnsupported names

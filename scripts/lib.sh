@@ -12,8 +12,8 @@ die() {
 	exit 1
 }
 
-# need_root ARGUMENTS... restarts the script as root with sudo and these arguments. need_root preserves PATH, which sudo
-# would otherwise replace, and the environment variables for Go, the tests and downloads.
+# need_root ARGUMENTS... uses sudo to restart the script as root with the same arguments. need_root preserves PATH,
+# which sudo would otherwise replace, and the environment variables for Go, the tests and downloads.
 need_root() {
 	local kept
 	[ "$(id -u)" != 0 ] || return 0
@@ -53,8 +53,8 @@ need_vm() {
 	install_commands qemu-system-x86_64=qemu-system-x86 mmdebstrap=mmdebstrap
 }
 
-# need_arm installs the programs that build and run the arm64 and armhf virtual machines of test/vm. To build an ARM
-# virtual machine, this machine's kernel must run ARM programs with qemu-user.
+# need_arm installs the programs that build and run the arm64 and armhf virtual machines of test/vm. The build of an ARM
+# virtual machine runs ARM programs on this machine, so the kernel must start such programs with qemu-user.
 need_arm() {
 	local handler
 	install_commands qemu-system-aarch64=qemu-system-arm qemu-aarch64-static=qemu-user-static arch-test=arch-test
@@ -89,8 +89,8 @@ find_go() {
 at_least() { printf '%s\n' "$1" "$2" | sort -CV; }
 
 # fetch_go VERSION downloads a Go toolchain as a module from Go's module proxy, as Go itself has done since 1.21.
-# fetch_go then adds the toolchain to PATH. Go before 1.21 cannot verify the toolchain, so toolchain.sum contains lines
-# from Go's checksum database.
+# fetch_go then adds the toolchain to PATH. Go before 1.21 cannot verify the toolchain, so fetch_go compares the
+# toolchain's digest with toolchain.sum, which contains lines from Go's checksum database.
 fetch_go() {
 	local module=golang.org/toolchain version dir got
 	version=v0.0.1-$1.linux-$(go env GOHOSTARCH)

@@ -48,13 +48,13 @@ func bugReportCommand(g *globals) *cobra.Command {
 // part is a file in a bug report.
 type part struct {
 	name, doc string
-	// read returns the content. If read also returns an error, the content is incomplete.
+	// read returns the file's content. If the error is not nil, the content is incomplete.
 	read func(context.Context) ([]byte, error)
 }
 
 const (
-	// partTimeout is the time limit for reading one part of a bug report. maxPart is the maximum size of a program's
-	// output in bytes.
+	// partTimeout is the time limit for reading one part of a bug report. maxPart is the maximum size, in bytes, of a
+	// program's output.
 	partTimeout = 2 * time.Minute
 	maxPart     = 4 << 20
 )
@@ -94,7 +94,7 @@ func asJSON(read func(context.Context) (any, error)) func(context.Context) ([]by
 	}
 }
 
-// programParts returns the parts that contain a program's output, and omits programs that are not installed.
+// programParts returns the parts that contain the output of installed programs.
 func programParts() (out []part) {
 	for _, p := range [][2]string{
 		{"nft.txt", "nft list ruleset"},
@@ -144,7 +144,7 @@ type bugReport struct {
 	errors   []string
 }
 
-// writeBugReport writes the archive and lists its files on out.
+// writeBugReport writes the archive to path and a list of the archive's files to out.
 func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, fs.ErrExist) {

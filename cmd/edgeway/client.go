@@ -19,9 +19,9 @@ import (
 // Services.
 const requestTimeout = 30 * time.Second
 
-// socket returns the path of the daemon's socket. If the configuration is invalid or this user cannot read the
-// configuration, socket returns the default path. A daemon that still uses a previous configuration may be listening on
-// the default path.
+// socket returns the path of the daemon's socket. If the configuration is invalid, or if the current user cannot read
+// it, socket returns the default path. A daemon that still uses a previous configuration may be listening on the
+// default path.
 func (g *globals) socket() (path string, invalid error) {
 	c, err := daemon.LoadConfig(g.config)
 	switch {

@@ -219,8 +219,8 @@ func TestCompletionFromDaemon(t *testing.T) {
 }
 
 // A daemon that hangs does not respond, but its rules still serve connections. If edgeway cleanup ignored the daemon's
-// lock, the command would remove Edgeway's rules from the test's network namespace. The test therefore runs edgeway
-// cleanup in a new network namespace, or without privileges.
+// lock, the command would remove Edgeway's rules from the test's network namespace. If the test runs as root, it
+// therefore starts edgeway cleanup in a new network namespace.
 func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -248,8 +248,8 @@ func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 	}
 }
 
-// A running daemon may use a socket other than the one in edgeway cleanup's configuration. That daemon still holds the
-// lock of its network namespace.
+// A running daemon holds the lock of its network namespace even if its socket is not the one in edgeway cleanup's
+// configuration.
 func TestCleanupRefusesWithAnotherSocket(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")

@@ -12,8 +12,9 @@ import (
 
 const completionTimeout = 2 * time.Second
 
-// completeService completes the argument at the given zero-based index with the names of the daemon's Services. If the
-// daemon does not respond, completeService offers no names, because an error message would disrupt the command line.
+// completeService offers the names of the daemon's Services as completions for the argument at the given zero-based
+// index. If the daemon does not respond, completeService offers no names, because an error message would disrupt the
+// command line.
 func (g *globals) completeService(index int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) != index {

@@ -139,8 +139,8 @@ func credential(name string) (*syscall.Credential, error) {
 	return &syscall.Credential{Uid: ids[0], Gid: ids[1], Groups: ids[2:]}, nil
 }
 
-// serviceCapabilities returns this process's capabilities that edgeway.service (with its drop-ins) or
-// edgeway-bpf.service also has. None of the returned capabilities bypasses file permissions.
+// serviceCapabilities returns the capabilities that this process shares with edgeway.service (including its drop-ins)
+// or with edgeway-bpf.service. None of the returned capabilities bypasses file permissions.
 func serviceCapabilities() (out []uintptr) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var have [2]unix.CapUserData

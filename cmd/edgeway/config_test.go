@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestMain runs the edgeway command instead of the tests if config check or a test started this test binary again.
+// TestMain runs the edgeway command instead of the tests if config check or a test re-executes the test binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"config", "cleanup"}, os.Args[1]) {
 		main()
@@ -25,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Root can read every file, so config check runs as another user and suggests a fix that grants access to that user.
+// Root can read every file. When root runs config check, the command therefore checks the files as another user, and
+// suggests a fix that gives the group edgeway access to each unreadable file.
 func TestConfigCheckRunsAsAnotherUser(t *testing.T) {
 	other, err := user.Lookup("nobody")
 	if os.Geteuid() != 0 || err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// main writes the manual page of each command to the directory that the program's argument names.
-// scripts/build-packages runs this program.
+// main writes a manual page for each command to the directory given as the program's argument. scripts/build-packages
+// runs this program.
 func main() {
 	root, _ := rootCommand(io.Discard, io.Discard)
 	withoutTag(root)

@@ -10,7 +10,8 @@ import (
 // mistake is a typical mistake in one of the files of an otherwise valid configuration.
 type mistake struct {
 	name string
-	// new replaces old in the file. If old is empty, new is the whole file.
+	// old is the correct text in the file, and new is the text that replaces it. If old is empty, new is the whole
+	// file.
 	file, old, new string
 	// linePrefix is the beginning of the only line that config check prints. The prefix consists of the file and, if
 	// known, the line number, the object and the field.

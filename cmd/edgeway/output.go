@@ -52,8 +52,8 @@ type output struct {
 	verbose bool
 }
 
-// outputFlag adds the --output flag to a command. The flag accepts json and the words in others. outputFlag also adds
-// --json, an alias for --output=json that version 2.0 will remove.
+// outputFlag adds the --output flag to a command. The flag accepts "json" and the additional words that the caller
+// passes. outputFlag also adds --json, an alias for --output=json that version 2.0 will remove.
 func outputFlag(cmd *cobra.Command, others ...string) *output {
 	out := &output{choice: choice{of: append([]string{"json"}, others...)}}
 	out.addTo(cmd, cmd.Flags(), "output", "o", "output format")
@@ -65,7 +65,7 @@ func outputFlag(cmd *cobra.Command, others ...string) *output {
 // hasFormat reports whether the user selected the given output format.
 func (o *output) hasFormat(form string) bool { return o.value == form || form == "json" && o.json }
 
-// maxWidth is the maximum width of the output in columns, except with -o wide.
+// maxWidth is the maximum width of the output, in columns, except with -o wide.
 const maxWidth = 80
 
 // screen returns a Screen that prints to stdout. The Screen wraps lines only on a terminal, so other programs receive

@@ -20,17 +20,17 @@ const redacted = "REDACTED"
 // too common in ordinary text.
 const minSecretLength = 4
 
-// secretKey matches a key whose value is a secret, such as "password", but not the same word at the end of a path.
-// quotedValue matches a quoted value. The quotes may be escaped, because the text may itself be quoted.
+// secretKey matches a key, such as "password", whose value is a secret, but does not match the same word at the end of
+// a path. quotedValue matches a quoted value. The quotes may be escaped, because the text may itself be quoted.
 const (
 	secretKey = `(?im)((?:^|[^\w/.-])[\w.-]*(?:token|passw(?:or)?d|passphrase|secret|` +
 		`api[-_]?key|private[-_]?key|client-key-data|authorization)\\*["']?`
 	quotedValue = `"(?:[^"\\]|\\.)*"?|\\+"[^"]*"?|'[^']*'?`
 )
 
-// assignments match a key whose value is a secret, followed by the value. After a colon, a value without quotes extends
-// to the end of its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query strings
-// and log lines.
+// assignments match a secret value together with the key that precedes it. After a colon, a value without quotes
+// extends to the end of its line, as in YAML. After "=", the value extends to the end of its word, as in flags, query
+// strings and log lines.
 var assignments = []*regexp.Regexp{
 	regexp.MustCompile(secretKey + `\s*:\s*)([|>][-+]?\s*\S+|` + quotedValue + `|[^\s"'\\][^\n"',;}\])]*)`),
 	regexp.MustCompile(secretKey + `\s*=\s*)(` + quotedValue + `|[^\s"'\\,;&}\])]+)`),
@@ -117,7 +117,7 @@ func inJSON(s string) string {
 
 var stringInJSON = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
 
-// redactJSON redacts the strings in JSON text, and returns valid JSON.
+// redactJSON redacts the secrets in the strings of JSON text, and returns valid JSON.
 func (r redactor) redactJSON(text string) string {
 	return stringInJSON.ReplaceAllStringFunc(text, func(quoted string) string {
 		var s string

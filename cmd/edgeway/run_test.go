@@ -45,7 +45,8 @@ func TestPermanentErrorsExitWith2(t *testing.T) {
 	}
 }
 
-// The programs of another backend may be installed, so the error message mentions proxy.backend and edgeway probe.
+// Another backend may be able to run with the installed programs, so the error message mentions proxy.backend and
+// edgeway probe.
 func TestRunReportsMissingProgram(t *testing.T) {
 	config := configFile(t, goodConfig)
 	t.Setenv("PATH", t.TempDir())

@@ -56,8 +56,8 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-// overrideSchema overrides the schemas of types that encoding/json encodes as strings, and the schema of Pools, because
-// encoding/json encodes an unused pool as null.
+// overrideSchema overrides the schemas of types that encoding/json encodes as strings. overrideSchema also overrides
+// the schema of Pools, because encoding/json encodes an unused pool as null.
 func overrideSchema(t reflect.Type) *jsonschema.Schema {
 	if t == reflect.TypeOf(plan.ServicePort{}.Pools) {
 		n := uint64(t.Len())

@@ -48,7 +48,7 @@ func build() buildInfo {
 	return b
 }
 
-// String returns the version as the version command and the --version flag print it.
+// String returns the version in the format that "edgeway version" and "edgeway --version" print.
 func (b buildInfo) String() string {
 	return fmt.Sprintf("%s (%s, %s)", b.Version, b.Go, b.Platform)
 }

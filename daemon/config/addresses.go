@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// keyword is a word that can appear in a list of address ranges, such as "host", together with the flag that the word
+// keyword is a word, such as "host", that can appear in a list of address ranges, together with the flag that the word
 // sets.
 type keyword struct {
 	name string

@@ -84,7 +84,8 @@ type File struct {
 	Paths []string // Paths are absolute
 }
 
-// LastKnown configures the state on disk that the daemon uses if a source is unavailable at startup.
+// LastKnown configures the last-known state, which the daemon saves to disk and uses if a source is unavailable at
+// startup.
 type LastKnown struct {
 	Directory string // Directory is an absolute path
 }
@@ -189,7 +190,8 @@ type Conntrack struct {
 	MaxPerCore int
 }
 
-// FastPath configures the fast path. If a Service opts in, its connections use the fast path and bypass the rules.
+// FastPath configures the fast path. If a Service opts in, established forwarded connections to the Service use the
+// fast path, and their packets bypass all rules and the routing table.
 type FastPath struct {
 	Enabled  bool
 	Services []ServiceName

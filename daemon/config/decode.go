@@ -92,8 +92,8 @@ func (d *decoder) table(prefix string, table map[string]toml.Primitive) {
 	}
 }
 
-// line returns the line number of a key. The TOML library (v1.6.0) reports positions only in errors, so line provokes
-// an error.
+// line returns the line number of a key. The TOML library (v1.6.0) reports positions only in errors, so this method
+// provokes an error.
 func (d *decoder) line(primitive toml.Primitive) int {
 	err := d.meta.PrimitiveDecode(primitive, &refuser{})
 	parse, _ := errors.AsType[toml.ParseError](err)

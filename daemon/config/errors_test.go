@@ -6,7 +6,8 @@ import (
 )
 
 // Each case is the text of a configuration file after its first line, "version = 1". Each error must begin with the
-// file, the line and the key, and must mention the allowed values, the nearest key or the wrong value.
+// file, the line and the key, and, depending on the mistake, must mention the allowed values, the nearest key or the
+// wrong value.
 func TestErrorsNameFileLineKeyAndAllowedValues(t *testing.T) {
 	const withSource = "source.file.paths=['m']\n"
 	for name, c := range map[string]struct{ text, at, names string }{

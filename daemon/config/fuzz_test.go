@@ -7,7 +7,7 @@ import (
 )
 
 // FuzzLoad verifies that load never panics. If a configuration loads, loading Dump's output must return the same
-// configuration. Otherwise, each error must contain the path of a configuration file.
+// configuration. If a configuration does not load, each error must begin with the path of a configuration file.
 func FuzzLoad(f *testing.F) {
 	f.Add("version = 1\nsource.file.paths=['m']", "")
 	f.Add("version = 1\n[source.kube]\nkubeconfig='/k'\n[proxy]\nnodeport_addresses=['primary','::/0']",

@@ -37,7 +37,7 @@ func TestRemovedKeysAreIgnoredAndReported(t *testing.T) {
 	}
 }
 
-// A file may still contain an empty section whose keys Edgeway no longer supports.
+// An empty section is valid even if Edgeway no longer supports any key of the section.
 func TestEmptySectionOfRemovedKeys(t *testing.T) {
 	for key := range removedKeys {
 		section := key[:strings.LastIndex(key, ".")]

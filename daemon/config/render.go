@@ -56,8 +56,8 @@ var commonKeys = []string{
 	"metrics.address",
 }
 
-// writeKeys writes each key for which wanted returns true, commented out and below its description. The argument of
-// wanted is the key's full name.
+// writeKeys writes the description of each key for which wanted returns true, followed by the commented-out key. wanted
+// receives the key's full name.
 func (s section) writeKeys(b *strings.Builder, wanted func(key string) bool) {
 	for _, k := range s.keys {
 		if name := s.name + "." + k.name; wanted(name) {

@@ -15,8 +15,8 @@ type section struct {
 	keys []key
 }
 
-// key is one setting. doc is the plain text of the key's comment in edgeway.toml and of its paragraph in the manual
-// page. In both places, a description of the value's limits follows doc.
+// key is one setting. doc describes the key in plain text, for edgeway.toml and for the manual page. In both files, the
+// value's limits follow the description.
 type key struct {
 	name  string
 	doc   string

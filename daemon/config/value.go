@@ -12,8 +12,8 @@ import (
 
 // value reads and writes one field of a Config.
 type value struct {
-	// set stores a decoded TOML value: string, int64, bool, []any, and so on. Relative paths are relative to dir. If
-	// set returns an error, the field keeps its value.
+	// set stores a decoded TOML value: string, int64, bool, []any, and so on. set resolves relative paths against dir.
+	// If set returns an error, the field keeps its value.
 	set func(v any, dir string) error
 	// get returns the field as a string, int64, bool or []string.
 	get func() any

@@ -59,8 +59,8 @@ func (c *Client) Plan(ctx context.Context, name string) (Plan, error) {
 	return p, c.call(ctx, http.MethodGet, "plan", url.Values{"service": {name}}, &p)
 }
 
-// Services returns the Services that filter selects: a namespace, one Service ("namespace/name"), or "" for all
-// Services.
+// Services returns the Services that filter selects. filter is a namespace, "namespace/name" for a single Service, or
+// "" for all Services.
 func (c *Client) Services(ctx context.Context, filter string) (ServiceList, error) {
 	var list ServiceList
 	return list, c.call(ctx, http.MethodGet, "services", url.Values{"only": {filter}}, &list)

@@ -36,8 +36,9 @@ func addrPorts(list ...string) []plan.Endpoint {
 	return out
 }
 
-// testPlan returns a plan with default/web and default/idle. default/web has IPv4 and IPv6 addresses, a ClusterIP, a
-// NodePort with the policy Local, and a load-balancer address with a source range. default/idle has no endpoints.
+// testPlan returns a plan with the Services default/web and default/idle. default/web has IPv4 and IPv6 addresses, a
+// ClusterIP, a NodePort with the policy Local, and a load-balancer address with a source range. default/idle has no
+// endpoints.
 func testPlan() *plan.Plan {
 	forward := func(pool plan.Pool, snat bool) plan.Route { return plan.Route{Pool: pool, SNAT: snat} }
 	all := func(r plan.Route) [3]plan.Route { return [3]plan.Route{r, r, r} }

@@ -14,7 +14,7 @@ import (
 
 // Explanation describes what happens to a new connection and why.
 type Explanation struct {
-	// InForce reports whether the explanation is based on the plan in the kernel.
+	// InForce reports whether Edgeway has applied the plan on which the explanation is based.
 	InForce     bool   `json:"inForce"`
 	Source      string `json:"source"`
 	Interface   string `json:"interface,omitempty"`
@@ -37,8 +37,8 @@ type Explanation struct {
 	// AffinityTimeout is the timeout of the Service's session affinity.
 	AffinityTimeout string              `json:"affinity,omitempty"`
 	Endpoints       []ExplainedEndpoint `json:"endpoints,omitempty"`
-	// Faults holds the daemon's faults that affect the connection, followed by the faults of the Services that own or
-	// request the destination.
+	// Faults holds the faults of the Services that own or request the destination and, if the rules forward the
+	// connection, the daemon's faults that break it.
 	Faults []fault.Fault `json:"faults,omitempty"`
 	// DeadEndpoints describes the failure of each dead endpoint of the Service. A dead endpoint belongs to no pool
 	// while another endpoint of the Service responds.
@@ -53,8 +53,8 @@ type Explanation struct {
 	// FastPath is "yes" or "no" with the reason, or "" if there is nothing to report, for example because the fast path
 	// is disabled and the Service has not opted in.
 	FastPath string `json:"fastPath,omitempty"`
-	// Shortcut explains whether a shortcut or the nftables rules translate the connection, and why. Shortcut is "" if
-	// the backend has no shortcuts.
+	// Shortcut states whether the backend's BPF programs (the shortcut) or its nftables rules translate the
+	// connection's addresses, and why. Shortcut is "" if the backend has no such programs.
 	Shortcut string `json:"shortcut,omitempty"`
 }
 
@@ -98,7 +98,7 @@ type Lookups struct {
 	FastPath     FastPath
 	// Faults returns the daemon's faults.
 	Faults func() []fault.Fault
-	// Path returns a connection's path through the backend: the scheduler and the shortcut. See proxiers.Explainer.
+	// Path returns the scheduler and the shortcut that the backend uses for a connection. See proxiers.Explainer.
 	Path func(d plan.Decision, bound bool) (proxiers.Path, error)
 }
 
@@ -160,7 +160,7 @@ func (s *Explainer) addFaults(e *Explanation, d plan.Decision, dst netip.Addr) {
 	fault.Sort(e.Faults)
 }
 
-// explanation returns an Explanation with only the fields that follow from the packet and the decision.
+// explanation returns an Explanation that contains only the fields that the packet and the decision determine.
 func (q *question) explanation(d plan.Decision) Explanation {
 	e := Explanation{
 		Source: q.packet.Src.String(), Destination: q.packet.Dst.String(), Protocol: q.packet.Protocol.String(),

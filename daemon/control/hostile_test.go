@@ -10,10 +10,10 @@ import (
 	"edgeway/daemon/doctor"
 )
 
-// escapes would control the terminal and forge a line of output if a program printed it unchanged.
+// escapes is a string that, printed unchanged, would control the terminal and forge a line of output.
 const escapes = "\x1b]0;owned\a\x1b[2J\u009b2J\x9b2J\u202e\r\nbackend    forged"
 
-// addEscapes sets every string in v, including nested strings, to escapes, and replaces slices with slices of one
+// addEscapes sets every string in v, including nested strings, to escapes, and replaces each slice with a slice of one
 // element.
 func addEscapes(v reflect.Value) {
 	switch v.Kind() {

@@ -25,8 +25,8 @@ type question struct {
 	routeErr error
 }
 
-// unknownInterface stands for the input interface of a packet from another host if the user specified no interface. No
-// pattern for pod interfaces should match the name "?".
+// unknownInterface stands for the input interface of a packet from another host if the user specified no interface. The
+// name "?" should not match any pattern for pod interfaces.
 const unknownInterface = "?"
 
 // parseQuestion parses the arguments of Explain.
@@ -55,7 +55,7 @@ func (s *Explainer) parseQuestion(p *plan.Plan, src, dst, proto string) (*questi
 
 // findRoute looks up the kernel's route for a packet that this host sends. If the user specified no source address,
 // findRoute also determines the source address. If there is no route, the source address does not matter, and findRoute
-// uses any host address of the destination's family.
+// uses any of this host's addresses in the destination's family.
 func (q *question) findRoute(p *plan.Plan, hop func(netip.Addr) (nodeinfo.NextHop, error)) error {
 	found, err := hop(q.packet.Dst.Addr())
 	if err != nil {
@@ -153,7 +153,7 @@ func parseTarget(dst, proto string) (to target, err error) {
 	return to, nil
 }
 
-// parseAddr parses an address with or without a port. If the text contains no port, the returned port is 0.
+// parseAddr parses an address with an optional port, and returns port 0 if the port is missing.
 func parseAddr(s string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(s); err == nil {
 		return netip.AddrPortFrom(a.Unmap(), 0), nil
@@ -297,7 +297,7 @@ func unknownService(name string, known []string) error {
 	return errors.New(message)
 }
 
-// portsAt returns the names and ports of the Services with the ClusterIP addr.
+// portsAt returns the names and ports of the Services whose ClusterIP is addr.
 func portsAt(p *plan.Plan, addr netip.Addr) string {
 	var names, ports []string
 	for _, sp := range p.Services {
@@ -337,8 +337,8 @@ func (t target) choose(p *plan.Plan, sp *plan.ServicePort, from origin) (best ne
 	return best, least < len(ranks)
 }
 
-// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The port number comes from the first frontend.
-// The first frontend is a NodePort only if the ServicePort has no frontend of another kind.
+// portText returns "80/TCP", or "80/TCP (web)" if the port has a name. The port number comes from the ServicePort's
+// first frontend, which is a NodePort only if the ServicePort has no frontend of another kind.
 func portText(sp *plan.ServicePort) string {
 	text := sp.Name.Protocol.String()
 	if len(sp.Frontends) > 0 {

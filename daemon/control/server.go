@@ -9,8 +9,8 @@
 //   - GET /v1/facts: the facts that edgeway doctor needs
 //   - POST /v1/reload
 //
-// The response to a failed request is {"error": "..."} with an HTTP status of 400 or more. After status 503, the client
-// retries the request. The commands print the responses as text (text_*.go), starting with the verdict.
+// The response to a failed request is {"error": "..."} with an HTTP status of 400 or higher. After status 503, the
+// client retries the request. The commands print each response as text (text_*.go) that starts with a verdict.
 package control
 
 import (
@@ -87,7 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server := httpbound.Server(s.handler(), s.opts.Logger)
 	server.ConnContext = withPeer
 	// A reload can take minutes on a slow single-board computer. If ReadTimeout were set, net/http (Go 1.26) would
-	// cancel the context of a reload request.
+	// cancel the context of a reload request when the timeout expired.
 	server.ReadTimeout, server.WriteTimeout = 0, 0
 	server.ReadHeaderTimeout = s.limits.headerTimeout
 	server.SetKeepAlivesEnabled(false)

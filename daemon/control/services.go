@@ -33,7 +33,8 @@ type ServiceItem struct {
 	// Type is the Service type that the addresses and ports imply. Type and Source are "" if no source contains the
 	// Service.
 	Type string `json:"type,omitempty"`
-	// Source is the "file:line" of a manifest, "manifest" if the file is currently unreadable, or "API server".
+	// Source is "API server", the Service's position in a manifest ("file:line"), or "manifest" if the manifest file is
+	// currently unreadable.
 	Source string `json:"source,omitempty"`
 	// Addresses and Ports hold the values in force or, if Edgeway does not serve the Service, the requested values.
 	Addresses []netip.Addr      `json:"addresses"`
@@ -227,8 +228,9 @@ func (l *lister) sourceOf(s *source.Service) string {
 }
 
 // countEndpoints sets ReadyEndpoints and AllEndpoints, and returns a fault for each dead endpoint. If Edgeway serves
-// the Service, countEndpoints ignores EndpointSlices of address families in which the Service has no ServicePort. If no
-// source contains the Service, countEndpoints counts all of the Service's endpoints in the applied plan as ready.
+// the Service, countEndpoints considers only EndpointSlices whose address family matches one of the Service's
+// ServicePorts. If no source contains the Service, countEndpoints counts all of the Service's endpoints in the applied
+// plan as ready.
 func (l *lister) countEndpoints(
 	item *ServiceItem, svc *tracker.Service, served []*plan.ServicePort,
 ) (dead []fault.Fault) {
@@ -316,7 +318,7 @@ func servedAddrs(served []*plan.ServicePort) []netip.Addr {
 	return out
 }
 
-// servedPorts returns each port only once, although a port has one ServicePort per address family.
+// servedPorts returns each port once, even if it has a ServicePort in both address families.
 func servedPorts(served []*plan.ServicePort) []ServiceItemPort {
 	out := []ServiceItemPort{}
 	for i, sp := range served {

@@ -27,8 +27,8 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// serviceWithEndpoints returns a Service with port 80/TCP and an EndpointSlice. A "-" before an endpoint means that the
-// endpoint is not ready.
+// serviceWithEndpoints returns a Service with port 80/TCP and an EndpointSlice. A "-" before an endpoint marks it as
+// not ready.
 func serviceWithEndpoints(name, clusterIP string, endpoints ...string) *tracker.Service {
 	svc := &tracker.Service{Spec: &source.Service{
 		Namespace: "shop", Name: name, Manifest: true, ClusterIPs: addrs(clusterIP),
@@ -268,8 +268,8 @@ func TestServicesText(t *testing.T) {
 	if got := formatText(ServiceTable{EmptyText: "no Service"}, columns, false); got != "no Service\n" {
 		t.Errorf("an empty list is %q", got)
 	}
-	// Without a terminal, the output consists of the verdict, the header, a line for each Service, and two lines for a
-	// document's fault and its fix.
+	// Without a terminal, the output consists of the verdict, the header, a line for each Service, a line for the
+	// document's fault, and a line for the fault's fix.
 	if n := strings.Count(formatText(ServiceTable{ServiceList: bad}, 0, false), "\n"); n != len(bad.Items)+4 {
 		t.Errorf("%d lines for %d Services", n, len(bad.Items))
 	}

@@ -29,9 +29,9 @@ type socket struct {
 // bind creates a socket that only its owner and its group can use, and replaces the socket of a dead daemon.
 //
 // If two daemons start at the same time, a lock file next to the socket decides which daemon can continue. The kernel
-// releases the lock when the process exits. bind creates the socket in a private directory, sets its mode, and then
-// moves it to path. Other users therefore cannot connect before bind has set the mode. The socket's group is the group
-// of the process.
+// releases the lock when the process exits. bind creates the socket in a private directory, sets the socket's mode, and
+// then moves the socket to path. Other users therefore cannot connect before bind has set the mode. The socket's group
+// is the group of the process.
 func bind(path string) (*socket, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)

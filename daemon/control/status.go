@@ -16,7 +16,8 @@ import (
 // maxProblems is the maximum number of problems that a Status lists. StatusProblems.Total counts all problems.
 const maxProblems = 50
 
-// Status is the daemon's state at one point in time. Clients receive only the fields of State that have JSON names.
+// Status is the daemon's state at one point in time. Of the embedded pipeline.State, clients receive only the fields
+// that have JSON names.
 type Status struct {
 	Version  string    `json:"version"`
 	Revision string    `json:"revision,omitempty"`
@@ -49,7 +50,7 @@ type Status struct {
 	Shortcut []string `json:"shortcut,omitempty"`
 }
 
-// StatusProblems holds the first faults that were found in objects, and the total number of such faults.
+// StatusProblems holds the first faults found in objects, and the total number of such faults.
 type StatusProblems struct {
 	Total       int           `json:"total"`
 	FirstFaults []fault.Fault `json:"first"` // FirstFaults holds at most maxProblems faults
@@ -82,7 +83,7 @@ type StatusFastPath struct {
 	Err string `json:"error,omitempty"`
 }
 
-// NewStatus returns a Status and sets only the fields that come from the pipeline and the health report.
+// NewStatus returns a Status in which only the fields from the pipeline and the health report are set.
 func NewStatus(state pipeline.State, report health.Report) Status {
 	problems := state.Problems()
 	s := Status{

@@ -70,7 +70,7 @@ func rows(p *text.Screen, heading string, texts ...string) {
 	}
 }
 
-// join joins values with commas, or returns none if values is empty.
+// join returns the values separated by commas, or the parameter none if there are no values.
 func join[T any](values []T, none string) string {
 	if len(values) == 0 {
 		return none

@@ -107,7 +107,7 @@ func (p ServiceItemPort) String() string {
 	return port + "/" + p.Protocol
 }
 
-// state returns a Service's state in words, followed by the first reason. If the table contains a single Service, state
+// state returns a Service's state in words, followed by the first reason for that state. A table with a single Service
 // omits the reason, because all reasons follow the table.
 func (t ServiceTable) state(s *ServiceItem) string {
 	out := strings.ReplaceAll(string(s.State), "-", " ")

@@ -69,8 +69,8 @@ func (s Status) since(f fault.Fault) string {
 	return fmt.Sprintf(" (for %s)", s.age(f.Since))
 }
 
-// printStages prints the backend's state and, for each stage, how many times it repaired changes by other programs.
-// printStages prints the followers' states only with --verbose, because a failing follower also causes a fault.
+// printStages prints the backend's state, and how many times each stage has reverted other programs' changes. Without
+// --verbose, printStages omits the followers' states, because the list of faults already names a failing follower.
 func (s Status) printStages(p *text.Screen) {
 	running := ""
 	if st := s.Backend; !st.RunningSince.IsZero() {
@@ -145,7 +145,7 @@ func (s Status) printNode(p *text.Screen) {
 		return
 	}
 	name := s.Node.Name + text.WithPrefix(", zone ", s.Zone)
-	// Immediately after a reload, the daemon does not know yet whether this host has a Node object.
+	// Immediately after a reload, the daemon does not yet know whether this host has a Node object.
 	listed := s.LastKnown.Serving || !slices.ContainsFunc(s.Sources, func(src StatusSource) bool { return !src.Synced })
 	if !s.NodeObject && listed {
 		name += ", no Node object"

@@ -206,8 +206,8 @@ func TestStatusBoundsListedProblems(t *testing.T) {
 	}
 }
 
-// Immediately after a reload, the new instance has neither objects nor a plan, so status takes the node's name and
-// addresses from the plan in force.
+// Immediately after a reload, the new instance has neither objects nor a plan, so "edgeway status" takes the node's
+// name and addresses from the plan in force.
 func TestStatusNamesAfterReload(t *testing.T) {
 	state := pipeline.State{AppliedPlan: testPlan(), Backend: pipeline.StageState{Name: "nftables"}}
 	reading := fixedSource{"kube", source.Status{}}

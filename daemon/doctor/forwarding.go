@@ -108,8 +108,8 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 }
 
 // forwardedFrontends describes at most one frontend whose connections this host forwards. The first result describes a
-// frontend that clients can reach only through this host. The second result describes a frontend that other hosts may
-// reach with this host as their router.
+// frontend that clients can reach only through this host. If there is none, the second result describes a frontend that
+// other hosts may reach with this host as their router.
 func (h *Host) forwardedFrontends(family plan.Family) (needed, useful string) {
 	for _, svc := range h.servicePorts() {
 		if svc.Family != family {

@@ -44,8 +44,8 @@ func (l *lab) sh(line string) {
 	}
 }
 
-// checkFixes fails the test unless the check reports one finding for each of the given words and the suggested commands
-// resolve these findings.
+// checkFixes fails the test unless the check reports one finding for each of the given words, and the suggested
+// commands resolve these findings.
 func (l *lab) checkFixes(check string, words ...string) {
 	l.Helper()
 	i := slices.IndexFunc(Checks(), func(c Check) bool { return c.Name == check })

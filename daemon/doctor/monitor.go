@@ -68,7 +68,7 @@ func (m *Monitor) Faults() []fault.Fault {
 	return m.found
 }
 
-// maxRunAge is the age up to which RunNow relies on the latest run instead of starting another.
+// maxRunAge is the age that the latest run must reach before RunNow starts another.
 const maxRunAge = time.Second
 
 // RunNow runs the checks, unless another run started less than maxRunAge ago.
@@ -134,8 +134,8 @@ type dropCount struct {
 	since      time.Time // since is the time when base was set
 }
 
-// baseline returns the drop count of an earlier run, at most about two filterPeriods ago. In the first run, baseline
-// returns its argument.
+// baseline returns the drop count from an earlier run, no more than about two filterPeriods ago. In the first run,
+// baseline returns the current count.
 func (d *dropCount) baseline(now int) int {
 	if d.since.IsZero() {
 		d.last = now

@@ -13,7 +13,7 @@ type Report struct {
 	// DaemonPID is the process ID of the daemon, or 0 if no daemon responded.
 	DaemonPID int            `json:"daemon,omitempty"`
 	Severity  fault.Severity `json:"severity"`
-	// Faults lists the worst fault first. A check without a finding adds a fault with the severity OK.
+	// Faults lists the worst fault first. A check without a finding adds a fault with severity OK.
 	Faults []fault.Fault `json:"faults"`
 }
 

@@ -21,7 +21,7 @@ import (
 type target struct {
 	name string // name is, for example, "the Service range"
 	to   netip.Prefix
-	// addr is an address of svc, and endpoint is an endpoint that receives connections to addr.
+	// addr is an address of the ServicePort svc, and endpoint is an endpoint that receives connections to addr.
 	addr, endpoint netip.Addr
 	svc            plan.ServicePortName
 }
@@ -89,9 +89,9 @@ func (h *Host) judge(t target) fault.Fault {
 		why, t.addr, t.svc).WithScope(fault.Scope{Clients: fault.Host, To: t.to})
 }
 
-// routeCommand returns the command that adds a route to the target or replaces one that rejects packets. The result is
-// "" if this host has no source address. Edgeway's rules replace the destination before a packet leaves, so the route
-// may use any device that is up. The device lo is the last resort. IPv6 routes through lo reject packets
+// routeCommand returns the command that adds a route to the target or replaces a route that rejects packets. The result
+// is "" if this host has no source address. Edgeway's rules replace the destination before a packet leaves, so the
+// route may use any device that is up. The device lo is the last resort. IPv6 routes through lo reject packets
 // (ip6_route_info_create). If the route uses lo, a forwarded packet loops unless a rule translates it.
 func (h *Host) routeCommand(t target) string {
 	endpoint, why := h.lookUpRoute(t.endpoint)
@@ -131,9 +131,9 @@ func (h *Host) ownAddr(family plan.Family) netip.Addr {
 	return netip.Addr{}
 }
 
-// lookUpRoute looks up the kernel's route to an address. why is the reason that the kernel cannot send
-// packets to the address, or "" if it can. lookUpRoute ignores the state of the link, which does not matter if rules
-// replace the destination.
+// lookUpRoute looks up the kernel's route to an address. The second result explains why the kernel cannot send packets
+// to the address, or is "" if it can. lookUpRoute ignores the state of the link, which does not matter if rules replace
+// the destination.
 func (h *Host) lookUpRoute(to netip.Addr) (r nodeinfo.NextHop, why string) {
 	r, err := h.NextHop(to)
 	switch {

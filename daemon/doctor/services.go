@@ -37,8 +37,8 @@ func checkServices(_ context.Context, h *Host) (out []fault.Fault) {
 	return out
 }
 
-// checksHint returns a hint that explains how to test whether the endpoints respond, because the check itself opens no
-// connections.
+// checksHint returns a hint that explains how to test whether the endpoints respond, because the services check itself
+// opens no connections.
 func (h *Host) checksHint() string {
 	setting := h.ChecksSetting()
 	if setting == "" {

@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// errorRecorder is a System that records the first error that says nothing about the host, such as EMFILE. A check that
-// interpreted EMFILE as a result would report a fault that the host does not have.
+// errorRecorder is a System that records the first error, such as EMFILE, that prevents a check from inspecting the
+// host. A check that interpreted EMFILE as a result would report a fault that the host does not have.
 type errorRecorder struct {
 	System
 	err error

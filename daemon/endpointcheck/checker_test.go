@@ -27,8 +27,8 @@ var defaults = Settings{Interval: time.Second, Failures: 2}
 // maxDeadTime is the maximum time that a dead endpoint may stay in use with the default settings.
 const maxDeadTime = 3 * time.Second
 
-// network simulates endpoints that respond immediately. An endpoint in faults fails with its error, or never responds
-// if the error is errSilent.
+// network simulates endpoints, which respond immediately unless faults maps them to an error. An endpoint with the
+// error errSilent never responds.
 type network struct {
 	mu       sync.Mutex
 	faults   map[netip.AddrPort]error

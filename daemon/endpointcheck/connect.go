@@ -33,7 +33,7 @@ func connector(mark uint32) dialFunc {
 
 type result struct {
 	began time.Time
-	// fault is "" if the endpoint responded.
+	// fault explains why the check failed, or is "" if the endpoint responded.
 	fault string
 	// unclear reports whether the result is insufficient for a verdict on the endpoint.
 	unclear bool

@@ -35,7 +35,7 @@ const minPasses = 2
 const maxTimeout = 5 * time.Second
 
 // timeout returns the time that a check waits for an endpoint to accept a connection. The timeout grows with the
-// interval, because a response takes seconds on some links.
+// interval, so that a long interval suits links on which a response takes seconds.
 func (s Settings) timeout() time.Duration { return min(s.Interval/2, maxTimeout) }
 
 // Targets describes a change to the set of endpoints to check. If All is set, Add is the complete new list of

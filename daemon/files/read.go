@@ -77,7 +77,7 @@ func ReadOpen(file *os.File, info fs.FileInfo, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// Advice returns a fix for err, an error from opening or reading path, or "" if err is clear enough by itself.
+// Advice returns a fix for err, or "" if err is clear enough by itself. err is an error from opening or reading path.
 func Advice(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -4,7 +4,7 @@ package files
 
 import "github.com/fsnotify/fsnotify"
 
-// Watcher reports changes in directories. Tests can construct their own Watcher, because kernel events do not work in a
+// Watcher reports changes in directories. Tests can construct a Watcher without inotify(7), which does not work in a
 // testing/synctest bubble.
 type Watcher struct {
 	Events <-chan fsnotify.Event

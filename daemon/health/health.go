@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// GracePeriod is the time that the kernel's state may differ from the plan before the host becomes unhealthy.
-// kube-proxy uses the same value, which is twice its sync period of 30 s.
+// GracePeriod is the maximum time for which the kernel's state may differ from the plan on a healthy host. kube-proxy
+// uses the same value: twice its sync period of 30 s.
 const GracePeriod = time.Minute
 
 // State summarizes the host's health in one word.
@@ -40,7 +40,7 @@ type Report struct {
 	// without a Node is eligible.
 	NodeEligible bool `json:"nodeEligible"`
 	// Ready reports whether the host is healthy, the Node is eligible, and Edgeway has read all manifests since it
-	// started. A host that serves the last-known Services of an unreachable API server can also be ready.
+	// started. A host can be ready even if it serves the last-known Services because the API server is unreachable.
 	Ready bool `json:"ready"`
 	// Faults lists the faults, the worst first.
 	Faults []fault.Fault `json:"faults"`

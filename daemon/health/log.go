@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// startupTime is the delay before the first read of the faults after a start or a reload. In the meantime, the
-	// sources and the doctor find the existing faults.
+	// startupTime is the delay between a start or reload and the first read of the faults. This delay gives the sources
+	// and the doctor time to find the existing faults.
 	startupTime = 10 * time.Second
 	// logInterval is the time between two reads of the faults. Run logs a fault only after two consecutive reads have
 	// found it. Some faults last only for a moment, for example while the host renews a DHCP lease.
@@ -89,9 +89,9 @@ func isOfSource(f fault.Fault) bool { return strings.HasPrefix(f.ID, "source-") 
 func isListing(f fault.Fault) bool { return isOfSource(f) && f.Fix == "" }
 
 // key returns a key that identifies a fault. The key excludes the message, because numbers in the message may change.
-// The key of a Service's fault does not contain the fix, because the fix may name another endpoint later. The key of a
-// source's fault is just its ID, because the cause may change before the source works again. If the fix for a source's
-// fault changes, the FaultLog logs another "fault began" line.
+// The key of a Service's fault does not contain the fix, because the fix may name another endpoint later. For a
+// source's fault, the key is just the fault's ID, because the cause may change before the source works again. If the
+// fix for a source's fault changes, the FaultLog logs another "fault began" line.
 func key(f fault.Fault) string {
 	switch {
 	case f.Scope.ServicePort != "":

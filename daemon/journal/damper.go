@@ -20,8 +20,8 @@ const (
 	// maxLines is the maximum number of log lines per minute. Many items, such as Services, can change at the same
 	// time.
 	maxLines = 20
-	// maxChanges is the maximum number of changes to one item that the Damper logs individually within an hour
-	// (damping): three in each direction.
+	// maxChanges is the maximum number of changes to one item that the Damper logs individually within the damping
+	// period: three in each direction.
 	maxChanges = 6
 	// damping is the time that a flapping item must remain unchanged before the Damper again logs every change to the
 	// item. While an item flaps, the Damper logs the latest change to the item once per hour.

@@ -59,7 +59,7 @@ func TestLinesReachJournalSocket(t *testing.T) {
 	}
 }
 
-// identity returns the value of JOURNAL_STREAM that systemd would set for the file.
+// identity returns the value of JOURNAL_STREAM that systemd would set for a process whose standard error is f.
 func identity(t *testing.T, f *os.File) string {
 	t.Helper()
 	var st syscall.Stat_t

@@ -201,7 +201,7 @@ func TestOwnMetricsPassLint(t *testing.T) {
 		t.Errorf("only %d own metrics were gathered", own)
 	}
 	for _, p := range problems {
-		// Some of kube-proxy's metric names violate the linter's rules.
+		// Some of kube-proxy's metric names violate promlint's rules.
 		if !strings.HasPrefix(p.Metric, "kubeproxy_") {
 			t.Errorf("%s: %s", p.Metric, p.Text)
 		}

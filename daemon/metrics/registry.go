@@ -34,7 +34,8 @@ type Options struct {
 	State         func() pipeline.State
 	Tracker       func() tracker.Stats
 	Sources       []source.Source
-	// SavedAt returns the time of the last-known state on disk, or the zero time if there is none.
+	// SavedAt returns the time when the last-known state on disk last agreed with the source, or the zero time if no
+	// state is on disk.
 	SavedAt func() time.Time
 	// Expiries returns the expiry times of the credentials for the API server.
 	Expiries func() map[string]time.Time

@@ -15,7 +15,7 @@ import (
 type HandlerOptions struct {
 	// Config returns the effective configuration as TOML. Config must not be nil.
 	Config func() string
-	// Pprof adds /debug/pprof/ for clients on this host. HasUsers decides about all other clients.
+	// Pprof adds /debug/pprof/ for clients on this host and, if HasUsers returns true, for all other clients.
 	Pprof bool
 	// HasUsers reports whether the server authenticates clients by password. Clients on other hosts can read
 	// /debug/pprof/ only if HasUsers returns true.

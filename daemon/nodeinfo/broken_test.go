@@ -82,7 +82,7 @@ func (b *breakableKernel) fail() {
 	b.last.Close()
 }
 
-// panickingKernel is an rtnl.Kernel whose first socket panics at its first notification.
+// panickingKernel is an rtnl.Kernel whose first socket panics when it receives its first notification.
 type panickingKernel struct {
 	breakableKernel
 	sockets int

@@ -121,7 +121,7 @@ func listAddrs(up links) (addrs []address, steady bool, err error) {
 		if !ok || up[a.LinkIndex].name == "" || !isUsable(a.Flags) {
 			continue
 		}
-		// If the address has a peer, its network is the peer's network.
+		// The network of an address with a peer is the peer's network.
 		network := a.IPNet
 		if a.Peer != nil {
 			network = a.Peer
@@ -184,8 +184,8 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// retry calls listing again if the kernel reports that the objects changed during the call. After several attempts,
-// retry returns the last result with steady set to false.
+// retry calls the listing function again if the kernel reports that the objects changed during the call. After several
+// attempts, retry returns the last result with steady set to false.
 func retry[T any](listing func() ([]T, error)) (found []T, steady bool, err error) {
 	found, err = rtnl.Retry(listing)
 	if errors.Is(err, netlink.ErrDumpInterrupted) {

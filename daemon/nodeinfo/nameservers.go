@@ -20,8 +20,8 @@ const (
 )
 
 // readNameServers returns the name servers in the files, sorted and without zones. readNameServers omits loopback,
-// link-local and unspecified addresses, which no Service can have. If readNameServers cannot read a file, the result
-// includes the previous name servers.
+// link-local and unspecified addresses, which no Service can have. If a file exists but cannot be read, the result also
+// includes the name servers from the previous call.
 func readNameServers(paths []string, before []netip.Addr) []netip.Addr {
 	var found []netip.Addr
 	for _, path := range paths {

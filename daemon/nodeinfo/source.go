@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// preferredSource returns the source address of packets that use the routes. All routes must belong to the same family,
-// with the kernel's preferred route first.
+// preferredSource returns the source address of packets that use one of the given routes. All routes must belong to the
+// same family, with the kernel's preferred route first.
 //
-// With one exception, preferredSource chooses the same address as the kernel in every case that an operator could
+// With one exception, the returned address never differs from the kernel's choice in a way that an operator could
 // notice. The route's own source ("src" in ip-route(8)) wins. For IPv4, the next choices are the first address in the
 // gateway's network and then the first address of the interface. Secondary IPv4 addresses are never eligible
 // (inet_select_addr). For IPv6, global addresses win over unique local addresses (RFC 6724). If the route's interface
@@ -35,7 +35,8 @@ func preferredSource(routes []route, addrs []address) (address, bool) {
 	return address{}, false
 }
 
-// sendsFrom reports whether the address a is the route's source, or an eligible address of the route's interface.
+// sendsFrom reports whether the address a is the route's source or, if the route has none, an eligible address of the
+// route's interface.
 func (r route) sendsFrom(a address) bool {
 	if r.source.IsValid() {
 		return a.addr == r.source // the address may be on any interface

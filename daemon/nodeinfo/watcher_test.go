@@ -28,7 +28,7 @@ type lab struct {
 	*Watcher
 	log    *bytes.Buffer
 	resolv string // resolv replaces /etc/resolv.conf
-	// gate blocks notifications to the watcher while a test holds the lock.
+	// gate blocks notifications to the watcher while a test holds the mutex.
 	gate sync.Mutex
 }
 
@@ -319,7 +319,7 @@ func TestLinkKind(t *testing.T) {
 	l.wantNoChange()
 }
 
-// churnAddrs adds 2,000 addresses in 10.net.0.0/16 to lo, and deletes all of them except the last.
+// churnAddrs adds 2,000 addresses in 10.<net>.0.0/16 to lo, and deletes all but the last.
 func (l *lab) churnAddrs(net int) {
 	l.Helper()
 	l.churnAddrsOn("lo", net, 2000)

@@ -9,7 +9,8 @@ import (
 )
 
 // Control returns a net.Dialer.Control function that marks a socket's packets, or nil if mark is 0. net.Dialer does not
-// call Control for DNS queries. Without CAP_NET_ADMIN, as in a user's dry run, the packets remain unmarked.
+// call Control for DNS queries. Without CAP_NET_ADMIN, for example in an unprivileged user's dry run, the packets
+// remain unmarked.
 func Control(mark uint32) func(network, address string, c syscall.RawConn) error {
 	if mark == 0 {
 		return nil

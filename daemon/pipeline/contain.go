@@ -22,7 +22,7 @@ func (e *panicError) Error() string { return "stage " + e.stage + ": " + e.err.E
 func (e *panicError) Unwrap() []error { return []error{proxiers.ErrRefused, e.err} }
 
 // refusePanic converts a panic in Apply to a refusal. refusePanic logs only one stack trace per sync, because the
-// search for the ServicePort repeats the panic in each attempt, perhaps with a different message.
+// search for the faulty ServicePort repeats the panic in each attempt, perhaps with a different message.
 func (p *Pipeline) refusePanic(s *stage, err error) error {
 	if !contain.IsPanic(err) {
 		return err

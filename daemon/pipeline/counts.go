@@ -8,7 +8,7 @@ import (
 type Counts struct {
 	Services     int `json:"services"`
 	ServicePorts int `json:"servicePorts"`
-	// Endpoints counts each endpoint once for each ServicePort.
+	// Endpoints counts each endpoint once for each ServicePort that uses it.
 	Endpoints int `json:"endpoints"`
 	// WithoutEndpoint counts the Services that have a port without an endpoint.
 	WithoutEndpoint int `json:"withoutEndpoint"`

@@ -63,8 +63,8 @@ func (p *Pipeline) isolate(ctx context.Context, st *stage, target *plan.Plan, pa
 }
 
 // findRefused finds the refused ServicePorts among the suspects or, if no suspect is at fault, among all ServicePorts
-// in the target. A suspect's previous version replaces the suspect during the search. Because the kernel may refuse the
-// previous versions too, findRefused then searches again and leaves the suspects out instead.
+// in the target. In the first search, each suspect's previous version replaces the suspect. If the kernel refuses the
+// target even with all previous versions, these may be at fault too, so a second search leaves the suspects out.
 func (p *Pipeline) findRefused(
 	ctx context.Context, st *stage, target *plan.Plan, suspects []*plan.ServicePort, refusal error,
 ) (s *search, err error) {
@@ -217,11 +217,11 @@ func (s *search) confirm(ctx context.Context) error {
 	return err
 }
 
-// admit adds every ServicePort in set that the kernel accepts, and blames the others. The kernel must already have
-// refused the whole set. refusal is the kernel's error.
+// admit blames each ServicePort in set that the kernel refuses, and stops excluding the others. The kernel must already
+// have refused the whole set. refusal is the kernel's error.
 //
-// admit tries both halves before it splits either of them. If only one ServicePort is at fault, Edgeway serves half of
-// the set after two attempts, and more of the set after each further attempt.
+// admit tries both halves of set before it splits either half. If only one ServicePort is at fault, Edgeway serves half
+// of the set after two attempts, and more of the set after each further attempt.
 func (s *search) admit(ctx context.Context, set []*plan.ServicePort, refusal error) error {
 	if len(set) == 1 {
 		return s.blame(ctx, set[0], refusal)
@@ -273,8 +273,8 @@ func (s *search) verifyRest(ctx context.Context) error {
 	return err
 }
 
-// try offers the target to the kernel without the ServicePorts in exclusions, but with the ServicePorts in add. refused
-// is the error if the kernel refuses the attempt. err is any other error, which ends the search.
+// try offers the target to the kernel, and leaves out all ServicePorts in s.exclusions except those in add. refused is
+// the error if the kernel refuses the attempt. err is any other error, which ends the search.
 func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err error) {
 	for _, svc := range add {
 		delete(s.exclusions, svc)
@@ -298,8 +298,8 @@ func (s *search) try(ctx context.Context, add []*plan.ServicePort) (refused, err
 	return nil, err
 }
 
-// offerID returns an identifier for the set of ServicePorts that try offers to the kernel: the XOR of the digests of
-// the ServicePorts in exclusions and of their previous versions.
+// offerID returns an identifier for the set of ServicePorts that the next attempt offers to the kernel: the XOR of the
+// digests of the ServicePorts in exclusions and of their previous versions.
 func (s *search) offerID() (id [32]byte) {
 	for svc := range s.exclusions {
 		mix(&id, svc)

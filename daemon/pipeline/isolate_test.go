@@ -282,8 +282,8 @@ func TestRefusedNewVersionKeepsPreviousVersion(t *testing.T) {
 	})
 }
 
-// When another Service receives an address of a previous version, Edgeway removes that version. Edgeway does not
-// restore the previous version while any version of the other Service has the address.
+// If another Service receives an address of a ServicePort's previous version, Edgeway removes the previous version, and
+// does not restore it while any version of the other Service has that address.
 func TestDisplacedPreviousVersionDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

@@ -8,7 +8,7 @@ import (
 )
 
 // maxStepElements is the maximum number of elements that one partial backend sync adds. nft adds 30,000 elements per
-// second. With this limit, a new Service waits for one partial sync instead of for an entire large change. Adding a
+// second. With this limit, a new Service waits for one partial sync rather than for an entire large change. Adding a
 // million elements takes more than 12 s.
 const maxStepElements = 30_000
 

@@ -50,7 +50,7 @@ type Options struct {
 	Plan func(snap *tracker.Snapshot, prev *plan.Plan) (*plan.Plan, []fault.Fault)
 	// FullSyncInterval is the mean time between periodic full syncs.
 	FullSyncInterval time.Duration
-	// AppliedPlan is the plan that an earlier pipeline of this process left in the kernel, or nil if there is no such
+	// AppliedPlan is the plan that an earlier pipeline in this process left in the kernel, or nil if there is no such
 	// plan. Without AppliedPlan, the status after a reload would report that the host serves no Services. The first
 	// plan is based on AppliedPlan, but the first sync is still a full sync. If the sources provide no snapshot within
 	// adoptDelay, the pipeline syncs AppliedPlan.

@@ -12,8 +12,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// QuarantinedVersion is a version of a ServicePort that Edgeway leaves out because the kernel refused it. Edgeway tries
-// the ServicePort again at each periodic full sync and when the ServicePort changes.
+// QuarantinedVersion is a ServicePort version that Edgeway leaves out because the kernel refused it. Edgeway tries the
+// ServicePort again at each periodic full sync and when the ServicePort changes.
 type QuarantinedVersion struct {
 	Name   plan.ServicePortName `json:"name"`
 	Family plan.Family          `json:"family"`

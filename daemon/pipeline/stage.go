@@ -116,9 +116,9 @@ func (p *Pipeline) change(prev, next *plan.Plan) proxiers.Change {
 	return p.step
 }
 
-// changeSinceReport returns the Change to next from the plan that OnSynced last received. After a partial sync, the
-// result is usually p.step, the Change that the stages share. changeSinceReport must not replace p.step with another
-// Change.
+// changeSinceReport returns the Change from p.reportedPlan, the plan that OnSynced last received, to next. After a
+// partial sync, the result is usually p.step, the Change that the stages share. changeSinceReport must not replace
+// p.step with another Change.
 func (p *Pipeline) changeSinceReport(next *plan.Plan) proxiers.Change {
 	if p.step.Prev == p.reportedPlan && p.step.Next == next {
 		return p.step
@@ -162,8 +162,8 @@ func (p *Pipeline) apply(ctx context.Context, s *stage, target *plan.Plan) (bool
 	return true, event.Err
 }
 
-// runWithLimit runs a stage's work with a time limit, and returns a panic as an error. Before the limit expires, the
-// work need not report progress.
+// runWithLimit runs a stage's work with a time limit, and returns a panic as an error. Until the limit expires, the
+// heartbeat stays current even if the work reports no progress.
 func (p *Pipeline) runWithLimit(ctx context.Context, limit time.Duration, work func(context.Context) error) error {
 	p.beat.busyUntil(time.Now().Add(limit))
 	defer p.beat.noteWork()

@@ -15,7 +15,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// A failing follower must still receive a new plan, because the follower may be able to apply the new plan.
+// A failing follower must still receive each new plan, because it may be able to apply that plan.
 func TestNewPlanDoesNotWaitForFollowerRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, follower := newWorld(), newKernel(t)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Each Change that OnSynced receives starts from the plan that OnSynced received before, regardless of the Changes that
-// the stages received.
+// Each Change that OnSynced receives starts from the plan in the previous call to OnSynced, regardless of the Changes
+// that the stages received.
 func TestOnSyncedReportsChangeSinceLastSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, k := newWorld(), newKernel(t)

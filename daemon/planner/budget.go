@@ -20,7 +20,7 @@ import (
 const BudgetID = "services-too-big"
 
 // Budget holds the memory limit for all Services together and the memory per port, address and endpoint, in bytes. A 50
-// kB object can request a million endpoints or addresses, because each of them counts once for every port.
+// kB object can request a million endpoints or addresses, because each one counts once per port.
 type Budget struct {
 	// Limit is the maximum memory for all Services. The Planner leaves out the largest Services until the others fit
 	// within the limit. 0 means no limit.
@@ -54,7 +54,7 @@ type budget struct {
 	excludedServices map[tracker.Name]struct{}
 }
 
-// size is the memory that a Service uses. If two Services have the same size, spec decides their order.
+// size is the memory that a Service uses. spec determines the order of Services of about the same size.
 type size struct {
 	spec  *source.Service
 	bytes int64
@@ -97,8 +97,8 @@ func (b *budget) set(name tracker.Name, s size) {
 	}
 }
 
-// excess returns the Services that exceed serviceLimit, and the largest other Services that must be left out to stay
-// within limit.
+// excess returns the Services that exceed serviceLimit, and as many of the largest other Services as the Planner must
+// leave out to stay within the memory limit.
 func (b *budget) excess() map[tracker.Name]struct{} {
 	out := maps.Clone(b.largeServices)
 	if b.limit == 0 || b.total <= b.limit {
@@ -128,7 +128,7 @@ func compareSizes(x, y size) int {
 	return cmp.Or(cmp.Compare(magnitude(y), magnitude(x)), comparePrecedence(y.spec, x.spec))
 }
 
-// difference returns the Services that are in exactly one of the sets b.excludedServices and out.
+// difference returns the Services that are either in b.excludedServices or in out, but not in both.
 func (b *budget) difference(out map[tracker.Name]struct{}) (names []tracker.Name) {
 	for _, pair := range [][2]map[tracker.Name]struct{}{{b.excludedServices, out}, {out, b.excludedServices}} {
 		for name := range pair[0] {

@@ -17,8 +17,8 @@ import (
 //
 // The planner treats a dead endpoint as not ready while another endpoint of the same port responds. If no endpoint
 // responds, all endpoints stay in use, because the network path that the checks use may be at fault. If no endpoint on
-// this host responds, the local pool keeps the dead endpoints. Responses on health check ports do not count dead
-// endpoints, so load balancers use other hosts. Edgeway does not check endpoints that are not ready.
+// this host responds, the local pool keeps the dead endpoints. The local endpoint counts that health check ports report
+// exclude dead endpoints, so load balancers use other hosts. Edgeway does not check endpoints that are not ready.
 type Checks struct {
 	// Manifests enables the checks of endpoints from manifests, and API enables the checks of endpoints from the API
 	// server.
@@ -99,7 +99,8 @@ func chosen(sp *plan.ServicePort, at netip.AddrPort) bool {
 	return false
 }
 
-// allPortsDead reports whether a slice has checked TCP ports and all of them are dead at the address.
+// allPortsDead reports whether Edgeway checks any TCP ports of the slice at the address, and all of these ports are
+// dead.
 func allPortsDead(
 	s *source.EndpointSlice, a netip.Addr, dead *endpointcheck.DeadEndpoints, checked func(netip.AddrPort) bool,
 ) bool {
@@ -153,7 +154,7 @@ func (p *Planner) isDead(c candidates, e *source.Endpoint, protocol plan.Protoco
 	return p.isUnresponsive(c.slice, e)
 }
 
-// isUnresponsive reports whether none of the endpoint's checked TCP ports responds.
+// isUnresponsive reports whether Edgeway checks any TCP ports of the endpoint, and none of these ports responds.
 func (p *Planner) isUnresponsive(s *source.EndpointSlice, e *source.Endpoint) bool {
 	if p.dead.Len() == 0 || !p.opts.Checks.include(s) {
 		return false
@@ -166,8 +167,8 @@ func (p *Planner) isUnresponsive(s *source.EndpointSlice, e *source.Endpoint) bo
 type checkIndex struct {
 	services map[netip.AddrPort][]tracker.Name
 	targets  map[tracker.Name][]netip.AddrPort
-	// changedEndpoints holds the endpoints whose Services changed since the last call to take. The map's value reports
-	// whether the endpoint had a Service before the change.
+	// changedEndpoints holds the endpoints whose Services have changed since the last call to checkIndex.take. The
+	// map's value reports whether the endpoint had a Service before the change.
 	changedEndpoints map[netip.AddrPort]bool
 	all              bool
 }

@@ -98,8 +98,8 @@ func TestTopologyIgnoresDeadEndpoints(t *testing.T) {
 }
 
 // If no endpoint on this host responds, the local pool keeps the dead endpoints, because the Local policy would
-// otherwise drop connections. The health check then reports no local endpoint to load balancers, unless the endpoints
-// on all other hosts are dead too.
+// otherwise drop connections. The health check port still reports no local endpoint to load balancers, unless the
+// endpoints on all other hosts are dead too.
 func TestDeadLocalEndpoints(t *testing.T) {
 	local := testService("svc", everywhere,
 		func(s *source.Service) { s.ExternalLocal, s.HealthCheckNodePort = true, 32000 })

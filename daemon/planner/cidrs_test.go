@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// No external IP may be in a ClusterIP range, wherever the range comes from, and whether or not Edgeway drops
+// No external IP may be in a ClusterIP range, regardless of the source of the range and of whether Edgeway drops
 // connections to the range's unused addresses. A load-balancer address may be in a ClusterIP range, because only
 // controllers write a Service's status.
 func TestExternalIPInServiceCIDR(t *testing.T) {

@@ -57,8 +57,8 @@ func TestServiceThatPanicsIsLeftOut(t *testing.T) {
 	}
 }
 
-// With a memory limit, the planner computes the size of each Service. The nil EndpointSlice causes a panic in that
-// computation.
+// With a memory limit, the planner computes the size of each Service, and a nil EndpointSlice causes that computation
+// to panic.
 func TestServiceThatCannotBeMeasuredIsLeftOut(t *testing.T) {
 	opts := testOptions()
 	opts.Budget = Budget{Limit: 1 << 30, Port: 1, Address: 1, Endpoint: 1}

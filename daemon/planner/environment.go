@@ -22,7 +22,7 @@ type environment struct {
 	detectFamilies []plan.Family // families in which Edgeway can distinguish pods from other sources
 	nodeName       string
 	zone           string
-	// localAsCluster reports whether the local policy is "cluster" and the host has no Node object.
+	// localAsCluster reports whether node.local_policy is "cluster" and the host has no Node object.
 	localAsCluster bool
 	// nodeAddrs holds the host's node addresses in sorted order. In each family, the node addresses come from the first
 	// of these sources that has any: the options, the Node object, the default route.
@@ -104,8 +104,8 @@ func (o *Options) environment(snap *tracker.Snapshot, host *nodeinfo.Host) (*env
 }
 
 // pods returns the ranges and the devices that Edgeway uses to recognize this host's pods. In a family without ranges
-// or devices, no source counts as a pod. If no source counts as a pod, connections to ClusterIPs keep their source
-// address, and Edgeway short-circuits no connection.
+// or devices, Edgeway treats no client as a pod. If Edgeway treats no client as a pod, connections to ClusterIPs keep
+// their source address, and Edgeway short-circuits no connection.
 func (o *Options) pods(node *source.Node) (ranges []netip.Prefix, interfaces []string) {
 	switch p := o.Proxy; p.LocalDetection {
 	case config.DetectClusterCIDR:
@@ -152,7 +152,7 @@ func (o *Options) serves(family plan.Family, hostAddrs []netip.Addr) bool {
 }
 
 // nodeAddrs returns the host's node addresses in one family, and the address that "primary" in proxy.nodeport_addresses
-// selects. The second result is invalid if there is no such address.
+// selects, or an invalid Addr if "primary" selects no address.
 func (o *Options) nodeAddrs(
 	family plan.Family, node *source.Node, host *nodeinfo.Host,
 ) (own []netip.Addr, primary netip.Addr) {
@@ -227,8 +227,8 @@ func sameEnvironment(a, b *tracker.Snapshot) bool {
 // loopbackDevice is the name of the loopback device in every network namespace.
 const loopbackDevice = "lo"
 
-// uplinks returns the uplink of a family, or nil if the host has no uplink or Options.OwnRoutes is false. If no default
-// route determines the source address, uplinks adds the family to guessedFamilies.
+// uplinks returns a slice that contains the family's uplink, or nil if the host has no uplink or Options.OwnRoutes is
+// false. If no default route determines the source address of connections, uplinks adds the family to guessedFamilies.
 func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, host *nodeinfo.Host) []plan.Uplink {
 	up, ok := uplink(family, own, host)
 	if !ok || !o.OwnRoutes {
@@ -242,9 +242,9 @@ func (e *environment) uplinks(o *Options, family plan.Family, own []netip.Addr, 
 }
 
 // uplink returns the source address and the device for connections that use one of Edgeway's routes. ok is false if the
-// host has no usable address or no usable device. own lists the host's node addresses in order of preference. Among
-// addresses that are not in own, uplink prefers the default route's source address, and uses a dummy device's address
-// only as a last resort.
+// host has no usable address or no usable device. own lists the host's node addresses in order of preference. If own
+// contains none of the host's addresses, uplink prefers the default route's source address, and uses a dummy device's
+// address only as a last resort.
 func uplink(family plan.Family, own []netip.Addr, host *nodeinfo.Host) (up plan.Uplink, ok bool) {
 	var from, by []nodeinfo.Addr
 	for _, a := range host.Addrs {

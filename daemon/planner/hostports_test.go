@@ -51,7 +51,8 @@ func TestDaemonPortsAtHostAddressesAreRefused(t *testing.T) {
 		w.put(testService("svc", func(s *source.Service) { s.Ports[0].Port, s.ExternalIPs = 6443, ips(hostIP) }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:6443")
 
-		// Services can use reserved ports at other addresses or with other protocols.
+		// Services can use reserved ports at addresses that do not belong to the host, or with protocols other than
+		// TCP.
 		w.put(testService("svc", useHostAddr(10256),
 			func(s *source.Service) { s.LoadBalancerIPs = ips("198.51.100.1") }))
 		w.wantFrontends("svc", "ClusterIP 10.96.0.10:10256", "LoadBalancerIP 198.51.100.1:10256")

@@ -94,7 +94,7 @@ func TestPlanNode(t *testing.T) {
 	}
 }
 
-// The planner uses only the setting that belongs to the configured detection mode.
+// The planner uses only the setting for the configured pod detection mode.
 func TestPodDetectionModes(t *testing.T) {
 	proxy := config.Proxy{ClusterCIDRs: cidrs(podCIDR), BridgeInterface: "cni0", InterfaceNamePrefix: "veth"}
 	for mode, want := range map[config.LocalDetection]struct {

@@ -35,7 +35,8 @@ func (p *Planner) portRefusal(s *source.Service, c exclusivePort) string {
 	return ""
 }
 
-// countOutOfRange adds a Service's ports outside Proxy.NodePortRange to p.outOfRangePorts, or removes them if by is -1.
+// countOutOfRange counts a Service's ports outside Proxy.NodePortRange in p.outOfRangePorts. by is 1 to add the ports,
+// or -1 to remove them.
 func (p *Planner) countOutOfRange(s *source.Service, by int) {
 	if s.Manifest || !p.isReachable(s) {
 		return
@@ -73,8 +74,8 @@ type portlessFamily struct {
 	why    string
 }
 
-// notePortless records a family in which no address accepts NodePorts although the host has a suitable address. ports
-// lists the addresses that accept NodePorts.
+// notePortless records the family if no address accepts its NodePorts although the host has a suitable address. ports
+// lists the family's addresses that accept NodePorts, and may be empty.
 func (e *environment) notePortless(o *Options, family plan.Family, ports []netip.Addr) {
 	could := func(a netip.Addr) bool { return plan.FamilyOf(a) == family && !a.IsLoopback() }
 	if len(ports) > 0 || !o.Proxy.NodePortAddresses.Primary || !slices.ContainsFunc(e.hostAddrs, could) {
@@ -87,7 +88,7 @@ func (e *environment) notePortless(o *Options, family plan.Family, ports []netip
 	e.portlessFamilies = append(e.portlessFamilies, portlessFamily{family, why})
 }
 
-// countPortless adds the parameter by to p.portlessCounts for each ServicePort whose NodePort no address accepts.
+// countPortless changes p.portlessCounts by the given number for each ServicePort whose NodePort no address accepts.
 func (p *Planner) countPortless(ports []*plan.ServicePort, by int) {
 	for _, none := range p.env.portlessFamilies {
 		for _, sp := range ports {

@@ -16,7 +16,7 @@ type Options struct {
 	// Families lists the address families to serve. If Families is empty, Edgeway serves the families of all addresses
 	// of the host, including its loopback addresses. The Planner ignores Proxy.IPFamilies.
 	Families []plan.Family
-	// OwnRoutes reports whether the plan contains the uplinks that Edgeway's own routes to Services use.
+	// OwnRoutes reports whether the plan contains uplinks, which Edgeway needs for its own routes to Services.
 	OwnRoutes bool
 	// OwnPorts maps each TCP port that the daemon listens on to the configuration key that sets the port. No Service
 	// can use any of the daemon's ports at an address of this host.
@@ -26,7 +26,7 @@ type Options struct {
 	// Checks configures the endpoint checks.
 	Checks Checks
 	// SavedOwners returns the result of the previous process's last call to ContestedPorts. Only the first call to Plan
-	// calls SavedOwners. The owners in a previous plan take precedence over SavedOwners. SavedOwners may be nil.
+	// calls SavedOwners. The owners in a previous plan take precedence over the saved owners. SavedOwners may be nil.
 	SavedOwners func() []source.Holding
 	// BeforeService, if not nil, receives the key of each Service that the Planner is about to plan. Tests use
 	// BeforeService to cause panics.

@@ -49,9 +49,8 @@ func (b request) rank() int { return ranks[b.kind] }
 //
 // A request for a higher-ranking kind of address always takes precedence. Among requests for the same kind of address,
 // the owner keeps a port until the owner's request is removed. A port that never had an owner, or whose owner's request
-// was removed, is open until the next call to closePorts. Among the requests for an open port, the Service whose
-// request has the highest precedence becomes the owner. After closePorts, a request from an older Service does not
-// change the owner.
+// was removed, is open until the next call to closePorts. The Service whose request for an open port has the highest
+// precedence becomes the owner. After closePorts, a request from an older Service does not change the owner.
 type ownership struct {
 	owner map[exclusivePort]request
 	// rivals maps each port to the losing requests for it. No value is empty.
@@ -101,7 +100,7 @@ func (o *ownership) addRival(c exclusivePort, b request) {
 	o.contestedCache = nil
 }
 
-// remove reverts add. If s owns c, remove also opens c.
+// remove reverts add for the Service s. If s owns the port c, remove also marks the port as open.
 func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	r := o.rivals[c]
 	if r != nil {
@@ -124,7 +123,7 @@ func (o *ownership) remove(c exclusivePort, s *source.Service) {
 	}
 }
 
-// restore makes the Service of request b the owner of c again, unless the current owner requests a higher-ranking kind
+// restore makes b's Service the owner of port c again, unless the current owner's request is for a higher-ranking kind
 // of address.
 func (o *ownership) restore(c exclusivePort, b request) {
 	owner, r := o.owner[c], o.rivals[c]
@@ -201,7 +200,7 @@ func (o *ownership) contestedPorts() []source.Holding {
 }
 
 // precedes reports whether request a takes precedence over request b for the same port. If the port is open, holder is
-// its last owner. Otherwise, b is the owner's request.
+// its last owner. If the port is not open, b is the current owner's request.
 func precedes(a, b request, holder tracker.Name, open bool) bool {
 	switch {
 	case a.rank() != b.rank():
@@ -270,7 +269,7 @@ func (r *rivals) remove(s *source.Service) {
 
 func (r *rivals) empty() bool { return r == nil || len(r.requests) == 0 && r.otherCount == 0 }
 
-// recount collects all requests for the ports in claims again, and returns the Services that made these requests.
+// recount collects all requests for the ports in claims again, and returns the Services that made the requests.
 func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.Name) {
 	if len(claims) == 0 {
 		return nil
@@ -293,8 +292,8 @@ func (p *Planner) recount(claims map[exclusivePort]struct{}) (bidders []tracker.
 	return bidders
 }
 
-// restore returns contested ports to the Services that owned them when the previous process exited. The owners in the
-// previous plan take precedence over these Services. After a reload, the previous plan contains only the frontends that
+// restore returns contested ports to the Services that owned them when the previous process exited. An owner in the
+// previous plan takes precedence over a saved owner. After a reload, the previous plan contains only the frontends that
 // the kernel accepted, so the saved owners keep the ports of the frontends that the kernel rejected.
 func (p *Planner) restore(prev *plan.Plan) {
 	if len(p.owners.rivals) == 0 {

@@ -48,7 +48,7 @@ func TestOwnerKeepsAddress(t *testing.T) {
 	w.wantProblems("Service ns/1: spec.externalIPs: 198.51.100.10:80/TCP belongs to Service ns/5")
 	w.put(rival("9", 0))
 	w.wantOwner("5")
-	// The owner keeps the address after an update of its own Service object.
+	// Updating the Service that owns the address does not change the owner.
 	w.put(rival("5", 5, func(s *source.Service) { s.Affinity = time.Hour }))
 	w.wantOwner("5")
 
@@ -233,8 +233,8 @@ func TestOwnershipAfterRestart(t *testing.T) {
 	newWorld(t, opts, rival("1", 1), rival("9", 0)).wantOwner("1") // the previous owner no longer exists
 }
 
-// After a reload, the plan in force determines the owner. If that plan lacks an address because the kernel rejected the
-// frontend, the saved owner keeps the address.
+// After a reload, the plan in force determines the owner. If the plan in force lacks an address because the kernel
+// rejected the frontend, the saved owner keeps the address.
 func TestOwnershipAfterReload(t *testing.T) {
 	old := newWorld(t, testOptions(), rival("5", 5))
 	old.put(rival("1", 1), rival("9", 0))

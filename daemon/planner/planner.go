@@ -264,7 +264,8 @@ type problemCache struct {
 	host, services, all []fault.Fault
 }
 
-// join returns the host's problems, followed by the Services' problems. The caller must not modify the slices.
+// join returns the host's problems, followed by the Services' problems. The caller must not modify the arguments or the
+// result.
 func (j *problemCache) join(host, services []fault.Fault) []fault.Fault {
 	if len(host) == 0 {
 		*j = problemCache{}

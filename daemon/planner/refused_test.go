@@ -46,7 +46,7 @@ func TestRefusedAddresses(t *testing.T) {
 }
 
 // No Service from the API server may use the address of this host's name server, because the host uses the name server
-// to find the API server. The only exception is the Service's own ClusterIP, such as that of the cluster's DNS Service.
+// to find the API server. The address can still be a ClusterIP, for example that of the cluster's DNS Service.
 func TestNameServersAreRefused(t *testing.T) {
 	opts := testOptions()
 	opts.Proxy.AllowExternalIPs.Prefixes = cidrs("0.0.0.0/0")
@@ -162,7 +162,7 @@ func TestClusterIPOnDummyInterface(t *testing.T) {
 			}
 		})
 	}
-	// As an external IP, an address on a dummy device counts as the host's own and requires "host" in
+	// As an external IP, an address on a dummy device counts as an address of the host and requires "host" in
 	// proxy.allow_external_ips.
 	w := newWorld(t, testOptions(), testService("svc",
 		func(s *source.Service) { s.ClusterIPs, s.ExternalIPs = ips("10.96.0.1"), ips(addr) }))
@@ -202,8 +202,9 @@ func TestBroadcastAndGatewayAddressesAreRefused(t *testing.T) {
 		"Service ns/svc: spec.externalIPs: 192.0.2.255 is the broadcast or network address of one of this host's networks")
 }
 
-// The planner leaves out endpoints at denied addresses, and the health check does not count them. An EndpointSlice can
-// contain this host's addresses if the slice is from a manifest or the host is a Node of the cluster.
+// The planner leaves endpoints at denied addresses out of the plan, and the health check does not count these
+// endpoints. An EndpointSlice can contain this host's addresses if the slice is from a manifest or the host is a Node
+// of the cluster.
 func TestDeniedEndpoints(t *testing.T) {
 	const other = "10.1.0.1"
 	for name, c := range map[string]struct {

@@ -133,8 +133,8 @@ func (f allowlist) refusal(object source.Key, field string, a netip.Addr, ofHost
 	return out
 }
 
-// apiServerRefusal returns a reason if the Service may not use the address because it is an address of the API server,
-// or "" otherwise. Only default/kubernetes may use an address of the API server.
+// apiServerRefusal returns a reason if the Service must not use the address because the address belongs to the API
+// server, or "" otherwise. Only default/kubernetes may use an address of the API server.
 func (p *Planner) apiServerRefusal(s *source.Service, a netip.Addr) string {
 	if leadsTo(a, p.env.apiServers) && (s.Namespace != "default" || s.Name != "kubernetes") {
 		return "is the API server's address"
@@ -154,7 +154,7 @@ func (p *Planner) isReachable(s *source.Service) bool {
 
 func (p *Planner) eachRequest(s *source.Service, f func(exclusivePort, request)) {
 	p.requestBuffer = p.requestBuffer[:0]
-	// If the Service causes a panic, planService leaves it out.
+	// If the Service causes a panic, planService leaves the Service out of the plan.
 	_ = contain.Call(func() error {
 		if p.opts.beforeRequests != nil {
 			p.opts.beforeRequests(s)
@@ -207,7 +207,7 @@ func healthCheckPort(s *source.Service) (c exclusivePort, ok bool) {
 	return c, c.port != 0 && !slices.ContainsFunc(s.Ports, own)
 }
 
-// owns reports whether the Service owns c. If not, owns adds a fault with the reason to found.
+// owns reports whether the Service owns c. If not, owns records the reason as a fault in found.
 func (p *Planner) owns(s *source.Service, c exclusivePort, field string, found *source.Faults) bool {
 	if !c.addr.IsValid() {
 		if why := p.portRefusal(s, c); why != "" {

@@ -65,8 +65,9 @@ func TestRivalsKeepHighestPrecedence(t *testing.T) {
 	}
 }
 
-// 300 Services, each 6 kB in size, request the same 15,000 combinations of address and port, and the owner is deleted.
-// The planner must not store all 4.5 million requests, because they would occupy 1,200 MB.
+// The test creates 300 Services of 6 kB each that request the same 15,000 combinations of address and port, and then
+// deletes the Service that owns them. The planner must not store all 4.5 million requests, because they would occupy
+// 1,200 MB.
 func TestManyRivalsUseLittleMemory(t *testing.T) {
 	const ports, addrs = 100, 150
 	greedy := func(i int) *source.Service {

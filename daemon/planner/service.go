@@ -13,7 +13,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// serviceResult is the result of planning one Service. If the Service does not exist, serviceResult is the zero value.
+// serviceResult is the result of planning one Service. The zero value is the result for a Service that does not exist.
 type serviceResult struct {
 	ports    []*plan.ServicePort
 	health   []*plan.HealthCheck // at most one
@@ -73,8 +73,8 @@ func (p *Planner) decide(svc *tracker.Service) (out serviceResult) {
 	return out
 }
 
-// frontends returns, for one port, the frontends that the Service owns. Their plan.Routes are not set yet. A NodePort
-// has a single frontend for both address families.
+// frontends returns the frontends that the Service owns for one of its ports. The frontends' plan.Routes are not set
+// yet. A NodePort has a single frontend for both address families.
 func (p *Planner) frontends(s *source.Service, vips []vip, index int, found *source.Faults) (out []plan.Frontend) {
 	port := &s.Ports[index]
 	for _, v := range vips {

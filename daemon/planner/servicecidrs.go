@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// ServiceRangeNetworkID and ServiceRangeRouteID are the IDs of the faults in the proxy.service_cidrs setting.
+// ServiceRangeNetworkID and ServiceRangeRouteID are IDs of faults in the proxy.service_cidrs setting.
 const (
 	ServiceRangeNetworkID = "service-range-network"
 	ServiceRangeRouteID   = "service-range-route"
@@ -39,9 +39,10 @@ func ServiceCIDRFaults(ranges []netip.Prefix, host *nodeinfo.Host) []fault.Fault
 	return s.problems
 }
 
-// addSetting adds the configured ranges. If a range overlaps a network of this host, or contains the host's router or
-// the API server, Edgeway does not drop connections to the range's unused addresses, because the host would otherwise
-// lose its network connection. A range may contain a name server, because many hosts use the cluster's DNS Service.
+// addSetting adds the configured ranges. If a range overlaps a network of this host, or contains the API server or a
+// default gateway of the host, Edgeway does not drop connections to the range's unused addresses, because the host
+// would otherwise lose its network connection. A range may contain a name server, because many hosts use the cluster's
+// DNS Service.
 func (s *serviceCIDRs) addSetting(ranges []netip.Prefix) {
 	for _, c := range ranges {
 		s.knownRanges = append(s.knownRanges, c)
@@ -92,7 +93,7 @@ func (s *serviceCIDRs) addObjects(objects []*source.ServiceCIDR) {
 	}
 }
 
-// addRange adds c to dropRanges if why is empty. Otherwise, addRange adds a fault.
+// addRange adds the range c to dropRanges or, if why is not "", adds a fault that contains why.
 func (s *serviceCIDRs) addRange(c netip.Prefix, object fault.Object, field, why string) {
 	if why == "" {
 		s.dropRanges = append(s.dropRanges, c)

@@ -54,8 +54,8 @@ func outcome(d plan.Decision) string {
 	return out
 }
 
-// Traffic policies determine the endpoints and whether the proxy rewrites the source address. The table's columns are
-// the four combinations of pod detection and masquerade_all.
+// Traffic policies determine which endpoints a connection can reach and whether the proxy rewrites its source address.
+// The table's columns are the four combinations of pod detection and masquerade_all.
 func TestTrafficPolicies(t *testing.T) {
 	settings := [4]Options{testOptions(), testOptions(), testOptions(), testOptions()}
 	settings[1].Proxy.LocalDetection, settings[3].Proxy.LocalDetection = config.DetectNone, config.DetectNone
@@ -113,8 +113,8 @@ func TestTrafficPolicies(t *testing.T) {
 	}
 }
 
-// Whether the proxy forwards, rejects or drops connections depends on missing and terminating endpoints. The table has
-// a column for each origin. Pod detection is enabled.
+// The proxy forwards, rejects or drops connections depending on which endpoints are missing or terminating. The table
+// has a column for each origin. Pod detection is enabled.
 func TestMissingAndTerminatingEndpoints(t *testing.T) {
 	internal := func(s *source.Service) { s.InternalLocal = true }
 	external := func(s *source.Service) { s.ExternalLocal = true }

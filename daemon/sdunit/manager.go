@@ -37,8 +37,8 @@ type Manager struct {
 // NewManager returns a Manager that sends to the address in NOTIFY_SOCKET. NewManager does not connect.
 func NewManager(logger *slog.Logger) *Manager { return &Manager{logger: logger} }
 
-// ExtendStart asks systemd for more start time, for work that takes at most limit and is done before a Notifier runs.
-// On a slow single-board computer, testing the host may take minutes, so systemd would otherwise abort the start after
+// ExtendStart asks systemd to extend the start timeout for work that takes at most limit and precedes Notifier.Run. On
+// a slow single-board computer, testing the host may take minutes, so systemd would otherwise abort the start after
 // TimeoutStartSec=. If the Notifier later requests less time, systemd keeps the longer time (see
 // service_extend_event_source_timeout in systemd's service.c).
 func (m *Manager) ExtendStart(limit time.Duration) { m.send(extension(limit + extraTime)) }

@@ -56,7 +56,7 @@ func (h *host) unblock() {
 	h.beat = time.Time{}
 }
 
-// withServices returns a function that sets a View to that of a daemon that serves n Services.
+// withServices returns a function that sets a View to the state of a daemon with n Services.
 func withServices(n int) func(*View) {
 	return func(v *View) {
 		*v = View{Status: fmt.Sprintf("nftables: %d Services", n), Programmed: true, ReloadDone: true}

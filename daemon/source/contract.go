@@ -15,7 +15,7 @@ import (
 
 // Source produces objects until Run's context is done.
 type Source interface {
-	// Name identifies the source in logs, metrics and status: "kube", "file", "lastknown", "lastknown-file".
+	// Name identifies the source in logs, metrics and status as "kube", "file", "lastknown" or "lastknown-file".
 	Name() string
 	// Run passes objects to the sink from one goroutine until ctx is done. If a source cannot reach its origin, Run
 	// retries and Status reports the failure. Run returns an error only if retrying cannot help.
@@ -45,7 +45,7 @@ type Status struct {
 	Fault fault.Fault `json:"fault,omitzero"`
 	// Partial reports whether Fault affects only some of the origin's objects and all other objects are current.
 	Partial bool `json:"partial,omitempty"`
-	// Refused reports whether the origin itself returned Fault, which proves that the origin is reachable.
+	// Refused reports whether the origin itself returned Fault. If so, the origin is reachable.
 	Refused bool `json:"refused,omitempty"`
 }
 

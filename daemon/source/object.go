@@ -39,8 +39,8 @@ type Object interface {
 // the object.
 const ObjectFaultID = "object"
 
-// FaultOf returns a fault for an object, with a formatted message. The parameter field is a path such as
-// "spec.ports[0].port", or "" if the fault concerns the whole object.
+// FaultOf returns a fault for an object, with a formatted message. field is a path such as "spec.ports[0].port", or ""
+// if the fault concerns the whole object.
 func FaultOf(key Key, field, format string, args ...any) fault.Fault {
 	return fault.Fault{
 		ID: ObjectFaultID, Severity: fault.Warning, Object: key, Field: field, Message: fmt.Sprintf(format, args...),
@@ -58,8 +58,9 @@ type Faults struct {
 	more   int
 }
 
-// HasRoom reports whether Add can store another fault. If not, HasRoom counts the omitted fault, and List reports the
-// count. Because one Service can have 15,000 invalid addresses, a message for each address would use too much memory.
+// HasRoom reports whether Add can store another fault. When HasRoom returns false, it counts the omitted fault, and
+// List reports the count. Because one Service can have 15,000 invalid addresses, a message for each address would use
+// too much memory.
 func (f *Faults) HasRoom() bool {
 	if f != nil && len(f.list) == maxFaults {
 		f.more++

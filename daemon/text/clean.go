@@ -16,7 +16,7 @@ import (
 //
 // Clean replaces control characters (C0, DEL and C1, except newline and tab), format characters (such as text direction
 // marks), and Unicode's line and paragraph separators with \uXXXX. JSON also uses the notation \uXXXX, so JSON text
-// keeps its meaning. Clean replaces bytes that are not valid UTF-8 with \xXX. JSON text cannot contain such bytes.
+// keeps its meaning. Clean replaces bytes that are not valid UTF-8 with \xXX. JSON text cannot contain invalid UTF-8.
 func Clean(s string) string {
 	if !strings.ContainsFunc(s, suspect) {
 		return s

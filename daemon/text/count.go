@@ -26,7 +26,7 @@ func WithPrefix(prefix, s string) string {
 	return prefix + s
 }
 
-// FirstOf lists the first three values, and counts the others.
+// FirstOf returns the first three values as text, with a count of the others.
 func FirstOf[T any](list []T) string {
 	const few = 3
 	var out []string

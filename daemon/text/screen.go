@@ -50,7 +50,8 @@ func (s *Screen) PrintRow(heading, format string, args ...any) {
 	s.printBlock("", lead, fmt.Sprintf(format, args...), len(lead))
 }
 
-// PrintFault prints a fault with its fix. The parameter about describes the fault, for example f.Message.
+// PrintFault prints a fault with its fix. The second argument is the text that describes the fault, for example
+// f.Message.
 func (s *Screen) PrintFault(f fault.Fault, about string) {
 	s.heading = ""
 	lead := fmt.Sprintf("  %-9s ", f.Severity)

@@ -23,7 +23,7 @@ func newLayer(name string) *layer {
 }
 
 // put stores an object, or removes the object with this key if obj is nil. A fallback ignores an object that the
-// primary layer has deleted, and ignores all objects after retire.
+// primary layer has deleted, and ignores all objects after a call to retire.
 func (l *layer) put(key source.Key, obj source.Object) {
 	_, hidden := l.deletedKeys[key]
 	if key.Kind != source.KindDocument {

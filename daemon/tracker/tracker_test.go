@@ -296,7 +296,7 @@ func TestProblemsOfServedObjects(t *testing.T) {
 	a, b := svc("a"), svc("b")
 	a.Faults = []fault.Fault{problem(a.Key(), "y"), problem(a.Key(), "x")}
 	b.Faults = []fault.Fault{problem(b.Key(), "z")}
-	// The manifest document that should define b is unusable, so a Document holds b's fault.
+	// The manifest document that should define the Service b is unusable, so a Document holds the fault of b.
 	doc := &source.Document{Name: "f.yaml#2", Flaws: source.Flaws{Faults: []fault.Fault{problem(b.Key(), "a")}}}
 	kube.Upsert(b)
 	kube.Upsert(a)

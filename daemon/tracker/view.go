@@ -54,7 +54,7 @@ func newView(started time.Time) *view {
 	}
 }
 
-// replace replaces an object in the view: before is the old version, after is the new version, and either may be nil.
+// replace replaces the old version of an object with the new version. Either version may be nil.
 func (v *view) replace(before, after source.Object) {
 	if before != nil {
 		v.remove(before)
@@ -142,8 +142,8 @@ func spliceSlice(list []*source.EndpointSlice, name string, fresh ...*source.End
 		func(int, []*source.EndpointSlice) []*source.EndpointSlice { return fresh })
 }
 
-// count counts a change for metrics and stores the trigger time of a new version of a slice. A source's first list
-// contains trigger times from before the start, which count ignores because they say nothing about the latency of
+// count counts a change for metrics and stores the trigger time of a new version of a slice. count ignores trigger
+// times from before the tracker's start, as in a source's first list, because they say nothing about the latency of
 // current changes.
 func (v *view) count(before, after source.Object) {
 	obj := after
@@ -203,8 +203,8 @@ func (v *view) snapshot() *Snapshot {
 		slices.Sort(next.APIPorts)
 		next.APIPorts = slices.Compact(next.APIPorts)
 	}
-	// Clear the recorded changes last, so that the next snapshot still includes them after a panic. Replace the maps
-	// instead of clearing them, because the old maps are large after the first list.
+	// Clear the recorded changes last, so that the next snapshot includes them if creating this snapshot panics.
+	// Replace the maps instead of clearing them, because the old maps are large after the first list.
 	v.last, v.dirtyCIDRs, v.dirtyAPIs, v.triggers = next, false, false, nil
 	v.dirtyServices, v.dirtyFaults = map[Name]struct{}{}, map[fault.Object]struct{}{}
 	v.services.Pending, v.endpoints.Pending = 0, 0

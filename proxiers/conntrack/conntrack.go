@@ -10,11 +10,11 @@
 // TCP connection's endpoint no longer exists, a router or the kernel on the endpoint's host resets the connection. The
 // client's next attempt uses another source port and therefore another entry. The follower deletes a TCP connection's
 // entry only if the client opened the connection while the kernel had no rules. The kernel has no rules at boot or
-// after another program has removed them. If a client sends a SYN before the rules exist, the SYN's entry keeps the
-// kernel from translating retransmissions for two minutes.
+// after another program has removed them. If a client sends a SYN before the rules exist, the kernel does not translate
+// the client's retransmissions for two minutes, because they match the SYN's entry.
 //
 // Whether a flow is stale depends on its original and real destinations. The original destination, an address and a
-// port, identifies a frontend in the plan. The follower ignores flows to the same port on other addresses. The real
+// port, identifies a frontend in the plan. The follower ignores flows to a frontend's port at other addresses. The real
 // destination is the source address and port in the reply direction. A flow is stale unless its real destination is an
 // endpoint that still serves connections.
 package conntrack

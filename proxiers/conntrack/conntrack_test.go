@@ -290,11 +290,11 @@ func sendInit(t *testing.T, dst netip.AddrPort) {
 		t.Fatal(err)
 	}
 	defer func() { _ = syscall.Close(fd) }()
-	// The packet consists of the common header and an INIT chunk.
+	// The packet consists of the SCTP common header and an INIT chunk.
 	packet := make([]byte, 12+20)
 	// The packet starts with the source and destination ports.
 	packet[0], packet[1], packet[2], packet[3] = 0x8e, 0x3c, byte(dst.Port()>>8), byte(dst.Port()&0xff)
-	// The chunk has the type INIT and the length 20.
+	// The chunk's type is INIT, and its length is 20 bytes.
 	packet[12], packet[15] = 1, 20
 	packet[19], packet[22], packet[25], packet[27], packet[31] = 7 /* initiate tag */, 0xff, 1, 1, 1 /* TSN */
 	if err := syscall.Sendto(fd, packet, 0, &syscall.SockaddrInet4{Addr: dst.Addr().As4()}); err != nil {

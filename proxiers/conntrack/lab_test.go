@@ -76,7 +76,7 @@ func awaitRoutes(t testing.TB, addrs ...string) {
 	}
 }
 
-// translate replaces all nft rules. The new rules run in the output hook, and one additional rule enables connection
+// translate replaces all nft rules with the given rules in the output hook, and with a rule that enables connection
 // tracking.
 func translate(t testing.TB, rules ...string) {
 	t.Helper()
@@ -103,7 +103,7 @@ func run(t testing.TB, stdin, name string, args ...string) {
 	}
 }
 
-// echo runs a UDP server at addr. The server responds to every datagram with the text of addr.
+// echo runs a UDP server at addr. The server responds to every datagram with the string addr.
 func echo(t testing.TB, addr string) {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", addr)

@@ -15,12 +15,12 @@ var cleanedProtocols = [...]plan.Protocol{plan.UDP, plan.SCTP}
 
 // rule decides which flows to one destination are stale.
 type rule struct {
-	// owned reports whether the destination is still a frontend. If owned is true, a flow is stale unless its real
-	// destination is in endpoints. If owned is false, endpoints holds the removed frontend's endpoints, and a flow is
-	// stale if its real destination is one of them.
+	// owned reports whether the destination still belongs to a frontend. If owned is true, a flow is stale unless its
+	// real destination is in endpoints. If owned is false, endpoints holds the removed frontend's endpoints, and a flow
+	// is stale if its real destination is one of them.
 	owned     bool
 	endpoints []plan.Endpoint // sorted
-	// unanswered restricts the rule to flows that have received no reply.
+	// unanswered restricts the rule to flows without a reply.
 	unanswered bool
 }
 

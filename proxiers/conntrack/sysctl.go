@@ -26,7 +26,7 @@ const (
 
 // RaiseMax raises the kernel's limit on connection-tracking entries to maxPerCore times the number of CPUs, but to at
 // least 131,072 and at most 1,048,576. RaiseMax never lowers the limit. If maxPerCore is 0, RaiseMax does nothing. An
-// error (for example in a container that may not write the sysctls) is not fatal, because Services also work with the
+// error (for example in a container that cannot write the sysctls) is not fatal, because Services also work with the
 // existing limit.
 func RaiseMax(maxPerCore int, logger *slog.Logger) error {
 	return raiseMax("/", maxPerCore, runtime.NumCPU(), logger)

@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/internal/sysctl"
 )
 
-// flowsPerWalk is the number of flows that the kernel can dump in about 10 ms, the duration of one walk over the hash
-// table (Linux 6.18, 262,144 buckets). Every dump walks the whole hash table, even with a filter.
+// flowsPerWalk is the number of flows that the kernel can dump in the time that one walk over the hash table takes,
+// about 10 ms (Linux 6.18, 262,144 buckets). Every dump walks the whole hash table, even a dump with a filter.
 const flowsPerWalk = 2000
 
 // countFile contains the number of flows in the network namespace of the process that opens the file.

@@ -45,7 +45,8 @@ func (p *Panic) Error() string {
 	return "panic at " + p.at + ": " + strings.Join(strings.Fields(fmt.Sprintf("%.300v", p.Value)), " ")
 }
 
-// panicLine returns the source line of the first stack frame outside package runtime below the call to panic.
+// panicLine returns the source line of the first stack frame that is below the call to panic and not in package
+// runtime.
 func panicLine(stack string) string {
 	_, below, _ := strings.Cut(stack, "\npanic(")
 	lines := strings.Split(below, "\n")
@@ -132,7 +133,7 @@ func (p *Parts) Run(ctx context.Context, part string, run func(context.Context) 
 	}
 }
 
-// Loop is like Run, but run takes no context. Loop calls the again function before each restart of run.
+// Loop is like Run, but run takes no context. Loop calls again() before each restart of run.
 func (p *Parts) Loop(part string, run, again func()) {
 	first := true
 	// Run has already sent the error to the channel that Failed returns.

@@ -81,7 +81,7 @@ func TestRarePanics(t *testing.T) {
 	})
 }
 
-// Loop calls again before each restart, but not before the first run.
+// Loop calls again() before each restart, but not before the first run.
 func TestLoopCallsAgainBeforeRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := ""

@@ -45,8 +45,8 @@ func unpinAll(dir string) error {
 			return err
 		}
 	}
-	// Either a systemd mount unit or Edgeway itself mounted the BPF file system. Unmounting fails unless the process
-	// may mount file systems.
+	// Either a systemd mount unit or Edgeway itself mounted the BPF file system. Unmounting fails if the process has no
+	// permission to mount file systems.
 	if unix.Unmount(dir, 0) == nil {
 		_ = os.Remove(dir)
 	}

@@ -63,5 +63,5 @@ func Prepare(env proxiers.Env) error {
 
 const tableName = proxiers.EBPFTable
 
-// schema describes nft tables with the same rules as the nftables backend's tables.
+// schema describes this backend's nft tables, which have the same rules as the nftables backend's tables.
 func schema(count bool) nfttable.Schema { return nftables.EndpointSchema(tableName, count) }

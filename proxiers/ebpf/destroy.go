@@ -89,13 +89,13 @@ func (r *retry) schedule() {
 }
 
 // orphanDestroyer destroys UDP sockets connected to endpoints that no longer serve connections. An orphaned socket
-// receives no response, and UDP does not report an error to the application.
+// receives no responses, and the kernel reports no error to the application.
 type orphanDestroyer struct {
 	destroy func(*diagRequest) error
 	retry
-	// unlistedCookies holds the cookies of sockets that the kernel did not list in the last attempt. If a socket is
-	// unlisted, either its connect call has not returned yet, or the application closed the socket while the release
-	// program was detached.
+	// unlistedCookies holds the cookies of orphaned sockets that the kernel did not list during the last attempt to
+	// destroy them. If a socket is unlisted, either its connect call has not returned yet, or the application closed
+	// the socket while the release program was detached.
 	unlistedCookies map[uint64]bool
 }
 
@@ -144,8 +144,8 @@ func (o *orphanDestroyer) destroyOrphans(
 	return n, errors.Join(failed...)
 }
 
-// forgetUnlisted deletes the map entries of sockets that were missing from the kernel's list in two consecutive
-// attempts.
+// forgetUnlisted deletes the map entries of orphaned sockets that the kernel did not list during two consecutive
+// attempts to destroy them.
 func (o *orphanDestroyer) forgetUnlisted(
 	connections typedMap[uint64, socketsConnection], found map[uint64]socketsConnection, unlisted map[uint64]bool,
 ) {
@@ -158,7 +158,7 @@ func (o *orphanDestroyer) forgetUnlisted(
 	o.unlistedCookies = unlisted
 }
 
-// forget removes a connection from the map unless the socket now has a different endpoint.
+// forget removes a connection from the map unless the connection's socket now has a different endpoint.
 func forget(connections typedMap[uint64, socketsConnection], cookie uint64, was socketsConnection) {
 	var now socketsConnection
 	if connections.Lookup(&cookie, &now) == nil && now == was {

@@ -100,8 +100,8 @@ func (w *world) tracked() (n int) {
 	return n
 }
 
-// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns how many it sent. The
-// CPU that sends a SYN also runs the tc program for that SYN.
+// sendSYNs sends SYNs to the first Service, each from a different address and port, and returns how many it sent. One
+// CPU sends all the SYNs, and therefore also runs the tc program for them.
 func (w *world) sendSYNs(h *netlab.Host, lasts time.Duration) (n int) {
 	w.Helper()
 	err := h.Do(func() error {

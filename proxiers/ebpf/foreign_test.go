@@ -34,8 +34,8 @@ func TestForeignPrograms(t *testing.T) {
 	}
 }
 
-// countingProgram returns a BPF program that returns result, and a function that returns how many times the program
-// ran.
+// countingProgram returns a BPF program with the given result, and a function that returns how many times the program
+// has run.
 func countingProgram(
 	t *testing.T, kind ebpf.ProgramType, at ebpf.AttachType, result int32,
 ) (runs func() uint64, _ *ebpf.Program) {

@@ -18,7 +18,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// The tc program translates exactly those random packets that the plan forwards.
+// Of the random packets, the tc program translates exactly those that start a new connection that the plan forwards.
+// The program leaves connections to frontends with source ranges or session affinity to nftables.
 func TestPacketsEqualDecide(t *testing.T) {
 	frames, flushed := 5_000, 5_000
 	if n := os.Getenv("EBPF_FRAMES"); n != "" {
@@ -173,7 +174,7 @@ type framePacket struct {
 	protocol plan.Protocol
 }
 
-// readFrame parses a frame and reports whether its packet may start a connection.
+// readFrame parses a frame and reports whether the frame's packet can start a connection.
 func readFrame(frame []byte) (p framePacket, begins bool) {
 	header, v4 := frame[14:], frame[12] == 8
 	var from, to netip.Addr

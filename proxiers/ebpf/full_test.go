@@ -11,8 +11,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// If the connection-tracking table is full, a new connection waits and does not reach the host itself. Open connections
-// continue, and the new connection succeeds once the connection-tracking table has space again.
+// If the connection-tracking table is full, a new connection waits until the table has space again, and the kernel does
+// not deliver the connection's packets to the host itself. Open connections continue.
 func TestPacketsWithFullTracking(t *testing.T) {
 	if os.Getenv("EBPF_FULL_TRACKING") == "" {
 		t.Skip("the limit is that of the whole machine (test/vm/jobs runs it)")

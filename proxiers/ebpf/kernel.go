@@ -19,8 +19,8 @@ import (
 // The functions in this file detect missing kernel features and kernel bugs. packets.go and devices.go work around
 // differences between kernel versions.
 
-// missingFeatures returns a fault if tc is set but the tc program cannot run. If Edgeway serves IPv6, missingFeatures
-// also returns a fault if the kernel has the bug that mayMisdeliver detects.
+// missingFeatures returns a fault if tc is set but the tc program cannot run. If Edgeway serves IPv6 and the kernel has
+// the bug that mayMisdeliver detects, missingFeatures also returns a fault for the bug.
 func missingFeatures(dir string, tc bool, served []plan.Family) (out []fault.Fault) {
 	if tc {
 		out = missingTCFeatures(dir)
@@ -83,15 +83,15 @@ const noFunctions = "this kernel has no connection tracking for BPF " +
 
 const (
 	earlyDemux = "net.ipv4.tcp_early_demux" // this setting also controls IPv6
-	mixedUp    = "this kernel can deliver replies to the wrong IPv6 socket (fixed in Linux 6.12): " +
+	mixedUp    = "this kernel can deliver replies to the wrong IPv6 socket (Linux 6.12 or newer does not): " +
 		"a connection from this host through nftables can then fail, or wait for up to a minute, " +
 		"if an earlier connection through the BPF programs had the same port and endpoint"
 )
 
 // mayMisdeliver reports whether the kernel may deliver a response to the wrong socket, because early demux looks up the
-// socket before NAT has fully reversed the translation. For IPv4, and for IPv6 since Linux 6.12, NAT repeats the lookup
-// ("undo erroneous tcp edemux lookup after port clash"). mayMisdeliver returns false if it cannot read the sysctls or
-// the kernel's symbols.
+// socket before NAT has fully reversed the translation. For IPv4, and for IPv6 since Linux 6.12, NAT repeats the socket
+// lookup (commit "undo erroneous tcp edemux lookup after port clash"). mayMisdeliver returns false if it cannot read
+// the sysctls or the kernel's symbols.
 func mayMisdeliver() bool {
 	for _, setting := range []string{earlyDemux, "net.ipv4.ip_early_demux"} {
 		if on, _ := sysctl.Int("/proc/sys/" + strings.ReplaceAll(setting, ".", "/")); on == 0 {

@@ -15,7 +15,7 @@ import (
 const tcRate = 200
 
 // updateTCFlags sets the tc program's flags to the result of tcFlags. After an error, updateTCFlags stops the tc
-// program, and a later call to damage starts it again.
+// program, and the damage method later starts the program again.
 func (s *shortcuts) updateTCFlags() {
 	flags, err := tcFlags(s.trackingFull)
 	if err == nil && flags == s.config.Flags {

@@ -32,8 +32,8 @@ func (w *world) on(h *netlab.Host, line string) {
 }
 
 // addSecondPath adds the first endpoint's addresses to the second endpoint's host. The main routing table routes the
-// first endpoint's addresses to the first host, and routing table 77 routes them to the second host. addSecondPath
-// returns the addresses that the node masquerades with on each device.
+// first endpoint's addresses to its own host, and routing table 77 routes them to the second endpoint's host. For each
+// device, addSecondPath returns the addresses with which the node masquerades.
 func (w *world) addSecondPath() map[string][]netip.Addr {
 	w.Helper()
 	sources := map[string][]netip.Addr{

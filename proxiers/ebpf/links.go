@@ -117,7 +117,8 @@ func cgroupOf(k link.Link) uint64 {
 	return info.Cgroup().CgroupId
 }
 
-// describeDamage describes a link that another program has changed since attach, or returns "" if all links are intact.
+// describeDamage describes a link that another program has changed since the last call to attach, or returns "" if all
+// links are intact.
 func (l *socketLinks) describeDamage() string {
 	group, err := cgroupID(l.root)
 	if err != nil {

@@ -145,7 +145,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	if os.Getenv("EBPF_CONNECTIONS") != "" {
 		services = 10_000
 	}
-	// beside lists generated Services, except the one that has the first Service's address.
+	// beside holds all generated Services except the one with the first Service's address.
 	beside := slices.Delete(plantest.ManyServices(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()

@@ -233,7 +233,7 @@ func isBPF(dir string) bool {
 	return unix.Statfs(dir, &s) == nil && uint32(s.Type) == unix.BPF_FS_MAGIC
 }
 
-// pinSockets loads and pins the missing maps and all programs. A program keeps the maps that it was loaded with.
+// pinSockets loads and pins all socket programs and the missing maps. A program keeps the maps that it was loaded with.
 func pinSockets(dir string, want size) error {
 	spec, err := loadSockets()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// connectUDP connects a socket to a Service and exchanges a request and a response.
+// connectUDP connects a UDP socket to a Service and exchanges a request and a response.
 func (w *world) connectUDP(to netip.AddrPort) net.Conn {
 	w.Helper()
 	c, err := net.Dial("udp", to.String())
@@ -171,8 +171,9 @@ func (w *world) maintainConnections() {
 	}
 }
 
-// TestUnlistedOrphanIsRetried simulates an orphaned socket that the kernel does not list because its connect call has
-// not returned yet. The map must keep the socket's entry until a later attempt destroys the socket.
+// TestUnlistedOrphanIsRetried simulates an orphaned socket that the kernel does not list because the socket's connect
+// call has not returned yet. The connections map must keep the socket's entry until a later attempt destroys the
+// socket.
 func TestUnlistedOrphanIsRetried(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]))

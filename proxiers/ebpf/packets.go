@@ -73,7 +73,7 @@ func (p *deviceAttacher) start(n *plan.Node) (source uint32, err error) {
 	return source, p.updateDevices()
 }
 
-// isCurrent reports whether the maps contain the pod ranges, pod interfaces and host addresses in n.
+// isCurrent reports whether the maps contain the pod ranges, pod interfaces and host addresses of the node n.
 func (p *deviceAttacher) isCurrent(n *plan.Node) bool {
 	return p.node != nil && (p.node == n || slices.Equal(p.node.PodSources, n.PodSources) &&
 		slices.Equal(p.node.PodInterfaces, n.PodInterfaces) && slices.Equal(p.node.HostAddrs, n.HostAddrs))
@@ -128,7 +128,7 @@ func (p *deviceAttacher) writeSources() (source uint32, err error) {
 	return source, replace(p.sources, want)
 }
 
-// replace makes t hold exactly the elements in want.
+// replace replaces the contents of t with the elements in want.
 func replace[K comparable](t typedMap[K, uint8], want map[K]uint8) error {
 	have := map[K]uint8{}
 	if err := t.forEach(func(k K, v uint8) { have[k] = v }); err != nil {
@@ -170,7 +170,7 @@ func (p *deviceAttacher) updateDevices() error {
 	return nil
 }
 
-// writeDevices writes the indexes of pod devices to a map, before updateDevices attaches the tc program to the devices.
+// writeDevices writes the indexes of pod devices to a map. updateDevices then attaches the tc program to the devices.
 func (p *deviceAttacher) writeDevices(devices map[int]links.Device) error {
 	want := map[uint32]uint8{}
 	for index, d := range devices {

@@ -134,7 +134,7 @@ func TestPacketsAreMasqueraded(t *testing.T) {
 	}
 }
 
-// Two Services share an endpoint, and a client connects to both Services concurrently from the same port (pitfall P3).
+// Two Services share an endpoint, and a client connects to both Services concurrently from the same port.
 func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints[0]))
@@ -159,7 +159,7 @@ func TestPacketsFromOnePortToSharedEndpoint(t *testing.T) {
 	}
 }
 
-// A client reuses the source port of a connection that one peer reset or that both peers closed (pitfall P4).
+// A client reuses the source port of a connection that one peer reset or that both peers closed.
 func TestPacketsWithReusedClientPort(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -14,7 +14,7 @@ import (
 	"edgeway/proxiers"
 )
 
-// halfVariable is the environment variable that tells an unprivileged process which half of the test to run.
+// halfVariable is the environment variable that tells an unprivileged process which part of the test to run.
 // dirVariable is the environment variable that holds the path of the BPF file system.
 const (
 	halfVariable = "EBPF_TEST_HALF"

@@ -25,10 +25,11 @@ const (
 	trackingIsFull uint32 = 2
 )
 
-// record holds the numbers that identify a ServicePort in the maps, and whether the ServicePort fits into them.
+// record holds the numbers that identify a ServicePort in the maps, and records whether the ServicePort fits into the
+// maps.
 type record struct {
 	service uint32
-	// sets holds the set number of each pool, or 0 for an unused pool.
+	// sets holds the number of each pool's endpoint set, or 0 for an unused pool.
 	sets [2]uint32
 	// endpointsOverflow is set if the maps are too small for the endpoints. frontendsOverflow is set if the maps are
 	// too small for the frontends.
@@ -64,7 +65,7 @@ func protocolNumber(p plan.Protocol) uint8 {
 	return unix.IPPROTO_TCP
 }
 
-// origins returns the origins for which a frontend has map elements.
+// origins returns the connection origins for which each frontend has map elements.
 func origins() []plan.Origin { return []plan.Origin{plan.FromPod, plan.FromHost, plan.FromOutside} }
 
 // bypassReason returns the reason why the programs leave a frontend to nftables, or false if the programs serve it. The
@@ -112,7 +113,7 @@ func frontendKey(svc *plan.ServicePort, f *plan.Frontend, from plan.Origin) sock
 }
 
 // eachFrontend calls add for each frontend of a ServicePort, including frontends that the programs leave to nftables.
-// If a frontend had no element, the programs would look up a NodePort with the same address and port instead.
+// If a frontend had no element, the programs would instead look for a NodePort at the frontend's address and port.
 func (r record) eachFrontend(svc *plan.ServicePort, add func(socketsFrontendKey, socketsFrontend)) {
 	if svc == nil || svc.Name.Protocol == plan.SCTP || r.frontendsOverflow {
 		return
@@ -217,7 +218,7 @@ const (
 	numCounters
 )
 
-// String returns the counter's name in messages and metrics.
+// String returns the counter's name for use in messages and metrics.
 func (c counter) String() string {
 	return [numCounters]string{
 		"TCP connect", "UDP connect", "UDP send", "TCP packet",

@@ -19,8 +19,8 @@ const selfTestPort = 237
 // selfTestElements is the number of elements that the self-test adds to each map.
 const selfTestElements = 2
 
-// selfTestAddr returns the address of the self-test's frontend, which no host uses (RFC 1112, RFC 6666). The
-// self-test's endpoint is a loopback address. Connecting a datagram socket sends no packet.
+// selfTestAddr returns the self-test frontend's address, which no host uses (RFC 1112, RFC 6666). The self-test's
+// endpoint is a loopback address. Connecting a datagram socket sends no packet.
 func selfTestAddr(f plan.Family) netip.Addr {
 	if f == plan.IPv6 {
 		return netip.MustParseAddr("100::ed6e:237")

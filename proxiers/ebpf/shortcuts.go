@@ -53,7 +53,7 @@ type shortcuts struct {
 	tables   planMaps
 	links    *socketLinks
 	attacher *deviceAttacher
-	// up reports whether the socket programs are attached and passed the last self-test.
+	// up reports whether the socket programs are attached and have passed the last self-test.
 	up      bool
 	problem error
 	// tcErr is the error that keeps the tc program inactive although tc is set, or nil if there is none.
@@ -222,8 +222,8 @@ func (s *shortcuts) raise() error {
 	return nil
 }
 
-// pauseTC stops the tc program, because startTC must not change the pod ranges while the program is running. The socket
-// programs keep running.
+// pauseTC stops the tc program if startTC must update the maps for n, because the pod ranges must not change while the
+// program is running. The socket programs keep running.
 func (s *shortcuts) pauseTC(n *plan.Node) error {
 	if !s.tc || s.attacher.isCurrent(n) {
 		return nil
@@ -310,8 +310,8 @@ func (s *shortcuts) markUnknown() {
 	s.known = false
 }
 
-// dueTime returns the time when maintain next has work to do, or the zero time if it has none. While the maps' contents
-// are unknown, maintain leaves stale sets and orphans to the next full step.
+// dueTime returns the time when maintain must be called next, or the zero time if maintain has no work to do. While the
+// maps' contents are unknown, maintain leaves stale sets and orphans to the next full step.
 func (s *shortcuts) dueTime() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -351,8 +351,8 @@ func (s *shortcuts) maintain(context.Context) error {
 	return nil
 }
 
-// damage describes a change that another program has made since the last call to finish, or returns "" if there is
-// none.
+// damage describes a change that other software has made to the BPF links or maps since the last call to finish, or
+// returns "" if there is none.
 func (s *shortcuts) damage() (what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,8 +98,8 @@ func TestUnusualSockets(t *testing.T) {
 	}
 }
 
-// For each Service, an unconnected UDP socket keeps using the same endpoint. A response's source address is the address
-// that the socket sent to.
+// For each Service, an unconnected UDP socket keeps using the same endpoint. A response comes from the address to which
+// the socket sent the request.
 func TestDatagramsToSeveralServices(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {
@@ -154,8 +154,9 @@ func askFrom(pc net.PacketConn, to netip.AddrPort) (server string, from netip.Ad
 	return string(buf[:3]), netip.AddrPortFrom(a.Addr().Unmap(), a.Port()), nil
 }
 
-// When a Service loses an endpoint, reading from a UDP socket connected to the endpoint returns an error. Removing an
-// endpoint affects neither TCP sockets nor UDP sockets that are not connected to a Service.
+// When a Service loses an endpoint, reading from a UDP socket that is connected to the endpoint through the Service
+// returns an error. Removing an endpoint affects neither TCP sockets nor UDP sockets that are not connected to a
+// Service.
 func TestSocketsOfRemovedEndpoints(t *testing.T) {
 	w := newWorld(t)
 	for _, f := range both {

@@ -32,7 +32,8 @@ type measurement struct {
 }
 
 // TestConnectionSpeed measures how long a connection with one request takes on each path in turn, while the maps hold
-// many Services. Unless EBPF_SPEED is set, the test verifies only that the measurement works, not the measured ratios.
+// many Services. Unless EBPF_SPEED is set, the test verifies only that the measurements work, and ignores the measured
+// ratios.
 func TestConnectionSpeed(t *testing.T) {
 	n, services := 20, 100
 	_, forPeople := os.LookupEnv("EBPF_SPEED")
@@ -153,8 +154,8 @@ func tcpSocket(of netip.Addr) (int, error) {
 	return unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 }
 
-// askThrough connects, accepts, and sends a request and a response. One thread runs the client and the server and never
-// blocks, so the time depends only on the kernel. At the end, both sockets reset the connection.
+// askThrough opens and accepts a connection, and sends a request and a response over it. One thread runs the client and
+// the server and never blocks, so the time depends only on the kernel. At the end, both sockets reset the connection.
 func askThrough(to netip.AddrPort, listening int) (took time.Duration, err error) {
 	client, err := tcpSocket(to.Addr())
 	if err != nil {

@@ -31,8 +31,8 @@ func equal(a, b *mapContents) bool {
 		maps.Equal(a.addresses, b.addresses)
 }
 
-// After a failed sync, Maintain deletes no stale sets while the maps' contents are unknown, and Due does not cause a
-// busy loop.
+// While the maps' contents are unknown after a failed sync, Maintain deletes no stale sets. Due must then return the
+// zero time, because a time in the past would cause a busy loop.
 func TestStaleSetsAreKeptWhileStateIsUnknown(t *testing.T) {
 	s := &shortcuts{known: true, stale: []staleSlots{{at: time.Now()}}}
 	if s.dueTime().IsZero() {
@@ -154,8 +154,8 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// The backend detects and repairs damage by another program within two seconds. Until the repair, nftables forwards all
-// connections.
+// The backend detects damage by another program within two seconds, and a full sync repairs the damage. Until the
+// repair, nftables forwards all connections.
 func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))

@@ -38,7 +38,8 @@ type mapState struct {
 	records map[portKey]record
 	// service and set are the numbers that the backend last assigned to a ServicePort and to a set.
 	service, set uint32
-	// frontends, slots and members count elements, including elements that maintain has yet to delete.
+	// frontends, slots and members count the elements in the maps of the same names, including elements that maintain
+	// has yet to delete.
 	frontends, slots, members int
 	// overflow counts the ServicePorts that the maps have no space for.
 	overflow int
@@ -52,7 +53,7 @@ func newMapState(s size) *mapState {
 	}
 }
 
-// partialStep returns the step for a change, at a cost that depends only on the size of the change.
+// partialStep returns the step for a change. The cost depends only on the size of the change.
 func (b *mapState) partialStep(change proxiers.Change) *step {
 	st := newStep(len(change.Changed))
 	for _, svc := range change.Changed {
@@ -108,8 +109,8 @@ func unchangedSets(was record, old, next *plan.ServicePort) (sets [2]uint32) {
 	return sets
 }
 
-// addServicePort adds a ServicePort's elements to the step, assigns new sets to pools without a set, and completes the
-// record.
+// addServicePort adds a ServicePort's elements to the step, assigns new sets to pools without a set, and returns the
+// completed record.
 func (b *mapState) addServicePort(st *step, svc *plan.ServicePort, r record) record {
 	if r.service == 0 {
 		b.service++
@@ -320,7 +321,7 @@ func (st *step) switchSets(t *planMaps) error {
 // losesMembers reports whether sockets may be connected to an endpoint that the step removes.
 func (st *step) losesMembers() bool { return len(difference(st.oldMembers, st.members).keys) > 0 }
 
-// difference returns the elements of m that other lacks or maps to a different value.
+// difference returns the elements of m whose key is not in the map other, or has a different value there.
 func difference[K, V comparable](m, other map[K]V) (out elements[K, V]) {
 	for k, v := range m {
 		if have, there := other[k]; !there || have != v {

@@ -12,8 +12,8 @@ const batchSize = 4096
 
 type typedMap[K comparable, V any] struct{ *ebpf.Map }
 
-// forEach visits every element, but may miss or repeat elements if another goroutine writes to the map during the call.
-// Only the daemon writes to the maps that implement the plan.
+// forEach visits every element of the map. If another goroutine writes to the map during the call, forEach may miss or
+// repeat elements. Only the daemon writes to the maps that implement the plan.
 func (t typedMap[K, V]) forEach(visit func(K, V)) error {
 	keys, values := make([]K, batchSize), make([]V, batchSize)
 	var cursor ebpf.MapBatchCursor
@@ -39,7 +39,7 @@ type elements[K, V any] struct {
 
 func (e *elements[K, V]) add(k K, v V) { e.keys, e.values = append(e.keys, k), append(e.values, v) }
 
-// put writes elements, overwriting existing ones.
+// put writes elements and overwrites existing elements.
 func (t typedMap[K, V]) put(e elements[K, V]) error {
 	for i := 0; i < len(e.keys); i += batchSize {
 		end := min(i+batchSize, len(e.keys))

@@ -69,7 +69,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w.env = silentEnv(t)
 	w.env.Drift = func(why string) { w.drift.Store(&why) }
-	// The previous test's connections left connection-tracking entries with the same ports.
+	// Remove the connection-tracking entries of previous tests, which use the same ports.
 	if err := w.lab.Node.FlushConntrack(); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (w *world) service(n int, endpoints ...*netlab.Host) (list []*plan.ServiceP
 	return list
 }
 
-// apply syncs the Services in list. The first call to apply after a start runs a full sync.
+// apply syncs the Services in list. The first call to apply after the backend starts runs a full sync.
 func (w *world) apply(list ...[]*plan.ServicePort) {
 	w.Helper()
 	node := plantest.Node()

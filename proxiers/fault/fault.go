@@ -57,7 +57,8 @@ type Fault struct {
 	// Field is the path of the affected field in the object, such as "spec.ports[0].port", or "" if the fault concerns
 	// the whole object.
 	Field string `json:"field,omitempty"`
-	// Position is the "file:line" of the object in a manifest, or "" if the object is not from a manifest.
+	// Position is the object's position in a manifest, in the form "file:line", or "" if the object is not from a
+	// manifest.
 	Position string `json:"at,omitempty"`
 	// Scope selects the connections that the fault concerns, for edgeway explain.
 	Scope Scope `json:"-"`
@@ -88,7 +89,7 @@ func New(id string, severity Severity, fix, format string, args ...any) Fault {
 	return Fault{ID: id, Severity: severity, Message: fmt.Sprintf(format, args...), Fix: fix}
 }
 
-// WithName returns a copy of the fault with an Object that has only the given name.
+// WithName returns a copy of the fault in which Object has only the given name.
 func (f Fault) WithName(name string) Fault {
 	f.Object = Object{Name: name}
 	return f
@@ -125,7 +126,7 @@ type Object struct {
 	Kind, Namespace, Name string
 }
 
-// String returns "Service namespace/name", or only the name if there is no kind and no namespace.
+// String returns the object in the form "Kind namespace/name", or only the name if there is no kind and no namespace.
 func (o Object) String() string {
 	name := o.Name
 	if o.Namespace != "" {

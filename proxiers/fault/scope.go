@@ -7,7 +7,7 @@ import (
 
 // Scope selects the connections that a fault concerns. The zero Scope selects all connections.
 type Scope struct {
-	// ServicePort is namespace/name:port/protocol, or "" for all ServicePorts.
+	// ServicePort is a name in the form "namespace/name:port/protocol", or "" for all ServicePorts.
 	ServicePort string
 	Clients     Clients
 	// To selects a connection if its destination or one of its endpoints is in this prefix. The zero Prefix selects all

@@ -108,7 +108,7 @@ func mayInvalidate(change proxiers.Change) bool {
 		})
 }
 
-// removesEndpoint reports whether an endpoint in before is missing from after.
+// removesEndpoint reports whether an endpoint in the list before is missing from the list after.
 func removesEndpoint(before, after []plan.Endpoint) bool {
 	return slices.ContainsFunc(before, func(e plan.Endpoint) bool {
 		_, stays := plan.FindEndpoint(after, e.Addr)
@@ -116,7 +116,8 @@ func removesEndpoint(before, after []plan.Endpoint) bool {
 	})
 }
 
-// changesFrontend reports whether the ServicePort lost a frontend, or a frontend's allowed sources or Routes changed.
+// changesFrontend reports whether the ServicePort lost a frontend, or whether a frontend's allowed sources or routes
+// changed.
 func changesFrontend(before, after *plan.ServicePort) bool {
 	return slices.ContainsFunc(before.Frontends, func(was plan.Frontend) bool {
 		i, still := slices.BinarySearchFunc(after.Frontends, was, func(a, b plan.Frontend) int { return a.Compare(&b) })

@@ -20,9 +20,9 @@ import (
 type deviceKind struct {
 	name string
 	// node and host are ip commands that create br0 on the node and up0 on the endpoint's host. In these commands, M
-	// stands for the device's hardware address, N for the node's address, and E for the endpoint's address.
+	// stands for the hardware address of the device "one", N for the node's address, and E for the endpoint's address.
 	node, host string
-	// tunnel reports whether the node and the endpoint have separate tunnel addresses.
+	// tunnel reports whether the device is a tunnel with its own address at each end.
 	tunnel bool
 }
 
@@ -114,8 +114,8 @@ func (w *world) ip(endpoint *netlab.Host, commands string) {
 	}
 }
 
-// The follower adds new devices to the flowtable. If many devices appear one after another, for example with new pods,
-// the follower rewrites the nftables table at most once a second.
+// The follower adds new devices to the flowtable. If many devices appear one after another, for example when pods
+// start, the follower rewrites the nftables table at most once a second.
 func TestDevicesThatCome(t *testing.T) {
 	const pods = 200
 	w := newWorld(t, nftables.Component())

@@ -10,8 +10,8 @@
 // authors found no way to look up the original port in an nftables set. However, nft 1.0.6 and newer accept "ct
 // original proto-dst" as a set key if the same rule matches on the protocol TCP or UDP. This package therefore needs no
 // packet mark, and does not change other programs' marks. The KEP's rules clear the 17 highest bits of every forwarded
-// packet's mark. The KEP's rules also never offer a packet to the flowtable if the packet's mark contains another
-// program's bits.
+// packet's mark. The KEP's rules also never offer a packet to the flowtable if another program has set bits in the
+// packet's mark.
 //
 // The rule runs last in the forward hook, so packets that a firewall drops never reach it. The flowtable's hook also
 // runs last on each device, so other ingress hooks can still drop a packet.
@@ -24,7 +24,7 @@
 // packets during the transaction (Linux 6.1, 6.12, 7.2).
 //
 // The follower replaces the nftables table in each full sync, and when a Service opts in or out. The follower also
-// replaces the nftables table when a Service that opted in gets another frontend, or loses a frontend, an endpoint or a
+// replaces the nftables table when a Service that opted in gains a frontend, or loses a frontend, an endpoint or a
 // source range. When a network device appears, or another program changes rules for forwarded packets, the follower
 // also replaces the nftables table, but at most once a second. Without the replacement, another program's new rule
 // could not drop an offloaded connection. If the rules still allow offloading, a connection returns to the flowtable
@@ -81,17 +81,17 @@ type follower struct {
 	links    *links.Links
 	watching sync.WaitGroup
 
-	// tableContents holds the contents of the nftables table, and devices maps the indexes of the flowtable's devices
-	// to their names. A nil tableContents or devices means that the kernel's state is unknown.
+	// tableContents holds the contents of the nftables table, and devices holds the names of the flowtable's devices by
+	// index. If either field is nil, the corresponding kernel state is unknown.
 	tableContents *contents
 	devices       map[int]string
 
 	mu sync.Mutex
-	// nextInspection is the time of the next inspection, or zero if no inspection is scheduled. lastInspection is the
-	// time when the follower last wrote the nftables table or read other programs' rules.
+	// nextInspection is the time of the next inspection, or the zero time if no inspection is scheduled. lastInspection
+	// is the time when the follower last wrote the nftables table or read other programs' rules.
 	nextInspection time.Time
 	lastInspection time.Time
-	// foreignChanges holds the changes that other programs have made since lastInspection.
+	// foreignChanges holds the changes that other programs have made to nftables tables since lastInspection.
 	foreignChanges map[tableID]*tableChanges
 	// unavailableErr explains why this host has no fast path, or is nil if the fast path works.
 	unavailableErr error
@@ -186,9 +186,9 @@ func (f *follower) Faults() []fault.Fault {
 const maxAttempts = 5
 
 // rewrite replaces the nftables table with one whose flowtable contains the current devices. Replacing the table makes
-// all connections pass through the rules again. If the kernel rejects the commands, rewrite omits the devices that have
-// appeared or vanished since the last attempt. Constantly changing devices therefore do not prevent offloading on
-// stable devices.
+// all connections pass through the rules again. If the kernel rejects the commands, rewrite tries again without the
+// devices that have appeared or vanished since the last attempt. Constantly changing devices therefore do not prevent
+// offloading on stable devices.
 func (f *follower) rewrite(ctx context.Context, wanted *contents, why reason) error {
 	f.clearDeferred()
 	if wanted.idle() {

@@ -29,9 +29,9 @@ type tableChanges struct {
 // table may have changed.
 const maxChanges = 100
 
-// classify returns "the table" if a notification is about the follower's nftables table. For any other nftables table,
-// classify returns "" and records the change if it may affect forwarded packets. The watcher holds its lock while it
-// calls classify.
+// classify returns "the table" if a notification is about the follower's nftables table. For any other notification,
+// classify returns "" and, if another program's change may affect forwarded packets, records the change. The watcher
+// holds its lock while it calls classify.
 func (f *follower) classify(m netlink.Message) string {
 	family, table := familyNames[m.Family], text(m, netlink.AttrTable)
 	if table == tableName && m.Family == unix.NFPROTO_INET {

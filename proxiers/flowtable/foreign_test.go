@@ -20,7 +20,7 @@ import (
 	"edgeway/test/plantest"
 )
 
-// listener holds a follower that only watches for changes. The follower offloads nothing, as on a kernel without
+// listener holds a follower that only watches for changes. The follower offloads no connections, as on a kernel without
 // flowtables.
 type listener struct {
 	*testing.T
@@ -52,7 +52,8 @@ func silentEnv(t *testing.T) proxiers.Env {
 	}
 }
 
-// noticesChange calls do and reports whether the follower attributes the resulting changes to another program.
+// noticesChange calls the function do and reports whether the follower attributes the resulting changes to another
+// program.
 func (l listener) noticesChange(do func()) bool {
 	l.Helper()
 	l.watcher.Forget() // Forget reads all pending notifications from the kernel
@@ -64,7 +65,8 @@ func (l listener) noticesChange(do func()) bool {
 	return !l.nextInspection.IsZero()
 }
 
-// causesRewrite calls do and reports whether the follower would then rewrite the nftables table.
+// causesRewrite calls the function do and reports whether the resulting changes would make the follower rewrite the
+// nftables table.
 func (l listener) causesRewrite(do func()) bool {
 	l.Helper()
 	if !l.noticesChange(do) {
@@ -85,7 +87,7 @@ func (l listener) run(command string) {
 	}
 }
 
-// backends lists the backends that this kernel can run.
+// backends returns the backends whose probes succeed on this kernel.
 func backends(t *testing.T) (list []proxiers.Component) {
 	t.Helper()
 	all := append(iptables.Components(), nftables.Component(), ipvs.Component(),
@@ -200,7 +202,7 @@ table inet firewall {
 		{"add rule inet firewall more ip saddr { 192.0.2.2, 192.0.2.3 } drop", true},
 		{"flush chain inet firewall bans", false},
 		{"add chain inet firewall forward1 { policy drop; }", true},
-		// The next rule looks up its target in a map, so forwarded packets may reach every chain.
+		// The next rule looks up its target in a map, so forwarded packets may reach any chain.
 		{"add element inet firewall way { 192.0.2.1 : goto loose }", false},
 		{"add rule inet firewall forward1 ip saddr vmap @way", true},
 		{"add element inet firewall ofmap { 192.0.2.9 }", true},

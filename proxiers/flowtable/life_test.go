@@ -102,8 +102,8 @@ func TestTakesConnectionsToEveryFrontend(t *testing.T) {
 	}
 }
 
-// The kernel does not offload a connection to an address outside the Service, even if the port is the Service's and
-// another program translates the connection.
+// The kernel does not offload a connection to an address that is not the Service's, even if the Service uses the same
+// port and another program translates the connection.
 func TestForeignTraffic(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(1, func(s *plan.ServicePort) { s.Frontends[1].Port = endpointPort })...)
@@ -194,7 +194,8 @@ func (w *world) restart() {
 	w.apply(last.Services...)
 }
 
-// While a Service changes in many ways, no connection hangs, and each connection uses the expected path.
+// While the Service, the devices and the ruleset change, no connection hangs, and each connection uses the fast path or
+// traverses the rules as expected.
 func TestLifeCycle(t *testing.T) {
 	w := newWorld(t, nftables.Component())
 	w.apply(w.webService(2)...)

@@ -22,8 +22,8 @@ var reasons = [numReasons]string{ofSync: "sync", ofServices: "services", ofRules
 
 type counts [numReasons]atomic.Uint64
 
-// listTimeout is the time limit for listing the offloaded connections. To find them, the kernel visits all tracked
-// connections.
+// listTimeout is the time limit for listing the offloaded connections. To list the offloaded connections, the kernel
+// visits all tracked connections.
 const listTimeout = 5 * time.Second
 
 var (

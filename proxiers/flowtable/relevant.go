@@ -98,8 +98,8 @@ func isOnForwardPath(chain []byte) bool {
 	return true
 }
 
-// enqueue adds a chain to the queue, unless the chain belongs to a backend. A backend's rules use no other program's
-// objects.
+// enqueue adds a chain to the queue, unless the chain belongs to a backend. A backend's rules never refer to another
+// program's objects.
 func (r *reachableObjects) enqueue(chain string) {
 	if r.reached[chain] || r.owns != nil && r.owns(chain) {
 		return

@@ -22,8 +22,8 @@ const (
 	// device names, although NFT_NETDEVICE_MAX is 256. Linux 7.2 accepts 256. A flowtable itself may contain more
 	// devices.
 	devicesPerCommand = 255
-	// elementsPerCommand is the maximum number of set elements in one nft command, so that a netlink message stays
-	// below the socket's size limit.
+	// elementsPerCommand is the maximum number of set elements in one nft command. The maximum keeps each netlink
+	// message below the socket's size limit.
 	elementsPerCommand = 1000
 )
 

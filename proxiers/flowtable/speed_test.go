@@ -87,8 +87,8 @@ func (w *world) addFirewall(rules int) {
 	w.Cleanup(func() { w.nft("delete table ip firewall") })
 }
 
-// compare measures both configurations in turn, and fails the test if the median ratio of with's rate to without's rate
-// is below least.
+// compare measures two configurations in turn, and fails the test if the median ratio of the second configuration's
+// rate to the first one's is below the minimum (least).
 func (w *world) compare(what string, least float64, without, with func(), measure func() (rate, cost float64)) {
 	w.Helper()
 	var rates, costs [2][]float64
@@ -120,8 +120,8 @@ func (w *world) compare(what string, least float64, without, with func(), measur
 	}
 }
 
-// signTest returns the p-value of a two-sided sign test. wins is the number of comparisons, out of numPairs, that one
-// of the two alternatives won.
+// signTest returns the p-value of a two-sided sign test. wins is the number of pairs, out of numPairs, in which one
+// alternative was better.
 func signTest(wins, numPairs int) (p float64) {
 	most := max(wins, numPairs-wins)
 	ways := 1.0 // the binomial coefficient "numPairs choose k"

@@ -147,7 +147,7 @@ func (w *world) end() {
 	w.stages = nil
 }
 
-// maintain runs deferred work, and a full sync after drift, as the pipeline does.
+// maintain acts as the pipeline: it runs deferred work when the work is due, and a full sync after drift.
 func (w *world) maintain(ended chan struct{}) {
 	for {
 		w.mu.Lock()
@@ -288,7 +288,7 @@ func (w *world) seen() int {
 	return n
 }
 
-// wantOffloaded fails the test unless the kernel offloads the connection within patience.
+// wantOffloaded fails the test unless the kernel offloads the connection before a timeout.
 func (w *world) wantOffloaded(what string, s *netlab.Session) {
 	w.Helper()
 	n := 0

@@ -2,9 +2,9 @@
 // load balancer sends HTTP requests to each host to find out whether the host has an endpoint of the Service.
 //
 // The response is identical to that of kube-proxy v1.36 (pkg/proxy/healthcheck), because load balancers expect that
-// response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePorts. Edgeway closes a
-// listener when the host loses the listener's address. No listener has a wildcard address, because an address that does
-// not accept the Service's NodePort must not appear healthy.
+// response. Unlike kube-proxy, Edgeway opens a listener for each address that accepts NodePort connections. Edgeway
+// closes a listener when the host loses the listener's address. No listener has a wildcard address, because an address
+// that does not accept NodePort connections must not appear healthy.
 package healthcheck
 
 import (

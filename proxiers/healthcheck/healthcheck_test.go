@@ -234,7 +234,7 @@ func TestPortInUseIsRetriedAndLoggedOnce(t *testing.T) {
 	if code, _, body := get(one, free); code != 200 {
 		t.Errorf("a port in use took another one down: %d %s", code, body)
 	}
-	// While another program uses a port, a new plan still updates the other servers.
+	// While another program uses one port, Apply still updates the servers on other ports.
 	l.must(l.apply([]string{one}, checks[0], &plan.HealthCheck{Namespace: "a", Name: "c", Port: free}))
 	if code, _, body := get(one, free); code != 503 {
 		t.Errorf("after its last local endpoint left: %d %s", code, body)

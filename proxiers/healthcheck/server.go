@@ -31,7 +31,7 @@ type persistentListener struct{ net.Listener }
 
 func (persistentListener) Close() error { return nil }
 
-// serve starts a goroutine that responds to requests until close stops the server.
+// serve starts a goroutine that responds to requests until the caller calls server.close.
 func (p *Proxier) serve(listener net.Listener, check *plan.HealthCheck) *server {
 	s := &server{listener: listener}
 	s.check.Store(check)

@@ -10,8 +10,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// BenchmarkChange measures a change to one endpoint with n Services of five endpoints each. The result includes the
-// time that the iptables programs take.
+// BenchmarkChange measures a change to one endpoint with n Services that have five endpoints each. The result includes
+// the time that the iptables programs take.
 func BenchmarkChange(b *testing.B) {
 	for _, v := range xtables.Variants() {
 		for _, n := range []int{100, 5000} {

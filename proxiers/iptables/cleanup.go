@@ -73,7 +73,7 @@ func cleanupFamily(ctx context.Context, v xtables.Variant, f plan.Family, env pr
 // tableContents describes the chains with Edgeway's names in one table.
 type tableContents struct {
 	chains []xtables.ChainID
-	// rules is the total number of rules in chains.
+	// rules is the total number of rules in the chains.
 	rules int
 	// jumps holds the rules that jump from built-in chains to Edgeway's chains, by built-in chain and in order. foreign
 	// counts the rules that jump from other programs' chains to Edgeway's chains.

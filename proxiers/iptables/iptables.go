@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// maxWatchedLines is the maximum number of lines in a restore for which the watcher evaluates a notification for
-	// each line.
+	// maxWatchedLines is the maximum number of lines in a restore for which the iptables-nft watcher reads the kernel's
+	// notifications (one for each line). For a larger restore, the watcher compares transaction counts instead.
 	maxWatchedLines = 1000
 	compareTimeout  = 2 * time.Minute // limits the time to compare the tables with the state that Edgeway wrote
 )
@@ -87,7 +87,7 @@ func fitsOneRestore(change proxiers.Change) bool {
 	return endpoints <= chunkLines
 }
 
-// sameRules reports whether ServicePorts have the same rules with n as with the previous Node.
+// sameRules reports whether a change from the previous Node to n leaves the ServicePorts' rules unchanged.
 func (p *proxier) sameRules(n *plan.Node) bool {
 	return !slices.ContainsFunc(p.families, func(f *family) bool {
 		return !reflect.DeepEqual(f.state.renderer, rendererFor(f.Family, n))

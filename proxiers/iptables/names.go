@@ -46,8 +46,8 @@ var servicePrefixes = []string{"KUBE-SVC-", "KUBE-SVL-", "KUBE-EXT-", "KUBE-FW-"
 // kube-proxy's rules, which jump to chains with the same names.
 const owner = "edgeway"
 
-// isOwnChain reports whether a chain name in nat or filter belongs to this backend or to kube-proxy. The result is
-// false for the kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY).
+// isOwnChain reports whether a chain with the given name in the nat or filter table belongs to this backend or to
+// kube-proxy. The result is false for the kubelet's chains (KUBE-FIREWALL, KUBE-KUBELET-CANARY).
 func isOwnChain(chain string) bool {
 	if slices.Contains(fixedChains, chain) ||
 		slices.ContainsFunc(servicePrefixes, func(p string) bool { return strings.HasPrefix(chain, p) }) {

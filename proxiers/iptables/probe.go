@@ -12,7 +12,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// probeChain exists only in a temporary network namespace, or in an input that the program validates but does not
+// probeChain exists only in a temporary network namespace, or in input that iptables-restore validates but does not
 // apply.
 const probeChain = "EDGEWAY-PROBE"
 

@@ -71,7 +71,8 @@ func (s *service) routesChain(table string, rt routes) string {
 	return name
 }
 
-// condition combines a match and a Route. The Route applies to packets that match the condition and no earlier one.
+// condition combines a match and a Route. The Route applies to packets that match the condition and no earlier
+// condition.
 type condition struct {
 	match string
 	route plan.Route

@@ -19,8 +19,8 @@ import (
 	"edgeway/test/plantest"
 )
 
-// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. Each call to since returns
-// the arguments that the scripts have recorded since the previous call.
+// recordRuns replaces the iptables-legacy programs with scripts that record their arguments. Each call to the returned
+// function returns the arguments that the scripts have recorded since the previous call.
 func recordRuns(t *testing.T) (since func() []string) {
 	t.Helper()
 	log, programs := filepath.Join(t.TempDir(), "log"), map[string]string{}
@@ -84,8 +84,8 @@ func TestRunsWaitForLockWithTimeout(t *testing.T) {
 	}
 }
 
-// After a restore, the table must have the number of entries that the backend reports. If the numbers differ, the
-// watcher reads the table after each restore. Scraping the metrics does not run any programs.
+// If the backend reported a wrong number of entries for a table, the watcher would read the table after each restore.
+// Scraping the metrics does not run any programs.
 func TestPartialSyncReadsNoTable(t *testing.T) {
 	iptablestest.NewHost(t)
 	since := recordRuns(t)

@@ -10,7 +10,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The constants are the indexes of the trees in state.trees.
+// The constants are indexes into state.trees.
 const (
 	natServices = iota
 	natNodePorts
@@ -40,7 +40,7 @@ type renderer struct {
 	// pods holds an iptables match for each pod source range and pod interface. pods is empty if Edgeway cannot
 	// identify pods.
 	pods []string
-	// loopback reports whether the family's loopback address accepts connections to NodePorts.
+	// loopback reports whether NodePorts accept connections on the family's loopback address.
 	loopback bool
 }
 
@@ -50,11 +50,12 @@ type service struct {
 	hash string
 	out  renderedService
 	// masquerade holds, for each pool, the rules that masquerade connections to ClusterIPs. Like kube-proxy, Edgeway
-	// puts these rules at the start of the pool's chain. leadsTo reports whether a rule jumps to the pool's chain.
+	// puts these rules at the start of the pool's chain. leadsTo reports, for each pool, whether a rule jumps to the
+	// pool's chain.
 	masquerade [2][]string
 	leadsTo    [2]bool
-	// routes and sourceFilters hold the Routes and source ranges that have their own chains, in the order of the
-	// chains' numbers.
+	// routes and sourceFilters hold the Routes and source ranges that have their own chains. A chain's name depends on
+	// its index in the slice.
 	routes        []routes
 	sourceFilters []sourceFilter
 }
@@ -110,7 +111,7 @@ func (s *service) normalize(r routes) routes {
 	return r
 }
 
-// match returns a match for the frontend's port and, unless the frontend is a NodePort, for its address.
+// match returns an iptables match for the frontend's port and, unless the frontend is a NodePort, for its address.
 func (s *service) match(f *plan.Frontend) string {
 	if f.Kind == plan.NodePort {
 		return matchPort(s.Name.Protocol, f.Port)
@@ -200,7 +201,7 @@ func (s *service) endpointName(e plan.Endpoint) string {
 	return "KUBE-SEP-" + hash(label(s.Name), protocolName(s.Name.Protocol), e.Addr.String())
 }
 
-// addEndpointChains adds a chain for each endpoint that needs one.
+// addEndpointChains adds a chain for each endpoint for which a single DNAT rule is not enough.
 func (s *service) addEndpointChains() {
 	var all []plan.Endpoint
 	for pool, used := range s.leadsTo {

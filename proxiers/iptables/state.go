@@ -49,8 +49,8 @@ func (s *state) remove(in *xtables.Input, id xtables.ChainID) {
 // after is empty if the next plan lacks the ServicePort.
 type serviceChange struct{ before, after renderedService }
 
-// replace writes the chains that differ between before and after, and adds the new entries to the trees. A later call
-// to finish writes the trees.
+// replace writes the chains that differ between before and after, and adds the new entries to the trees. The finish
+// method writes the trees later.
 func (s *state) replace(in *xtables.Input, st serviceChange) {
 	had := map[xtables.ChainID][]string{}
 	for _, c := range st.before.chains {
@@ -82,7 +82,7 @@ func without(a, b []entry) (out []entry) {
 	return out
 }
 
-// finish writes the tree chains affected by changes to ServicePorts or to the node.
+// finish adds the node's rules to the trees, and writes the trees' changed chains.
 func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	addNodeRules(s.trees, s.family, p)
 	for _, t := range s.trees {
@@ -96,7 +96,8 @@ func (s *state) finish(in *xtables.Input, p *plan.Plan) {
 	}
 }
 
-// writeDifference writes the difference between two plans. s.renderer must be valid for both plans.
+// writeDifference writes the difference between two plans. The properties in s.renderer must be the same for both
+// plans.
 func (s *state) writeDifference(in *xtables.Input, change proxiers.Change) {
 	var steps []serviceChange
 	for _, sp := range change.Removed {

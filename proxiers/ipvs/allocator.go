@@ -18,10 +18,10 @@ type key struct {
 func (k key) String() string { return fmt.Sprintf("virtual server %s/%s", k.at, k.proto) }
 
 // allocator chooses the address and port of each virtual server. The address is the ClusterIP, and the port (for port
-// 80, usually 10080 or 20080) depends on the Service's port and the pool. The nftables table rejects clients that
-// connect to a virtual server's port. A virtual server must not use the Service's own port. IPVS removes a connection's
-// entry when it removes the endpoint, or after the connection has been idle for 15 minutes. IPVS then also deletes the
-// connection to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
+// 80, usually 10080 or 20080) depends on the Service's port and the pool. The rules in the nftables table reject client
+// connections to a virtual server's port. A virtual server must not use the Service's own port. When IPVS removes a
+// connection's endpoint, or after the connection has been idle for 15 minutes, IPVS removes the connection's entry, and
+// also deletes the connection to the virtual server from connection tracking (Linux, ip_vs_conn_drop_conntrack).
 type allocator struct {
 	// movedPorts holds the port of each server that cannot use its usual port, because another server or a base address
 	// uses that port.
@@ -92,8 +92,8 @@ func allocate(p *plan.Plan) *allocator {
 		out.baseAddrs[key{svc.Name.Protocol, baseAddr(svc)}] = true
 	}
 	taken := maps.Clone(out.baseAddrs)
-	// next holds, for each address, the port where the last search ended, so that thousands of searches do not take
-	// quadratic time.
+	// next holds, for each address, the port where the last search for a free port ended, so that thousands of searches
+	// do not take quadratic time.
 	next := map[key]uint16{}
 	for _, svc := range p.Services {
 		beside := baseAddr(svc)

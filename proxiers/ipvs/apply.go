@@ -18,7 +18,7 @@ type wanted struct {
 	endpoints []plan.Endpoint
 }
 
-// addWanted adds a ServicePort's servers, and does nothing if svc is nil.
+// addWanted adds svc's virtual servers to the given map, and does nothing if svc is nil.
 func (p *proxier) addWanted(to map[key]wanted, svc *plan.ServicePort) {
 	if svc != nil && p.serves(svc.Family) {
 		p.allocator.keys(svc, func(k key, list []plan.Endpoint) { to[k] = wanted{svc, p.scheduler(svc), list} })
@@ -163,8 +163,8 @@ func (p *proxier) applyFull(ctx context.Context, change proxiers.Change) error {
 	return p.removeAll(ctx, want, have, stale)
 }
 
-// findConflict returns an error that names the ServicePort if another program or another host uses a virtual server's
-// address.
+// findConflict returns an error if another program or another host uses a virtual server's address. The error names the
+// ServicePort.
 func (p *proxier) findConflict(want map[key]wanted, have map[key]found, routed map[netip.Addr]bool) error {
 	checked := map[netip.Addr]bool{}
 	for k, w := range want {
@@ -218,7 +218,7 @@ func (p *proxier) ensureServers(ctx context.Context, want map[key]wanted,
 	return stale, nil
 }
 
-// reset restores a server's scheduler and Edgeway's mark, which another program may have changed.
+// reset corrects a server's scheduler and Edgeway's mark, for example after another program has changed them.
 func (p *proxier) reset(k key, w wanted, have found) error {
 	if have.raw.SchedName == w.scheduler && have.own {
 		return nil
@@ -229,10 +229,10 @@ func (p *proxier) reset(k key, w wanted, have found) error {
 	return p.kernel.updateServer(k, w.scheduler)
 }
 
-// writeTableAndRoutes writes the nftables table before the routes. Without the table, a route would deliver packets for
-// other ports of a Service address to the host. Routes have no effect until a routing rule exists. If no routing rule
-// exists yet, writeTableAndRoutes writes the routes first, so that adding a single rule completes a takeover from
-// another backend.
+// writeTableAndRoutes writes the nftables table before the routes. Without the table, a route would cause the host to
+// accept packets for the other ports of a Service address. Routes have no effect until a routing rule exists. If no
+// routing rule exists yet, writeTableAndRoutes writes the routes first, so that adding a single rule completes a
+// takeover from another backend.
 func (p *proxier) writeTableAndRoutes(ctx context.Context, change proxiers.Change, want map[key]wanted,
 	routed map[netip.Addr]bool,
 ) error {

@@ -40,8 +40,8 @@ func TestBatchesOfAnySize(t *testing.T) {
 	}
 }
 
-// testBatches applies a sequence of random plans. Each change is about the size of one or two chunks. Before each
-// Apply, testBatches calls schema, which returns the schema for a plan.
+// testBatches applies a sequence of random plans. Each change contains about as many elements as one or two chunks.
+// Before each partial sync, testBatches calls the function schema with the next plan.
 func testBatches(t *testing.T, chunk, steps int, schema func(*plan.Plan) nfttable.Schema) {
 	runtime.LockOSThread() // never unlocked, so the network namespace disappears with the thread
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
@@ -221,8 +221,8 @@ func text(v any) string {
 	return string(raw)
 }
 
-// difference describes the first difference between two states, except in unused chains and maps, which Maintain
-// deletes later.
+// difference describes the first difference between two states, ignoring unused chains and maps, which Maintain deletes
+// later.
 func difference(got, want map[string][]string) string {
 	for key, list := range want {
 		if have, ok := got[key]; !ok || !slices.Equal(have, list) {

@@ -28,8 +28,8 @@ func cleanup(ctx context.Context, env proxiers.Env) error {
 	return cleanUpServers(ctx, ours)
 }
 
-// cleanUpRoutes removes routes and routing rules. ours reports whether a routing rule existed, which means that the
-// backend has run.
+// cleanUpRoutes removes Edgeway's routes and routing rules. ours reports whether an Edgeway routing rule existed, which
+// means that the ipvs backend has run.
 func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	r, err := openRoutes(env.Families)
 	if err != nil {
@@ -63,8 +63,8 @@ func cleanUpRoutes(env proxiers.Env) (ours bool, err error) {
 	return ours, err
 }
 
-// cleanUpServers removes the servers and, unless another program uses IPVS, resets the backend's IPVS sysctls to their
-// defaults.
+// cleanUpServers removes Edgeway's virtual servers. If the ipvs backend has run and no other program uses IPVS,
+// cleanUpServers also resets the IPVS sysctls to their defaults.
 func cleanUpServers(ctx context.Context, ours bool) error {
 	k, err := openClient()
 	if err != nil {

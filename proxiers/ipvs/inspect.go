@@ -135,7 +135,7 @@ func (w *watcher) compareServers() string {
 	return ""
 }
 
-// describeChange describes how a server was removed or changed, or returns "" if the server matches.
+// describeChange says whether a server was removed or changed, or returns "" if neither happened.
 func describeChange(k key, f found, there bool) string {
 	switch {
 	case !there:

@@ -102,7 +102,7 @@ func (p *proxier) partly(change proxiers.Change) bool {
 		p.allocator.updateBaseAddrs(change)
 }
 
-// applyTable writes the nftables table, and deletes the clients of removed endpoints from its client maps.
+// applyTable writes the nftables table, and deletes the clients of removed endpoints from the table's client maps.
 func (p *proxier) applyTable(ctx context.Context, change proxiers.Change) error {
 	if err := p.Table.Apply(ctx, change); err != nil {
 		return err

@@ -63,7 +63,7 @@ type found struct {
 	own bool
 }
 
-// list returns all virtual servers except the servers for firewall marks.
+// list returns all virtual servers except those identified by a firewall mark.
 func (k *client) list() (map[key]found, error) {
 	all, err := k.GetServices()
 	if err != nil {

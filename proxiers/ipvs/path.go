@@ -10,7 +10,7 @@ import (
 
 func (p *proxier) Summary() []string { return nil }
 
-// Explain uses a separate socket, because a client is not safe for concurrent use.
+// Explain opens its own IPVS client, because a client is not safe for concurrent use.
 func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err error) {
 	p.mu.RLock()
 	at := key{d.Service.Name.Protocol, p.allocator.serverAddr(d.Service, d.Pool)}

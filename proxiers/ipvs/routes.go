@@ -38,7 +38,7 @@ func openRoutes(families []plan.Family) (*routeManager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rtnetlink socket: %w", err)
 	}
-	// lo is the first interface of every network namespace.
+	// In every network namespace, lo is the first interface and has index 1.
 	return &routeManager{Handle: h, lo: 1, families: families}, nil
 }
 
@@ -59,7 +59,7 @@ func (r *routeManager) addRules() error {
 	return nil
 }
 
-// lacksRules reports whether no rule points to Edgeway's routing table.
+// lacksRules reports whether no routing rule points to Edgeway's routing table.
 func (r *routeManager) lacksRules() (bool, error) {
 	for _, f := range r.families {
 		rules, err := r.RuleListFiltered(rtnl.Family(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)

@@ -37,8 +37,8 @@ func settingsOf(env proxiers.Env) settings {
 	return s
 }
 
-// applySysctls sets sysctls so that IPVS uses connection tracking, and chooses a new endpoint for a connection to a
-// removed endpoint. The sysctls are per network namespace.
+// applySysctls sets the sysctls that make IPVS use connection tracking and choose a new endpoint for a connection whose
+// endpoint was removed. The sysctls are per network namespace.
 func (s settings) applySysctls() error {
 	values := map[string]int{sysctls + "conntrack": 1, sysctls + "expire_nodest_conn": 1}
 	if s.strictARP {

@@ -33,7 +33,7 @@ type watcher struct {
 	// serverCounts counts the servers at each address. An address in serverCounts has a route, or Apply is about to add
 	// one.
 	serverCounts map[netip.Addr]int
-	// sampleServers holds one server for each family, which every short poll reads.
+	// sampleServers holds, for each family, the server that every short poll reads.
 	sampleServers map[bool]key
 	// removedObject describes an Edgeway route or rule that another program removed, or is "" if there is none.
 	removedObject string

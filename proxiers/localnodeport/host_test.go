@@ -148,7 +148,7 @@ func (w *world) applyTo(next *plan.Plan, services ...*plan.ServicePort) {
 	w.plan = next
 }
 
-// maintain runs the deferred work that becomes due within span.
+// maintain runs the deferred work that becomes due within the given time.
 func (w *world) maintain(span time.Duration) {
 	w.t.Helper()
 	for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -183,7 +183,7 @@ func service(name string, nodePort uint16, endpoints ...string) *plan.ServicePor
 	return svc
 }
 
-// serve starts a server that responds to each line with the server's address.
+// serve starts a server that responds to each line with its own address.
 func serve(t *testing.T, at string) {
 	t.Helper()
 	l, err := net.Listen("tcp", at)

@@ -16,7 +16,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Name is the localnodeport follower's name.
+// Name is the name of the localnodeport component.
 const Name = "localnodeport"
 
 // Options configures a Proxier.
@@ -101,7 +101,7 @@ func (p *Proxier) Apply(ctx context.Context, change proxiers.Change) error {
 }
 
 // releaseUnused releases inherited sockets for ports that are no longer NodePorts. Ports in p.ports keep their sockets,
-// even while the Proxier waits to retry.
+// even if the Proxier cannot listen on them yet.
 func (p *Proxier) releaseUnused() {
 	for _, at := range p.sockets.Unused() {
 		if p.ports[at] == nil {

@@ -103,7 +103,7 @@ func (p *Proxier) Due() (due time.Time) {
 	return due
 }
 
-// Maintain tries again to listen on the addresses whose delay has expired.
+// Maintain retries listening on the addresses whose delay has expired.
 func (p *Proxier) Maintain(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// clientsPerMap is the maximum number of clients in a session affinity map. The rules send clients that do not fit into
-// the map to random endpoints.
+// clientsPerMap is the maximum number of clients in a session affinity map. If the map is full, the rules send new
+// clients to random endpoints.
 const clientsPerMap = 1 << 16
 
 // affinity describes the maps of a ServicePort with session affinity. For each pool and endpoint port, the ServicePort
@@ -105,8 +105,8 @@ func (a *affinity) addObjects(n *nfttable.Needs, svc *plan.ServicePort) {
 	}
 }
 
-// addEntries adds the elements that map a frontend and an endpoint to the learn chain. An endpoint in both pools gets
-// only one element.
+// addEntries adds the elements that map a frontend and an endpoint to the endpoint's learn chain. An endpoint in both
+// pools gets only one element.
 func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nfttable.Element, set nfttable.SetID) {
 	for pool, list := range svc.Pools {
 		for _, ep := range list {
@@ -121,8 +121,8 @@ func (a *affinity) addEntries(n *nfttable.Needs, svc *plan.ServicePort, key nftt
 	}
 }
 
-// mayHaveStaleClients reports whether one of next's client maps may contain an endpoint that next lacks. Either the
-// change removed the endpoint, or the map was unused and still holds old clients.
+// mayHaveStaleClients reports whether a client map of the ServicePort next may contain an endpoint that next lacks. The
+// change may have removed the endpoint, or an unused map may still hold old clients.
 func (a *affinity) mayHaveStaleClients(old, next *plan.ServicePort) bool {
 	if old == nil {
 		return true

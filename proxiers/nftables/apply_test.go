@@ -74,7 +74,7 @@ func TestTakeoverRejectsOnlyAtEnd(t *testing.T) {
 	}
 }
 
-// On a host that has only manifests, and therefore no Service CIDRs, Edgeway writes nothing at the end of a takeover.
+// Without Service CIDRs, as on a host with only manifests, Edgeway writes nothing at the end of a takeover.
 func TestTakeoverWithoutServiceCIDRs(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t, func(env *proxiers.Env) { env.Takeover = true })

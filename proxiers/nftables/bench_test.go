@@ -34,7 +34,7 @@ func BenchmarkFirstSync(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart measures a first sync over the tables that the previous process left.
+// BenchmarkRestart measures a first sync over the tables that the previous process left behind.
 func BenchmarkRestart(b *testing.B) {
 	for _, n := range []int{1000, 10000, 30000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -27,13 +27,13 @@ type class struct {
 	hasSourceRanges bool
 	// originRoutes holds the frontend's Routes, indexed by origin.
 	originRoutes [3]sizedRoute
-	// masqueradeStatement is a statement that, together with the mark, causes a later rule to masquerade a packet.
+	// masqueradeStatement is an nft statement that, together with the mark, causes a later rule to masquerade a packet.
 	masqueradeStatement string
-	// affinity is nil without session affinity. A class with session affinity belongs to one ServicePort.
+	// affinity is nil if the class has no session affinity. A class with session affinity belongs to one ServicePort.
 	affinity *affinity
 }
 
-// classOf returns a frontend's class. The parameter to holds the destinations of connections, by pool.
+// classOf returns the class of a ServicePort's frontend, given each pool's destinations.
 func classOf(svc *plan.ServicePort, f *plan.Frontend, to [2][]plan.Endpoint, aff *affinity) *class {
 	c := &class{proto: svc.Name.Protocol, nodePort: f.Kind == plan.NodePort, hasSourceRanges: f.AllowFrom != nil}
 	for origin, route := range f.Routes {

@@ -20,7 +20,7 @@ import (
 // not reject packets, because another backend now serves the Services.
 func TestCleanupRejectsNoPacketInFlight(t *testing.T) {
 	newHost(t)
-	// A socket needs a route to the ClusterIP, although the rules translate the destination.
+	// Sending a packet to the ClusterIP requires a route, although the rules translate the destination.
 	for _, args := range [][]string{
 		{"link", "set", "lo", "up"}, {"address", "add", "192.0.2.1/32", "dev", "lo"}, {"route", "add", "default", "dev", "lo"},
 	} {

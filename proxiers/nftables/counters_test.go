@@ -76,8 +76,8 @@ func figures(t *testing.T, p *proxier, name string) map[string]float64 {
 	return found
 }
 
-// mustHaveRejected fails the test unless the metrics count v4 rejected UDP packets over IPv4, v6 over IPv6, and no
-// rejected SCTP packets.
+// mustHaveRejected fails the test unless the metrics count the given numbers of rejected UDP packets over IPv4 and
+// IPv6, and no rejected SCTP packets.
 func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	t.Helper()
 	want := map[string]float64{
@@ -89,7 +89,7 @@ func mustHaveRejected(t *testing.T, p *proxier, v4, v6 float64) {
 	}
 }
 
-// Each family's counter must exist before the first failure.
+// Each family's counter of failed syncs must exist before the first failure.
 func TestFailuresAreCounted(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)
@@ -172,8 +172,8 @@ func TestLoopbackRejects(t *testing.T) {
 	}
 }
 
-// If a loopback address does not accept connections to NodePorts, a UDP packet to a NodePort's port reaches the host's
-// own server.
+// If Node.LoopbackAddrs lacks a loopback address, a UDP packet to a NodePort at that address reaches the host's own
+// server.
 func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 	newHost(t)
 	loopback(t)

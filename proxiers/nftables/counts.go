@@ -12,7 +12,7 @@ const (
 )
 
 // countSets returns the sets that count new connections. The frontend maps have no counters, because an endpoint change
-// replaces an element and its counter.
+// replaces a frontend's element and its counter.
 func (o Options) countSets() []nfttable.Set {
 	if !o.CountConnections {
 		return nil

@@ -17,9 +17,9 @@
 //   - @cluster-ips: rejects connections to a ClusterIP's unused port
 //   - @service-cidrs: drops packets to an unallocated address that does not belong to the host
 //
-// A class chain applies the source ranges. The class chain then rejects or drops the packet, or chooses an endpoint
-// from @endpoints, depending on the connection's origin. At the nat hook postrouting, the rules masquerade marked
-// packets and hairpin connections.
+// A class chain drops packets from outside the source ranges. For each remaining packet, the class chain rejects or
+// drops the packet, or chooses an endpoint from @endpoints, depending on the connection's origin. At the nat hook
+// postrouting, the rules masquerade marked packets and hairpin connections.
 //
 // A class specifies a verdict for each origin and, if the verdict is Forward, the pool size. The name of a class chain
 // encodes the verdicts and the pool sizes. For example, the chain "addr-tcp-c3-c3m-l2" sends connections from pods and

@@ -75,8 +75,8 @@ func TestOtherTablesAreNoDrift(t *testing.T) {
 	}
 }
 
-// The caller skips Apply if nothing changed, so Prev may be a plan that the backend never received. A sync must be
-// partial even if the backend never received Prev.
+// The caller skips Apply if nothing changed, so Change.Prev may be a plan that the backend never received. Even then,
+// the sync must be partial.
 func TestSyncFromSkippedPlanIsPartial(t *testing.T) {
 	newHost(t)
 	p, _ := testProxier(t)

@@ -142,9 +142,9 @@ func kernelElements(t *testing.T, p *proxier) string {
 	return readUntilStable(t, func() string { return tellElements(t, p) })
 }
 
-// readUntilStable calls read until two consecutive results are equal. After a transaction, the kernel (6.18) may move a
-// set to a hash table of another size. During the move, a dump that spans several datagrams repeats some elements and
-// omits as many others.
+// readUntilStable calls the function read until two consecutive results are equal. After a transaction, the kernel
+// (6.18) may move a set to a hash table of another size. During the move, a dump that spans several datagrams repeats
+// some elements and omits as many others.
 func readUntilStable(t *testing.T, read func() string) string {
 	t.Helper()
 	before := read()
@@ -175,7 +175,7 @@ func tellElements(t *testing.T, p *proxier) string {
 					fmt.Sprintf("%s %x", set.Name, raw))
 			})
 			slices.Sort(lines)
-			// While a set grows, the kernel (6.18) reports an element both at its old and at its new position.
+			// While a set grows, the kernel (6.18) reports an element at both its old and its new position.
 			b.WriteString(strings.Join(slices.Compact(lines), "\n") + "\n")
 		}
 	}

@@ -80,8 +80,8 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 	return Connections(p.Table, from, add)
 }
 
-// Render returns the nft commands that apply a change, for tests of the translation from objects to rules. A nil
-// change.Prev means that the tables do not exist yet.
+// Render returns the nft commands that apply a change, for tests of the translation from Kubernetes objects to rules. A
+// nil change.Prev means that the tables do not exist yet.
 func Render(env proxiers.Env, change proxiers.Change) string {
 	return nfttable.Render(schema(env.CountConnections), env, change)
 }

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// RejectCollector is a prometheus.Collector that counts the packets that the tables reject on loopback addresses.
+// RejectCollector is a prometheus.Collector that reports the number of rejected packets to loopback addresses.
 type RejectCollector struct{ Table *nfttable.Table }
 
 func rejectedDesc() *prometheus.Desc {

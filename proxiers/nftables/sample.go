@@ -7,8 +7,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// Sample returns a plan that uses every feature once in each family. The addresses in the plan are reserved for
-// documentation.
+// Sample returns a plan that uses every feature once in each family. All addresses in the plan except the loopback
+// addresses are reserved for documentation.
 func Sample() *plan.Plan {
 	p := &plan.Plan{Node: &plan.Node{
 		NodePortAddrs: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")},

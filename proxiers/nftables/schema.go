@@ -48,7 +48,7 @@ type Options struct {
 	// Destination returns the destination of connections to a pool. If Destination is nil, the rules send connections
 	// to one of the pool's endpoints.
 	Destination func(svc *plan.ServicePort, pool plan.Pool) netip.AddrPort
-	// MasqueradeStatement is a statement that, together with the mark, causes a later rule to masquerade a packet.
+	// MasqueradeStatement is an nft statement that, together with the mark, causes a later rule to masquerade a packet.
 	// MasqueradeRule is the rule that masquerades packets to which an earlier rule applied MasqueradeStatement.
 	// MasqueradeStatement and MasqueradeRule are empty if the mark alone is enough.
 	MasqueradeStatement, MasqueradeRule string

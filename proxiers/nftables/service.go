@@ -93,8 +93,7 @@ func addClass(n *nfttable.Needs, f plan.Family, c *class) nfttable.ChainNumber {
 	return n.AddChain(nfttable.Object{ObjectID: id, Rules: c})
 }
 
-// nodeEntries returns the elements for the addresses that accept connections to NodePorts, including loopback
-// addresses.
+// nodeEntries returns the elements for the addresses where NodePorts accept connections, including loopback addresses.
 func nodeEntries(n *plan.Node) (entries []nfttable.Entry) {
 	for _, a := range n.NodePortAddrs {
 		if !a.IsLoopback() {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// The verdicts for packets that match no frontend are part of the policy, and are the same on every host.
+// The following verdicts for packets that Edgeway cannot forward are the same on every host.
 const (
 	// UnusedPortVerdict applies to packets to a ClusterIP's unused ports.
 	UnusedPortVerdict = Reject

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Diff returns the new and changed ServicePorts in next, and the ServicePorts in prev that next lacks, both in plan
+// Diff compares two plans, and returns the new and changed ServicePorts and the removed ServicePorts, both in plan
 // order. Diff compares pointers first, because plans share unchanged ServicePorts. With 10,000 ServicePorts, Diff takes
 // about 30 µs. A nil prev counts as an empty plan.
 func Diff(prev, next *Plan) (changed, removed []*ServicePort) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// sealedPort returns a sealed ServicePort with contents that depend on version.
+// sealedPort returns a sealed ServicePort whose contents depend on the given version.
 func sealedPort(name string, family Family, version int) *ServicePort {
 	s := &ServicePort{
 		Name: ServicePortName{Namespace: "ns", Name: name, Protocol: TCP}, Family: family,

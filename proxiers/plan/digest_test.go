@@ -28,8 +28,8 @@ func sample() *ServicePort {
 	}
 }
 
-// mutateFields changes each field of v in turn, calls f after each change, and restores the field. The test fails on a
-// field of an unsupported type, so it cannot miss a new field.
+// mutateFields changes each field of v in turn, calls f after each change, and restores the field. The test fails if a
+// field has an unsupported type, so the test cannot miss a new field.
 func mutateFields(t *testing.T, path string, v reflect.Value, f func(path string)) {
 	t.Helper()
 	try := func(path string, value any) {

@@ -2,7 +2,7 @@ package plan
 
 import "testing"
 
-// A name with a special meaning in nft or iptables must never reach a rule.
+// A name with a special meaning in nft or iptables must never appear in a rule.
 func TestCheckInterface(t *testing.T) {
 	for _, name := range []string{
 		`eth0" drop`, "x -j DROP", "$ip", "", "*", "a*b", "name-of-17-letters", "a b", "a\nb",

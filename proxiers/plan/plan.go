@@ -2,9 +2,9 @@
 // forwards, rejects, drops or masquerades, and which endpoints a connection may reach.
 //
 // The planner in daemon/planner creates a Plan, and the proxiers apply the Plan to the kernel. A Plan already reflects
-// all policy decisions: those about traffic policies, topology, readiness, and the short-circuit for connections from
-// pods and the host. A proxier therefore makes no policy decisions. Plan.Decide is the executable specification of a
-// dataplane. Every dataplane test compares the dataplane's results with those of Plan.Decide.
+// every policy decision: traffic policies, topology, readiness, and the short-circuit for connections from pods and the
+// host. A proxier therefore makes no policy decisions. Plan.Decide is the executable specification for all dataplanes.
+// Every dataplane test compares the dataplane's results with those of Plan.Decide.
 //
 // A Plan and all values reachable from it are immutable. Successive plans share pointers to unchanged values, so Diff
 // is cheap.
@@ -21,7 +21,7 @@ import (
 type Plan struct {
 	// The planner increments Generation for every plan.
 	Generation uint64 `json:"generation"`
-	// Successive plans share the Node pointer while the Node is unchanged.
+	// Successive plans share one Node as long as it does not change.
 	Node *Node `json:"node"`
 	// Services is sorted by ServicePort.Compare. Each (Name, Family) pair is unique.
 	Services []*ServicePort `json:"services"`
@@ -37,13 +37,13 @@ type Node struct {
 	HostAddrs []netip.Addr `json:"addresses,omitempty"`
 	// NodePortAddrs holds the non-loopback addresses on which Edgeway serves NodePorts.
 	NodePortAddrs []netip.Addr `json:"nodePortAddresses,omitempty"`
-	// LoopbackAddrs holds the loopback addresses on which Edgeway serves NodePorts, at most 127.0.0.1 and ::1. Edgeway
-	// relays TCP connections to LoopbackAddrs in user space (proxiers/localnodeport, KEP-6032) and rejects other
-	// protocols.
+	// LoopbackAddrs holds the loopback addresses on which Edgeway serves NodePorts: 127.0.0.1, ::1, both or neither.
+	// Edgeway relays TCP connections to LoopbackAddrs in user space (proxiers/localnodeport, KEP-6032) and rejects
+	// other protocols.
 	LoopbackAddrs []netip.Addr `json:"loopbackAddresses,omitempty"`
-	// PodSources holds the source ranges of pods on this host. PodInterfaces holds the interfaces that receive packets
-	// from pods. Each entry is a name such as "cni0" or a prefix such as "veth*" (see ValidateInterface). If PodSources
-	// and PodInterfaces are both empty, Edgeway cannot identify pods, and no packet is FromPod.
+	// PodSources holds the address ranges of the pods on this host. PodInterfaces holds the interfaces that receive
+	// packets from pods. Each entry is a name such as "cni0" or a prefix such as "veth*" (see ValidateInterface). If
+	// PodSources and PodInterfaces are both empty, Edgeway cannot identify pods, and no packet has the origin FromPod.
 	PodSources    []netip.Prefix `json:"podSources,omitempty"`
 	PodInterfaces []string       `json:"podInterfaces,omitempty"`
 	// ServiceCIDRs holds the ranges from which the API server allocates ClusterIPs. Edgeway drops packets to an address
@@ -67,7 +67,8 @@ type Uplink struct {
 type ServicePort struct {
 	Name   ServicePortName `json:"name"`
 	Family Family          `json:"family"`
-	// Affinity is the session affinity timeout, which starts at a client's last new connection, or 0 for no affinity.
+	// Affinity is the session affinity timeout, or 0 for no affinity. Each new connection from a client restarts the
+	// timeout.
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// LongLived reports whether the Service opted in to the flowtable fast path (KEP-4963).
 	LongLived bool `json:"longLived,omitempty"`

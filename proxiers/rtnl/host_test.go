@@ -17,7 +17,7 @@ import (
 
 const patience = 30 * time.Second
 
-// tinyHost opens sockets with buffers for only a few notifications.
+// tinyHost opens sockets whose receive buffers hold only a few notifications.
 type tinyHost struct{}
 
 func (tinyHost) Subscribe(groups ...uint) (Socket, error) { return subscribe(4096, groups...) }

@@ -21,11 +21,12 @@ func Family(f plan.Family) int {
 	return unix.AF_INET
 }
 
-// maxAttempts limits how many times Retry calls list, because the listed objects may keep changing.
+// maxAttempts is the maximum number of attempts in a call to Retry. Without this limit, Retry might never return,
+// because the listed objects may keep changing.
 const maxAttempts = 5
 
-// Retry calls list, and calls it again if the listed objects changed while the kernel was sending them. After
-// maxAttempts attempts, Retry returns the last result with the error netlink.ErrDumpInterrupted.
+// Retry calls list, and calls it again if the listed objects changed while the kernel was sending them. If the objects
+// changed during each of maxAttempts calls, Retry returns the last result and netlink.ErrDumpInterrupted.
 func Retry[T any](list func() (T, error)) (found T, err error) {
 	for range maxAttempts {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -35,8 +36,8 @@ func Retry[T any](list func() (T, error)) (found T, err error) {
 	return found, err
 }
 
-// Prefix returns the destination prefix of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0. A
-// route without a destination is also a default route.
+// Prefix returns the destination prefix of a route. For a default route, netlink v1.3.1 returns 0.0.0.0/0 or ::/0.
+// Prefix also treats a route without a destination as a default route.
 func Prefix(dst *net.IPNet) netip.Prefix {
 	if dst == nil {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -49,8 +50,8 @@ func Prefix(dst *net.IPNet) netip.Prefix {
 	return netip.PrefixFrom(a, bits)
 }
 
-// ParseRoute returns the destination and routing protocol in a route notification, which consists of a struct rtmsg and
-// its attributes. ok is false for a routing cache entry.
+// ParseRoute parses a route notification (a struct rtmsg followed by attributes) and returns the route's destination
+// and routing protocol. ok is false for a routing cache entry.
 func ParseRoute(message []byte) (to netip.Prefix, protocol uint8, ok bool) {
 	if len(message) < unix.SizeofRtMsg {
 		return to, 0, false

@@ -25,8 +25,8 @@ import (
 const BatchTime = 50 * time.Millisecond
 
 // After a socket fails, the Watcher waits before it reopens the socket. The pause starts at minPause and doubles with
-// each failure, up to maxPause. Without a growing pause, a socket that fails repeatedly could cause a full sync every
-// second, because each loss of notifications may cause one.
+// each failure, up to maxPause. Each loss of notifications may cause a full sync. Without the growing pause, a socket
+// that fails repeatedly could therefore cause a full sync every second.
 const (
 	minPause = 100 * time.Millisecond
 	maxPause = 30 * time.Second

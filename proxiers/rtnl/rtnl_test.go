@@ -172,7 +172,7 @@ func TestNoticesAreBatched(t *testing.T) {
 	})
 }
 
-// The Watcher keeps using the same socket after an overrun (the kernel dropped notifications).
+// After an overrun, in which the kernel drops notifications, the Watcher keeps using the same socket.
 func TestOverrun(t *testing.T) {
 	run(t, func(b *bench) {
 		b.send(error(unix.ENOBUFS))

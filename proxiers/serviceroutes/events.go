@@ -23,9 +23,9 @@ const (
 	retry           = 5 * time.Second
 )
 
-// watch starts receiving rtnetlink notifications. When Linux removes an IPv4 route because its link goes down, it sends
-// no route notification. When Linux removes several routes because their source address is removed, it may send only
-// one.
+// watch starts receiving rtnetlink notifications. When a link goes down, Linux removes the link's IPv4 routes without
+// sending route notifications. When Linux removes several routes because their source address is removed, Linux may
+// send only one route notification.
 func (f *follower) watch() error {
 	if f.stopWatcher != nil {
 		return nil

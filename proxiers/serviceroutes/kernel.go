@@ -64,13 +64,13 @@ func (k *kernel) ownRoutes(families []plan.Family) (out []netlink.Route, err err
 
 // foreignRoutes holds other programs' routes in the main routing table.
 type foreignRoutes struct {
-	// reachable maps each destination to whether its route with the lowest metric forwards packets.
+	// reachable reports, for each destination, whether the route with the lowest metric forwards packets.
 	reachable map[netip.Prefix]bool
 	// lengths holds the destinations' prefix lengths, longest first. The kernel prefers routes with longer prefixes.
 	lengths []int
 }
 
-// listForeign lists other programs' routes whose destination satisfies matters.
+// listForeign lists other programs' routes to the destinations for which matters returns true.
 func (k *kernel) listForeign(family plan.Family, matters func(netip.Prefix) bool) (*foreignRoutes, error) {
 	found, err := k.list(family, 0,
 		func(r *netlink.Route) bool { return r.Protocol != Protocol && matters(rtnl.Prefix(r.Dst)) })
@@ -147,7 +147,7 @@ func (k *kernel) hasForeignRoute(to netip.Prefix) (bool, error) {
 	switch {
 	case errors.Is(err, unix.ENETUNREACH):
 		return false, nil
-	// The route rejects packets: unreachable, blackhole or prohibit.
+	// The route rejects packets, because its type is unreachable, blackhole or prohibit.
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES):
 		return false, nil
 	case err != nil:
@@ -171,7 +171,7 @@ func (k *kernel) put(r route, replace bool) error {
 	return nil
 }
 
-// remove removes a route. It returns nil if the route no longer exists.
+// remove deletes a route, and returns nil if the route no longer exists.
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {

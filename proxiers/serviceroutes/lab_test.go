@@ -139,7 +139,7 @@ func (l *lab) maintainUntilIdle() {
 }
 
 // maintainWhenDue waits until deferred work is due and then runs Maintain, as the daemon's pipeline does.
-// maintainWhenDue returns false if it receives from over first.
+// maintainWhenDue returns false if the channel over delivers a value first.
 func (l *lab) maintainWhenDue(over <-chan time.Time) bool {
 	l.Helper()
 	tender := l.Proxier.(proxiers.Maintainer)

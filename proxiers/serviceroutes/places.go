@@ -77,7 +77,7 @@ func (p *destinations) each(svc *plan.ServicePort, visit func(netip.Addr)) {
 	}
 }
 
-// addFrontend counts a frontend at an address and reports whether it is the first one at that address.
+// addFrontend counts a frontend at the given address, and reports whether the address is new.
 func (p *destinations) addFrontend(a netip.Addr) (first bool) {
 	if p.frontendCounts[a] == 0 && (p.overflow > 0 || len(p.frontendCounts) >= maxAddrs) {
 		p.overflow++

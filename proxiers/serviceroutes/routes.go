@@ -172,10 +172,10 @@ func (f *follower) wantedRoutes(ctx context.Context) (map[netip.Prefix]route, er
 	return want, nil
 }
 
-// neededDestinations returns the destinations to which no other program has a route. If always is true, the result also
-// contains all ranges. neededDestinations first reads the main routing table, where it can distinguish Edgeway's routes
-// from those of other programs. For each remaining destination, a route lookup by the kernel shows whether another
-// routing table has a route.
+// neededDestinations returns the destinations to which no other program has a route. If f.always is true, the result
+// also contains all ranges. neededDestinations first reads the main routing table, where it can distinguish Edgeway's
+// routes from those of other programs. For each remaining destination, a route lookup by the kernel shows whether
+// another routing table has a route.
 func (f *follower) neededDestinations(ctx context.Context, family plan.Family) (out []netip.Prefix, err error) {
 	all := f.destinations.of(family)
 	if len(all) == 0 {

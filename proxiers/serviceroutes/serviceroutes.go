@@ -58,7 +58,7 @@ type follower struct {
 
 	network  *rtnl.Watcher
 	watching sync.WaitGroup
-	// stopWatcher stops the watcher. It is nil before the first successful call to watch.
+	// stopWatcher stops the watcher, and is nil before the first successful call to watch.
 	stopWatcher context.CancelFunc
 
 	mu           sync.Mutex

@@ -65,7 +65,7 @@ func TestForeignRoutesReplaceOwn(t *testing.T) {
 		ip   string
 		want []string
 	}{
-		// The unreachable route has a longer prefix than the new default route, so it still rejects packets.
+		// The unreachable route still rejects packets, because its prefix is longer than the new default route's.
 		{"route add default via 192.0.2.1", []string{external4, external6, range6}},
 		{"route del unreachable 203.0.112.0/22", []string{external6, range6}},
 		{"-6 route add default via 2001:db8:2::1", nil},
@@ -171,8 +171,8 @@ func TestLostRoutesAreRestored(t *testing.T) {
 	l.settled(allOfThem...)
 }
 
-// The follower keeps other programs' routes. Of the routes of an earlier Edgeway process, the follower keeps only those
-// that the plan still needs.
+// The follower keeps other programs' routes. The follower keeps an earlier Edgeway process's routes only if the plan
+// still needs them.
 func TestRestartAndCleanup(t *testing.T) {
 	l := newLab(t, false,
 		"route add 10.96.0.0/16 dev w0 proto 119 metric 1000000 src 198.51.100.10",
@@ -211,8 +211,8 @@ func (l *lab) foreign() string {
 	return out.String()
 }
 
-// A partial sync does not list routes, even with 10,000 addresses outside the ranges. The duration of the sync depends
-// only on the number of changed addresses.
+// A partial sync does not list routes, even with 10,000 addresses outside the ClusterIP ranges. The duration of the
+// sync depends only on the number of changed addresses.
 func TestManySingleAddresses(t *testing.T) {
 	l := newLab(t, false)
 	var many []*plan.ServicePort

@@ -194,8 +194,8 @@ func (b *bench) switchTo(ctx context.Context, p *program) error {
 	return p.cg.WaitIdle(ctx, time.Second)
 }
 
-// recordRun records the duration that do returns, and the CPU time that the program uses from the start of do until the
-// program is idle again.
+// recordRun calls the function do, and records the returned duration. recordRun also records the CPU time that the
+// program uses from the start of this call until the program is idle again.
 func (b *bench) recordRun(ctx context.Context, p *program, what measure, do func() (time.Duration, error)) error {
 	before, err := p.cg.CPU()
 	if err != nil {

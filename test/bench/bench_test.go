@@ -72,8 +72,8 @@ func TestGauge(t *testing.T) {
 	}
 }
 
-// The pauses must leave most of the CPU time to the measured program, even if the measurement takes long or the machine
-// is slow.
+// The pauses must leave most of the CPU time to the measured program, even if the measurement takes a long time or the
+// machine is slow.
 func TestPause(t *testing.T) {
 	const us, ms = time.Microsecond, time.Millisecond
 	for _, c := range []struct{ all, try, want time.Duration }{

@@ -19,7 +19,7 @@ func (b *bench) measureChange(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, change, 1)
 }
 
-// measureBurst replaces an endpoint of each of many Services, and measures the time until the host uses all of the new
+// measureBurst replaces one endpoint in each of many Services, and measures the time until the host uses all of the new
 // endpoints.
 func (b *bench) measureBurst(ctx context.Context, p *program) error {
 	return b.replaceEndpoints(ctx, p, burst, min(b.size, burstSize))
@@ -40,8 +40,8 @@ func (b *bench) replaceEndpoints(ctx context.Context, p *program, what measure, 
 }
 
 // measureNewService adds a Service and its EndpointSlice, measures the time until the Service works, and deletes both
-// objects. The measurement starts when the benchmark writes the EndpointSlice, because the more Services exist, the
-// longer the API server takes to write a Service.
+// objects. The measurement starts when the benchmark writes the EndpointSlice, because the time that the API server
+// takes to write a Service grows with the number of Services.
 func (b *bench) measureNewService(ctx context.Context, p *program) error {
 	b.changed++
 	i := b.size + b.changed // never reuse a ClusterIP, because the kernel still tracks old connections to it

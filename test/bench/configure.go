@@ -95,7 +95,7 @@ conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeou
 }
 
 // linkIPTables creates a directory with links to the programs of one iptables variant. The links have names without the
-// variant, such as iptables-restore, and the directory comes first in the program's PATH.
+// variant, such as iptables-restore, and the directory comes first in the PATH of the measured program.
 func (p *program) linkIPTables(variant string) error {
 	dir := p.file("bin")
 	if err := os.Mkdir(dir, 0o755); err != nil {

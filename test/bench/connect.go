@@ -92,7 +92,7 @@ func wait(fd int, events int16, timeout time.Duration) error {
 	}
 }
 
-// goal is a connection that must succeed. If endpoint is valid, the connection must reach that endpoint.
+// goal is a connection that must succeed. If the endpoint field is set, the connection must reach that endpoint.
 type goal struct {
 	to       netip.AddrPort
 	endpoint netip.Addr
@@ -104,7 +104,7 @@ func serviceGoal(i int) goal { return goal{to: netip.AddrPortFrom(cluster.Cluste
 // one of five endpoints at random, so 8 connections miss a new endpoint with a probability of 1/6.
 const connectionsPerAttempt = 8
 
-// reach tries each goal in order until it succeeds, and returns the time when it reached the last goal.
+// reach tries the goals in order, each until it succeeds, and returns the time of the last success.
 func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 	began, reached := time.Now(), 0 // the start of the attempts to reach the current goal
 	var last error
@@ -128,8 +128,8 @@ func (h *host) reach(ctx context.Context, goals []goal) (time.Time, error) {
 }
 
 // pause returns the time to wait before the next attempt. Without pauses, the attempts would take CPU time from the
-// program. A pause is 1/200 of the elapsed time, or up to 1/20 if the attempts take long, for example on a slow
-// machine.
+// measured program. A pause lasts 1/200 of the elapsed time, or up to 1/20 if the attempts take a long time, for
+// example on a slow machine.
 func pause(all, try time.Duration) time.Duration {
 	return max(300*time.Microsecond, all/200, min(10*try, all/20))
 }

@@ -1,12 +1,12 @@
 // Command bench measures how fast Edgeway and kube-proxy start, apply changes and forward new connections, and how much
-// memory they use. Both use a real API server.
+// memory they use. Both programs use a real API server.
 //
 //	scripts/bench -mode iptables-legacy -sizes 1000,10000
 //
 // Edgeway and kube-proxy use the same kernel mechanism: nftables (the default), a variant of iptables, or IPVS. With
 // -previous, the benchmark measures an earlier version of Edgeway instead of kube-proxy. In nftables mode, the
-// benchmark also measures package floor, which applies the same changes with as little work as possible. Its results
-// are a lower bound.
+// benchmark also measures package floor, which applies the same changes with as little work as possible. The results of
+// package floor are a lower bound.
 //
 // A single result depends on the machine, so compare only ratios of two results from the same run. Each program has its
 // own network namespace and control group. All programs watch the same API server and take turns. While the benchmark

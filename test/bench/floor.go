@@ -43,7 +43,8 @@ func (b *bench) newFloor(ctx context.Context) (*program, error) {
 	return p, nil
 }
 
-// withFloor returns a function that starts floor, calls measure, which also measures floor, and stops floor.
+// withFloor returns a function that starts floor, calls measure and stops floor, so that measure includes floor in its
+// measurements.
 func (b *bench) withFloor(measure func(context.Context) error) func(context.Context) error {
 	if b.floor == nil {
 		return measure

@@ -12,7 +12,7 @@ type mode struct {
 	name     string // the value of the -mode option and of Edgeway's proxy.backend key
 	peerMode string // kube-proxy's name for this mode
 	variant  string // "nft" or "legacy" for iptables, "" otherwise
-	// syncPeriod is the period of kube-proxy's periodic syncs.
+	// syncPeriod is the time between two periodic syncs of kube-proxy.
 	syncPeriod time.Duration
 	sizes      string
 	// allSteps reports whether the benchmark also measures restarts, bursts, starts without the API server, and package
@@ -35,7 +35,7 @@ func modes() []mode {
 			name: "iptables-legacy", peerMode: "iptables", variant: "legacy", syncPeriod: usual, sizes: "5000,10000",
 		},
 		{
-			// In this mode, a kube-proxy sync takes so long that a periodic sync would disturb every measurement.
+			// In ipvs mode, a kube-proxy sync takes so long that a periodic sync would disturb every measurement.
 			name: ipvsName, peerMode: "ipvs", syncPeriod: time.Hour, sizes: "100,1000,5000",
 		},
 	}

@@ -27,8 +27,8 @@ type program struct {
 	cmd  *exec.Cmd // nil if the program is stopped
 }
 
-// Edgeway and kube-proxy, each on its own host, export the metric lastSynced at metricsURL. The metric has a sample for
-// each address family that has synced.
+// metricsURL is the URL at which Edgeway and kube-proxy, each on its own host, export the metric lastSynced. The metric
+// lastSynced has a sample for each address family that has synced.
 const (
 	metricsURL = "http://127.0.0.1:10249/metrics"
 	lastSynced = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
@@ -101,15 +101,15 @@ func (p *program) residentBytes() (float64, error) {
 }
 
 // waitSynced waits until the metrics show that every address family has synced and that the latest sync is later than
-// began, and returns the time of the latest sync. If nothing has changed since the previous run, the metrics are the
-// only sign that a restart is complete.
+// the time in began. waitSynced returns the time of the latest sync. If nothing has changed since the previous run, the
+// metrics are the only sign that a restart is complete.
 func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, error) {
 	for {
 		last, count := p.lastSync(ctx)
 		if count == families && last.After(began) {
 			return last, nil
 		}
-		// The pause limits the CPU time that the requests take from the program.
+		// The pause limits the CPU time that the program spends on metrics requests.
 		pause := min(max(5*time.Millisecond, time.Since(began)/20), 250*time.Millisecond)
 		if err := kit.Sleep(ctx, pause); err != nil {
 			return last, fmt.Errorf("sync of %s: %w", p.name, err)
@@ -117,8 +117,8 @@ func (p *program) waitSynced(ctx context.Context, began time.Time) (time.Time, e
 	}
 }
 
-// lastSync returns the time of the latest sync and count, the number of address families that have synced. count is 0
-// if the program does not respond.
+// lastSync returns the time of the latest sync, and the number of address families that have synced. count is 0 if the
+// program does not respond.
 func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	resp, err := p.host.get(ctx, metricsURL)
 	if err != nil {
@@ -141,7 +141,7 @@ func (p *program) lastSync(ctx context.Context) (last time.Time, count int) {
 	return last, count
 }
 
-// gauge returns the value of the metric called name in a line of metrics, or false if the line contains another metric.
+// gauge returns the named metric's value from a line of metrics, or false if the line contains another metric.
 func gauge(line, name string) (float64, bool) {
 	rest, ok := strings.CutPrefix(line, name)
 	if !ok || rest == "" || rest[0] != ' ' && rest[0] != '{' {

@@ -30,7 +30,7 @@ func measures() []measure {
 	return append(all, connection, resident, coldStart, coldStart.CPU())
 }
 
-// unit returns the divisor that converts results of m to the table's unit, and the name of this unit.
+// unit returns the divisor that converts results of the measure m to the unit in the table, and the name of this unit.
 func unit(m measure) (float64, string) {
 	switch m {
 	case resident:
@@ -87,8 +87,8 @@ func (r results) print(w io.Writer, opts options) {
 	}
 }
 
-// cell returns the table cell that lists the medians of Edgeway, the peer and the floor for a measure. The cell omits
-// programs without results from the end of the list.
+// cell returns the table cell that lists the medians of Edgeway, the peer program and the floor program for a measure.
+// The cell omits the last programs in the list if they have no results.
 func (r results) cell(m measure, services int) string {
 	divisor, _ := unit(m)
 	var parts []string

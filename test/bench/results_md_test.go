@@ -104,8 +104,8 @@ func cellsOf(line string) []string {
 	return all
 }
 
-// compareCell compares a cell with the results of Edgeway, the peer and the floor, and returns the number of results in
-// the cell. The argument row has the form "table: measure, unit".
+// compareCell compares a cell with the results of Edgeway, the peer program and the floor program, and returns the
+// number of results in the cell. The row argument has the form "table: measure, unit".
 func compareCell(t *testing.T, r results, row, services, cell string) (seen int) {
 	t.Helper()
 	_, name, _ := strings.Cut(row, ": ")

@@ -70,8 +70,8 @@ func (b *bench) measureColdStarts(ctx context.Context) error {
 
 func (b *bench) reset(ctx context.Context, p *program) error {
 	if b.opts.mode.name == ipvsName {
-		// All network namespaces share the kernel's table of virtual servers. After the deletion of a network
-		// namespace, the kernel does not immediately clear the namespace's virtual servers.
+		// All network namespaces share the kernel's table of IPVS virtual servers. The kernel does not immediately
+		// clear the virtual servers of a deleted network namespace.
 		if err := p.run("ipvsadm", "--clear"); err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (b *bench) residentMemory(ctx context.Context, p *program) error {
 	return nil
 }
 
-// sample returns goals for the first Service, the last Service and 30 random Services.
+// sample returns a goal for the first Service, a goal for the last Service, and goals for 30 random Services.
 func (b *bench) sample() []goal {
 	goals := []goal{serviceGoal(0), serviceGoal(b.size - 1)}
 	for range 30 {

@@ -104,7 +104,7 @@ service web
 			t.Errorf("%s still uses the removed endpoint", c)
 		}
 	}
-	// When the removed endpoint is added again together with a new endpoint, no client may switch to another endpoint.
+	// When the test adds the removed endpoint again, together with a new endpoint, every client must keep its endpoint.
 	p = ses.syncText(t, fmt.Sprintf(text, "pod-a pod-b pod-b:9090 far-a far-b"))
 	fail(t, s.changedClients(after, s.choices(p, "cluster-1:80"), "endpoints were added"))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // testBalance verifies that a backend distributes connections evenly across the endpoints of a Service (SEMANTICS row
-// 17). The test uses two Services: one with one pool, and one with two pools.
+// 17). The test uses two Services: one with a single pool of endpoints, and one with two pools.
 func testBalance(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	p := ses.syncText(t, `

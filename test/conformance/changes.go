@@ -16,8 +16,8 @@ type kind struct {
 
 var appearance = kind{"a Service appears", (*changer).addService}
 
-// serviceChanges lists changes to the Services of a plan. After each of these changes, the suite can test connections,
-// because the lab stays the same.
+// serviceChanges lists changes to the Services of a plan. No change in this list affects the lab, so the suite can test
+// connections after each change.
 var serviceChanges = []kind{
 	appearance,
 	{"a Service goes", (*changer).remove},
@@ -35,16 +35,15 @@ var serviceChanges = []kind{
 	{"protocols and families change", ofOne((*changer).chooseProtocols)},
 }
 
-// nodeChanges lists changes to the node of a plan. After each of these changes, the suite can test connections, because
-// the lab stays the same.
+// nodeChanges lists changes to the node of a plan. No change in this list affects the lab, so the suite can test
+// connections after each change.
 var nodeChanges = []kind{
 	{"NodePort addresses change", (*changer).changeNodePorts},
 	{"Service CIDRs change", (*changer).changeServiceCIDRs},
 	{"pod identification changes", func(c *changer) { c.spec.pods = podsBy(c.IntN(3)) }},
 }
 
-// stateOnlyChanges lists further changes to a plan's Services. After each of these changes, the suite compares only the
-// kernel's state.
+// stateOnlyChanges lists the changes to a plan's Services after which the suite compares only the kernel's state.
 var stateOnlyChanges = []kind{
 	{"two Services swap addresses", (*changer).swap},
 	{"many Services appear", func(c *changer) { c.addSome(10 + c.IntN(30)) }},
@@ -56,8 +55,8 @@ var stateOnlyChanges = []kind{
 	{"health checks change", (*changer).changeHealthChecks},
 }
 
-// stateOnlyNodeChanges lists further changes to a plan's node. After each of these changes, the suite compares only the
-// kernel's state, because the lab does not have the node's new addresses.
+// stateOnlyNodeChanges lists the changes to a plan's node after which the suite compares only the kernel's state,
+// because the lab does not have the node's new addresses.
 var stateOnlyNodeChanges = []kind{
 	{"the node's addresses change", func(c *changer) { c.spec.moreHostAddrs = []string{"node-7", "lb-9", "cluster-9"}[:c.IntN(4)] }},
 }

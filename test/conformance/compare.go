@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// responseTimeout is the time limit for an expected response. Only a connection that fails takes the whole
-	// responseTimeout.
+	// responseTimeout is the time limit for an expected response. Only a connection that fails takes this long.
 	responseTimeout = 30 * time.Second
 	// dropTimeout is the time after which an unanswered packet counts as dropped.
 	dropTimeout = 400 * time.Millisecond
-	// maxBusyRows limits the number of concurrent rows that use the CPU, and maxIdleRows limits the number of
-	// concurrent rows that mostly wait. Rows whose TCP connections are rejected mostly wait. If the ICMP error arrives
-	// while connect(2) still holds the socket lock, Linux reports the error only after the next SYN, a second later.
+	// maxBusyRows is the maximum number of concurrent row tests that use the CPU, and maxIdleRows is the maximum number
+	// of concurrent row tests that mostly wait, for example for the rejection of a TCP connection. If the ICMP error
+	// arrives while connect(2) still holds the socket lock, Linux reports the error only after the next SYN, a second
+	// later.
 	maxBusyRows = 16
 	maxIdleRows = 400
 )
@@ -218,8 +218,8 @@ func (s *suite) agrees(r row, d plan.Decision, answer netlab.Result, outcome net
 	return s.isSource(r, outcome.Seen.Addr())
 }
 
-// isSource reports whether a server may see a as the source address of the row's connections without masquerading. An
-// unbound socket may use any address of the host, including the link's address.
+// isSource reports whether the row's connections, without masquerading, may have the source address a. An unbound
+// socket may use any address of the host, including the link's address.
 func (s *suite) isSource(r row, a netip.Addr) bool {
 	return a == r.from || r.unbound && (slices.Contains(s.world.Node.Addrs, a) || a == netlab.RouterAddr4)
 }

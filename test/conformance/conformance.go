@@ -21,14 +21,14 @@ type Backend struct {
 	// Sequences is the number of random sequences of partial syncs that the suite compares with full syncs, or 0 for
 	// the default number.
 	Sequences int
-	// Patterns lists regular expressions. Each expression must match at least one, but not all, of the dumps with
-	// random Services.
+	// Patterns lists regular expressions. Each regular expression must match at least one, but not all, of the dumps of
+	// the backend's state with random Services.
 	Patterns []*regexp.Regexp
 	// Deviations lists the declared differences between plan.Decide and the backend's decisions. The suite expects
-	// exactly these differences.
+	// exactly the declared differences.
 	Deviations []Deviation
-	// AffinityDeviations lists the declared deviations in session affinity. These deviations have their own type,
-	// because the suite needs several connections to observe one of them.
+	// AffinityDeviations lists the declared deviations in session affinity. Deviations in session affinity have their
+	// own type, because the suite needs several connections to observe such a deviation.
 	AffinityDeviations []AffinityDeviation
 	// Followers lists the components that run after the backend, as in the daemon.
 	Followers []proxiers.Component
@@ -39,8 +39,8 @@ type Backend struct {
 	VMOnlyReason string
 	// Shortcut is a path that bypasses the backend's rules, or nil if the backend has no such path.
 	Shortcut *Shortcut
-	// Damages maps names to functions that damage the backend's state, as another program might. After each damage, the
-	// backend must report drift, and a full sync must repair the state.
+	// Damages maps names to functions that damage the backend's state, as another program might. After each kind of
+	// damage, the backend must report drift, and a full sync must repair the state.
 	Damages map[string]func(ctx context.Context) error
 }
 
@@ -57,7 +57,7 @@ type Deviation struct {
 // Shortcut is a packet path that bypasses the backend's rules but leads to the same result. The suite requires eligible
 // connections to take the shortcut.
 type Shortcut struct {
-	// IsEligible reports whether a connection with decision d can take the shortcut. The argument unbound reports
+	// IsEligible reports whether a connection with decision d can take the shortcut. The unbound argument reports
 	// whether the connection's socket is not bound to an address.
 	IsEligible func(p *plan.Plan, pkt plan.Packet, d plan.Decision, unbound bool) bool
 	// Count returns the number of connections that have taken the shortcut.
@@ -72,8 +72,9 @@ type AffinityDeviation struct {
 	Name string
 	// Reason explains why the backend cannot implement the specification.
 	Reason string
-	// MayChangeEndpoint reports whether a client's second connection may reach a different endpoint than the first. The
-	// client may use the same frontend for both connections. The suite fails if no client reaches a different endpoint.
+	// MayChangeEndpoint reports whether a client's second connection may reach a different endpoint than the first.
+	// before and now are the frontends of the client's two connections, and may be the same frontend. The suite fails
+	// if no client reaches a different endpoint.
 	MayChangeEndpoint func(svc *plan.ServicePort, before, now *plan.Frontend) bool
 }
 
@@ -121,7 +122,7 @@ func Run(t *testing.T, b Backend) {
 		{"drift", testDrift},
 		{"planted bugs", testPlantedBugs},
 	} {
-		// In all tests except scenarios, matrix and state, the shortcut's count includes connections that the suite
+		// In all tests except "scenarios", "matrix" and "state", Shortcut.Count includes connections that the suite
 		// does not compare.
 		s.countsShortcut = slices.Contains([]string{"scenarios", "matrix", "state"}, part.name)
 		t.Run(part.name, func(t *testing.T) {
@@ -151,7 +152,7 @@ func inMachine() bool {
 	return err == nil
 }
 
-// unseenDeviations returns a line for each declared deviation that no connection showed.
+// unseenDeviations returns a line for each declared deviation that the suite did not observe.
 func (s *suite) unseenDeviations() (problems []string) {
 	declared := map[string]string{}
 	for _, d := range s.backend.Deviations {

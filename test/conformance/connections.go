@@ -19,8 +19,8 @@ const (
 	connectionsUsually  = 500
 )
 
-// countedSpec is a format string for a spec. The arguments are the endpoints in the Service web's two pools, and the
-// Service sticky's endpoints.
+// countedSpec is a format string for a spec. The arguments are the endpoints in the two pools of the Service "web", and
+// the endpoints of the Service "sticky".
 const countedSpec = `
 service web
   cluster %s

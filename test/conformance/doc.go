@@ -31,23 +31,23 @@
 // applies to the lines that follow. A Service can have the lines "for", "affinity DURATION", "cluster ENDPOINT..." and
 // "local ENDPOINT...", and a line for each frontend. A frontend's line consists of a kind, an address and a port, an
 // optional "from SOURCE..." (names, prefixes or "nowhere") for loadBalancerSourceRanges, and a route for each origin. A
-// route has the form origin=pool[+snat], origin=reject or origin=drop. The word "all" stands for all three origins.
-// Lines about the node come before the first "service" line. The line "pods source" (the default), "pods interface" or
-// "pods unknown" selects how the plan identifies pods. The line "nodeports ADDRESS..." selects the addresses that serve
-// NodePorts (by default, node-1 and node-2). These addresses may include loopback, where the follower
-// proxiers/localnodeport serves NodePorts for every backend. The line "cidrs PREFIX..." sets the Service CIDRs.
+// route has the form origin=pool[+snat], origin=reject or origin=drop. The word "all" stands for the three origins pod,
+// host and outside. Lines about the node come before the first "service" line. The line "pods source" (the default),
+// "pods interface" or "pods unknown" selects how the plan identifies pods. The line "nodeports ADDRESS..." selects the
+// addresses that serve NodePorts (by default, node-1 and node-2). The addresses for NodePorts may include loopback,
+// where the follower proxiers/localnodeport serves NodePorts for every backend. The line "cidrs PREFIX..." sets the
+// Service CIDRs.
 //
 // More "plan" and "flows" sections may follow. The suite applies each plan as a change from the previous plan. The lab
 // has these names: pod-a, pod-b and pod-c on the node, far-a and far-b on other nodes, client-a and client-b outside
 // the cluster, cluster-N in the Service CIDRs, and external-N and lb-N in other ranges. The node itself is called
 // "host" and has the addresses node-1, node-2, node-3 and loopback. As an endpoint, "host" is a pod that uses the host
 // network. An endpoint has port 8080 unless its name contains another port, as in far-a:9090. If a "pass" line names an
-// address of the node, the node listens at this address, and connections must reach the node. No host may have any
-// other address in a "pass" line.
+// address of the node, the node listens at this address, and connections must reach the node. If a "pass" line names
+// any other address, no host may have that address.
 //
 // The suite counts the objects that a partial sync writes to the kernel, based on the nftables notifications and on the
-// input of the iptables-legacy programs. Besides the changed objects, a partial sync may write only a few other
-// objects.
+// input of the iptables-legacy programs. A partial sync may write only a few objects besides the changed objects.
 //
 // In addition to running the scenarios, the suite adds, changes and removes random Services in partial syncs. After
 // each sequence of changes, the suite compares the kernel's state with the state after a full sync on a clean host. The

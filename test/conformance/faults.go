@@ -15,7 +15,7 @@ import (
 var errInjected = errors.New("injected fault")
 
 // faultyProxier is a Proxier whose Apply fails in about one call in ten: before the first change, after the last
-// change, or because its context expires during the changes.
+// change, or during the changes because the context expires.
 type faultyProxier struct {
 	proxiers.Proxier
 	*rand.Rand

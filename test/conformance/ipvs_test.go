@@ -55,7 +55,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// changeServer returns a function that runs ipvsadm on the first virtual server with an endpoint in ipvsadm's list.
+// changeServer returns a function that runs ipvsadm on the first virtual server that ipvsadm lists with an endpoint.
 func changeServer(args string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		list, err := output(ctx, "ipvsadm", "--save", "--numeric")

@@ -12,7 +12,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// testLoopbackAffinity tests session affinity on loopback, where a relay implements it instead of the kernel.
+// testLoopbackAffinity tests session affinity for connections to loopback, where Edgeway, not the kernel, chooses the
+// endpoint.
 func testLoopbackAffinity(t *testing.T, s *suite) {
 	ses := s.startClean(t)
 	const text = `

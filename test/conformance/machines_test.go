@@ -19,7 +19,7 @@ func TestMachineOnlyBackendsHaveJob(t *testing.T) {
 	for _, b := range withoutJob(backends(), listed) {
 		t.Errorf("%s cannot run here (%s), and no job of %s names it", b.Name, b.VMOnlyReason, machineJobs)
 	}
-	// withoutJob must return exactly the backends that no job names.
+	// withoutJob must return exactly the backends that no virtual-machine job names.
 	stranger, known := Backend{VMOnlyReason: "to try it"}, nftablesBackend()
 	stranger.Name, known.VMOnlyReason = "stranger", "to try it"
 	if missing := withoutJob([]Backend{stranger, known}, listed); len(missing) != 1 || missing[0].Name != "stranger" {

@@ -19,7 +19,8 @@ import (
 const foreignMark = "0xa5b40205"
 
 // foreignTable is an nft table that marks every packet that the node forwards or sends, as a VPN does. The table counts
-// the packets that leave the node with and without this mark, and translates an address that no Service uses.
+// the packets that leave the node with and without this mark, and translates a destination address that no Service
+// uses.
 const foreignTable = `
 table inet foreign {
 	counter kept {}

@@ -27,7 +27,7 @@ func latinTriple(n int) [3]plan.Route {
 }
 
 // pairwiseTriple returns one of 36 triples of routes. For any two origins, these 36 triples contain every pair of
-// routes, like the full set of 216 triples.
+// routes, as the full set of 216 triples does.
 func pairwiseTriple(n int) [3]plan.Route {
 	p, h := n%6, n/6%6
 	return [3]plan.Route{routes[p], routes[h], routes[(p+h)%6]}
@@ -64,7 +64,8 @@ func matrixSpec(services int, triple tripleFunc) *spec {
 }
 
 // testMatrix compares connections with the plan for every combination of origin, kind of frontend, route, protocol and
-// family. On a slow machine, the subtest "every route" is enough to show that the kernel implements the rules.
+// family. On a slow machine, running only the subtest "every route" is enough to show that the kernel implements the
+// rules.
 func testMatrix(t *testing.T, s *suite) {
 	for _, m := range []struct {
 		name     string

@@ -89,7 +89,7 @@ func dumpTable(ctx context.Context, table string) (string, error) {
 	return b.String(), nil
 }
 
-// mentionedWords returns the words in all rules and elements, each prefixed with its address family, as in "ip
+// mentionedWords returns every word in the rules and elements, prefixed with the table's address family, as in "ip
 // endpoints".
 func mentionedWords(objects map[string]nftObject) map[string]bool {
 	words := map[string]bool{}
@@ -162,7 +162,7 @@ func parseNftTable(family, text string, objects map[string]nftObject) {
 			}
 		case strings.HasPrefix(line, "\t\t"):
 			// If a map has a size, nft 1.1.7 prints the number of elements in the map, even with the option -s, which
-			// omits state.
+			// omits stateful information.
 			line, _, _ := strings.Cut(trimmed, "\t# count ")
 			o.lines = append(o.lines, line)
 		}

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// paceVariable is the name of an environment variable that specifies how many times slower this machine is than a usual
-// machine. The jobs for emulated machines set this variable. The factor extends the times that affect a test's result:
-// the wait for a dropped packet, and the session affinity timeout. The factor also shortens random walks and lowers the
-// request rate of continuous clients. The suite still runs every test.
+// paceVariable is the name of an environment variable that specifies how many times slower this machine is than a
+// typical machine. The test/vm jobs for emulated machines set this variable. The factor extends the times that affect a
+// test's result: the wait for a dropped packet, and the session affinity timeout. The factor also shortens random walks
+// and lowers the request rate of clients that send requests continuously. The suite still runs every test.
 const paceVariable = "CONFORMANCE_PACE"
 
 func paced(d time.Duration) time.Duration { return time.Duration(pace()) * d }

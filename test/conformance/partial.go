@@ -67,14 +67,14 @@ type randomWalk struct {
 	drift   chan string
 
 	sequences, syncs, differences int
-	// changes counts the changes by kind, and patternMatches counts the dumps that match each of the backend's
-	// patterns.
+	// changes counts the changes of each kind, and patternMatches counts the dumps that each of the backend's patterns
+	// matches.
 	changes        map[string]int
 	patternMatches map[*regexp.Regexp]int
 	meter          *meter
 	// partialWrites counts the objects that partial syncs wrote. fullWrites counts the objects that full syncs would
-	// have written instead. partialSyncs counts the partial syncs in the current sequence. All three omit syncs in
-	// which the node changed.
+	// have written instead. partialSyncs counts the partial syncs in the current sequence. partialWrites, fullWrites
+	// and partialSyncs omit syncs in which the node changed.
 	partialWrites, fullWrites, partialSyncs int
 }
 

@@ -92,7 +92,7 @@ func omitChain(t *testing.T, dir, program string) {
 }
 
 // endpointChanges returns a sequence of changes that delete no chain. The kernel refuses to delete a chain that a rule
-// references, and a chain that omittingScript removes from the input may keep such a rule in the kernel.
+// references, and such a rule may remain in the kernel if omittingScript removes a chain from the input.
 func endpointChanges(from, to int) (seq sequence) {
 	i := slices.IndexFunc(serviceChanges, func(k kind) bool { return k.name == "an endpoint comes" })
 	kinds := len(serviceChanges) + len(stateOnlyChanges)

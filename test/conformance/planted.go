@@ -78,7 +78,7 @@ var bugs = []bug{
 	}},
 }
 
-// silentRefusal is a deviation that only testPlantedBugs declares. With this deviation, the backend drops packets
+// silentRefusal is a deviation that only testPlantedBugs declares. With silentRefusal, the backend drops packets
 // instead of rejecting them.
 var silentRefusal = Deviation{
 	Name:   "refusals are silent",
@@ -90,7 +90,7 @@ var silentRefusal = Deviation{
 	},
 }
 
-// affinityLoss is a deviation that only testPlantedBugs declares. With this deviation, the backend forgets its clients'
+// affinityLoss is a deviation that only testPlantedBugs declares. With affinityLoss, the backend forgets its clients'
 // endpoints.
 var affinityLoss = AffinityDeviation{
 	Name:              "clients are forgotten",

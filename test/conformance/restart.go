@@ -49,7 +49,7 @@ func testRestart(t *testing.T, s *suite) {
 	ses.apply(t, nil, p)
 	traffic.mustHaveNoFailures(t, "changes to another Service and a full sync")
 
-	// The test does not close the old backend, as if it had been killed. The new backend starts with a plan that
+	// To simulate a killed daemon, the test does not close the old backend. The new backend starts with a plan that
 	// differs from the kernel's state.
 	next := s.start(t)
 	next.plan = p
@@ -84,7 +84,7 @@ func testRestart(t *testing.T, s *suite) {
 	}
 }
 
-// traffic is a continuous load of requests over established connections, and of new connections.
+// traffic sends requests continuously over both established and new connections.
 type traffic struct {
 	sessions []*netlab.Session
 	stop     func()
@@ -151,8 +151,8 @@ func (s *suite) startTraffic(t *testing.T, p *plan.Plan) *traffic {
 	return tr
 }
 
-// mustBeInGroups fails the test unless the sockets of each host belong to the host's own cgroup. The parameter least is
-// the minimum number of sockets in the cgroup of client-a.
+// mustBeInGroups fails the test unless the sockets of each host belong to the host's own cgroup. The cgroup of client-a
+// must contain at least the given number of sockets.
 func (s *suite) mustBeInGroups(t *testing.T, least int) {
 	t.Helper()
 	for name, h := range s.world.hosts {

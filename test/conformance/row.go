@@ -17,9 +17,9 @@ type row struct {
 	from     netip.Addr
 	to       netip.AddrPort
 	protocol plan.Protocol
-	// unbound reports whether the socket is not bound to an address. If unbound is true, from is the source address
-	// that the kernel chooses for the row's destination. If a backend translates the destination in the connect system
-	// call, the kernel chooses a source address for the endpoint instead.
+	// unbound reports whether the socket is not bound to an address. If unbound is true, the field from holds the
+	// source address that the kernel chooses for the row's destination. If a backend translates the destination in the
+	// connect system call, the kernel chooses a source address for the endpoint instead.
 	unbound bool
 	// mark is the packet mark of the row's packets if the source is the host, or 0 for no mark.
 	mark uint32

@@ -12,7 +12,7 @@ type sequence []byte
 
 const changeBytes = 3
 
-// randomSequence returns the n-th random sequence. The parameter most is the maximum number of changes.
+// randomSequence returns the n-th random sequence of at most the given number of changes.
 func randomSequence(n, most int) sequence {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	seq := make(sequence, changeBytes*(1+r.IntN(most)))
@@ -55,8 +55,8 @@ func (d *deck) shuffle() {
 	d.Shuffle(len(d.cards), func(i, j int) { d.cards[i], d.cards[j] = d.cards[j], d.cards[i] })
 }
 
-// newSequenceChanger returns a changer for sequences. Unusually many Services of this changer have addresses with the
-// same low bits, so a backend that groups Services by these bits puts many of them in one group.
+// newSequenceChanger returns a changer for sequences. Many of the changer's Services have addresses with the same low
+// bits, so a backend that groups Services by these bits puts many Services in one group.
 func newSequenceChanger() *changer {
 	c := newChanger(0)
 	c.small = true

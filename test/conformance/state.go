@@ -58,7 +58,7 @@ func testPartialEqualsFull(t *testing.T, s *suite) {
 	}
 }
 
-// mustEqualFresh fails the test unless a session leads to the same state as a new session on a clean host.
+// mustEqualFresh fails the test unless the session and a new session on a clean host lead to the same kernel state.
 func (s *suite) mustEqualFresh(t *testing.T, ses *session) {
 	t.Helper()
 	walked, p := ses.dump(t), ses.plan

@@ -61,8 +61,8 @@ type listener struct {
 	protocol plan.Protocol
 }
 
-// selfName is the name that the host's own servers send. These servers listen at destinations that no Service may
-// intercept.
+// selfName is the name that the host's own servers send. The host's own servers listen at destinations that no Service
+// may intercept.
 const selfName = "host itself"
 
 func newWorld(t *testing.T) *suiteLab {

@@ -63,8 +63,8 @@ func TestGuideKubeconfigCommands(t *testing.T) {
 	})
 }
 
-// requireExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. It ignores the
-// right to query the user's own rights, because every user has this right.
+// requireExactRights fails the test unless a kubeconfig grants exactly the rights that a host needs. requireExactRights
+// ignores the right to query the user's own rights, because every user has this right.
 func (l *lab) requireExactRights(kubeconfig string) {
 	l.t.Helper()
 	kubectl := filepath.Join(programs(l.t), "kubectl")

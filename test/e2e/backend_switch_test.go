@@ -104,7 +104,7 @@ func (d *daemon) usesBackend(backend string) func() error {
 	}
 }
 
-// During a backend switch, every new connection must match the rules of either the old backend or the new backend.
+// During a backend switch, the rules of either the old backend or the new backend must handle every new connection.
 func TestBackendSwitchUnderLoad(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

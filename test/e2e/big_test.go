@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// watchdogTime is the unit's watchdog timeout. longestSilence is the documented maximum time between two watchdog
-	// pings.
+	// watchdogTime is the watchdog timeout in the daemon's systemd unit. longestSilence is the documented maximum time
+	// between two watchdog pings.
 	watchdogTime   = 30 * time.Second
 	longestSilence = 10 * time.Second
 	// programmingLimit is the maximum time for programming all Services of a test case on a busy machine.
 	programmingLimit = 15 * time.Minute
 )
 
-// bulk is a set of similar Services. No test connects to the endpoints of these Services.
+// bulk describes similar Services whose endpoints receive no connections.
 type bulk struct {
 	name                                 string
 	services, ports, endpoints, external int
 }
 
-// Many Services can be huge together even if each of them is within the size limit for a single Service. The API server
+// Many Services together can be huge even if each Service is within the size limit for a single Service. The API server
 // admits any number of such Services.
 func TestBigServicesDoNotAffectOthers(t *testing.T) {
 	for _, c := range []bulk{
@@ -113,8 +113,8 @@ func (c bulk) service(i int) string { return fmt.Sprintf("big-%d-of-%d", i, c.se
 
 func (c bulk) endpoint(i, j int) string { return fmt.Sprintf("10.%d.%d.%d", 200+i, j/250, 1+j%250) }
 
-// create creates the Services and EndpointSlices that c describes. If the API server rejects one of these objects,
-// create returns the API server's error.
+// create creates the Services and EndpointSlices that c describes. If the API server rejects a Service or an
+// EndpointSlice, create returns the API server's error.
 func (n *namespace) create(c bulk) error {
 	var group errgroup.Group
 	group.SetLimit(4)

@@ -38,7 +38,7 @@ func numberedAddrs(base string, n int) (out []string) {
 	return out
 }
 
-// createHugeSlice creates an EndpointSlice whose ports match the Service ports that hugePorts(ports) sets.
+// createHugeSlice creates an EndpointSlice for a Service with the ports that hugePorts(ports) sets.
 func (n *namespace) createHugeSlice(service string, ports int, addrs []string) {
 	n.t.Helper()
 	slice := &discoveryv1.EndpointSlice{
@@ -166,8 +166,8 @@ deny_endpoints = ["host", "10.244.2.0/24"]
 	l.must(isUnanswered(l.client, "198.18.0.20:80")())
 }
 
-// The test records which inputs the API server (v1.36) admits. Edgeway must also reject the inputs that this API server
-// rejects, because such inputs can come from manifests and from other versions of the API server.
+// The test records which inputs the API server (v1.36) admits. Edgeway must also reject the inputs that v1.36 rejects,
+// because such inputs can come from manifests and from other versions of the API server.
 func TestAPIServerAdmission(t *testing.T) {
 	l := newLab(t)
 	n := l.newNamespace()

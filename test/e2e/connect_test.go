@@ -23,8 +23,8 @@ func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
 }
 
-// expectOutcome returns a function that opens a connection from h to addr. The function returns an error if right
-// returns false for the connection's outcome.
+// expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless the
+// predicate right accepts the connection's outcome.
 func expectOutcome(
 	h *netlab.Host, protocol plan.Protocol, addr, want string, right func(netlab.Outcome) bool,
 ) func() error {

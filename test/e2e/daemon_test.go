@@ -152,7 +152,7 @@ func (d *daemon) start() {
 	d.cmd, d.ended = cmd, ended
 }
 
-// edgewayCommand returns a command that runs edgeway with args. The parameter on is a function that creates a command
+// edgewayCommand returns a command that runs edgeway with args. The "on" argument is a function that creates a command
 // that will run on the node.
 func (d *daemon) edgewayCommand(ctx context.Context, on func(context.Context, string, ...string) *exec.Cmd,
 	args ...string,

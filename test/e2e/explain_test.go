@@ -92,7 +92,7 @@ func TestExplainReportsCause(t *testing.T) {
 	n, clusterIP, nodePort := d.shop()
 	port := int(netip.MustParseAddrPort(nodePort).Port())
 	shop := n.name + "/shop"
-	// The kernel has a plan's rules shortly before the daemon reports that the plan is in force.
+	// The daemon writes a plan's rules to the kernel shortly before it reports that the plan is in force.
 	l.waitFor(longTimeout, d.explains("host", shop, 0, "forward: ", "to         "+clusterIP, ep1Addr+":8080", "on ep1"))
 	l.must(d.explains(clientAddr, shop+":web", 0, "to         "+nodePort)())
 	l.must(d.explains(clientAddr, at("127.0.0.1", port), 4, "drop: martian")())

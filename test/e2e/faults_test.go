@@ -183,7 +183,8 @@ func (r *faultRow) repair() {
 	r.proxy.setFault(nil)
 }
 
-// healthMessage matches the health message, in JSON, for an API server that is unreachable or rejects requests.
+// healthMessage matches the message in the JSON response from /healthz if the API server is unreachable or rejects
+// requests.
 var healthMessage = regexp.MustCompile(`Source kube is (?:unreachable|rejecting requests), [^:]*: ((?:[^"\\]|\\.)*)`)
 
 func (r *faultRow) watch() {

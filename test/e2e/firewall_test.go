@@ -36,8 +36,8 @@ func (d *daemon) mustBeOnlyProblem(of []finding, words ...string) finding {
 	return of[0]
 }
 
-// Some nft tables contain both a backend's rules and other programs' rules. The doctor must not report a backend's
-// rules that reject or drop packets.
+// Some nft tables contain both a backend's rules and other programs' rules. The doctor must not report the rules with
+// which a backend rejects or drops packets.
 func TestDoctorIgnoresBackendRules(t *testing.T) {
 	t.Parallel()
 	for _, backend := range []string{"nftables", "iptables-nft", "iptables-legacy"} {

@@ -16,9 +16,9 @@ import (
 	"edgeway/test/e2e/cluster"
 )
 
-// The commands in fleet.md create an identity for a host. This identity must give the daemon access to the objects that
-// it needs. The API server must assign the daemon's requests to the priority level for hosts, and other service
-// accounts' requests to a different level.
+// The commands in fleet.md create an identity for a host. The host's identity must give the daemon access to the
+// objects that the daemon needs. The API server must assign the daemon's requests to the priority level for hosts, and
+// other service accounts' requests to a different level.
 func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -61,7 +61,8 @@ func (l *lab) publishRootCA() {
 	}
 }
 
-// uid returns the UID of the object "edgeway" of the given resource, in the API group flowcontrol.apiserver.k8s.io.
+// uid returns the UID of the object named "edgeway" of the given resource type in the API group
+// flowcontrol.apiserver.k8s.io.
 func (l *lab) uid(resource string) string {
 	l.t.Helper()
 	var object metav1.PartialObjectMetadata

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// When a firewall reloads, it can flush all rules. The API server sends no event about this flush, so the daemon must
-// detect the flush itself.
+// When a firewall reloads, it can flush all rules. The API server sends no event when a firewall flushes the host's
+// rules, so the daemon must detect the flush itself.
 func TestFlushedRulesAreRestoredWithinSecond(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()

@@ -94,8 +94,8 @@ func TestMetricsPortUnderAttack(t *testing.T) {
 	newLab(t).attack(metricsAddr, "/metrics")
 }
 
-// attack opens one of the daemon's listeners to all hosts, and sends requests for path to this listener. The test fails
-// unless the daemon survives.
+// attack opens one of the daemon's listeners to all hosts, and sends this listener requests for the given path. The
+// test fails unless the daemon survives.
 func (l *lab) attack(listener, path string) {
 	l.t.Helper()
 	d := l.newDaemon()
@@ -146,7 +146,7 @@ func (l *lab) attack(listener, path string) {
 	l.must(d.healthy())
 }
 
-// The daemon must send only the IDs of faults to other hosts, and not the faults' messages.
+// The daemon must send other hosts only the IDs of faults, not the faults' messages.
 func TestOtherHostsGetNoFaultMessages(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

@@ -123,7 +123,7 @@ func testCleanup(t *testing.T, backend string) {
 }
 
 // The command `edgeway cleanup` must not remove the rules of a daemon that hangs or that SIGSTOP has stopped. The rules
-// still serve connections, and the daemon would write them again.
+// still serve connections, and the daemon would restore the rules when it resumes.
 func TestCleanupRefusesWithHungDaemon(t *testing.T) {
 	l, d := running(t)
 	_, _, nodePort := d.shop()
@@ -188,7 +188,7 @@ func TestCommandsWithDaemon(t *testing.T) {
 		{[]string{"explain", clientAddr, nodePort + "/tcp"}, []string{"forward", ep1Addr, n.name + "/shop"}},
 		{[]string{"explain", clientAddr, strings.TrimSuffix(clusterIP, ":80") + ":81/tcp"}, []string{"reject"}},
 	} {
-		// The kernel has a plan's rules shortly before the daemon reports that the plan is in force.
+		// The daemon writes a plan's rules to the kernel shortly before it reports that the plan is in force.
 		l.waitFor(longTimeout, func() error {
 			out, errs, code := d.edgeway(c.args...)
 			if code != 0 || !containsAll(out, c.says) {

@@ -121,8 +121,8 @@ func TestNodePortOnLoopback(t *testing.T) {
 	l.waitFor(longTimeout, l.answersLoopback(tcp, ""))
 }
 
-// If another program already listens on a NodePort on loopback, Edgeway must report the NodePort. Once the port is
-// free, Edgeway must serve the NodePort.
+// If another program already uses a NodePort on loopback, Edgeway must report the conflict. Once the port is free,
+// Edgeway must serve the NodePort.
 func TestNodePortInUseOnLoopback(t *testing.T) {
 	l := newLab(t)
 	d := l.newDaemon()

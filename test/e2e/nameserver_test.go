@@ -73,7 +73,7 @@ func (l *lab) listen(h *netlab.Host, addr string, port int) (udp net.PacketConn,
 }
 
 // startAttacker starts a name server at a tenant's endpoint. The name server resolves the API server's host name to the
-// endpoint's address. A server at the endpoint's address accepts TCP connections to port but never responds.
+// endpoint's address. A server at the endpoint's address accepts TCP connections on the given port but never responds.
 func (l *lab) startAttacker(port int) *nameserver.Server {
 	l.t.Helper()
 	h := l.net.Host("attacker", netip.MustParseAddr(attackerAddr))

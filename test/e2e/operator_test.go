@@ -124,7 +124,7 @@ func TestTraceNamesHostRules(t *testing.T) {
 	}
 }
 
-// If a configured ClusterIP range covers one of the host's networks, the host must still reach its neighbors in this
+// If a configured ClusterIP range covers one of the host's networks, the host must still reach its neighbors on that
 // network.
 func TestServiceRangeCoveringHostNetwork(t *testing.T) {
 	t.Parallel()

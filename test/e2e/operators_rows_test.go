@@ -42,8 +42,8 @@ func setting(r *operatorRow, f finding) {
 	r.applySetting(f.Fix)
 }
 
-// fixOnOtherHost returns a function that runs a fix and then calls do. The output of the fix must show that another
-// host is at fault. The function do corrects the fault on the other host.
+// fixOnOtherHost returns a function that runs a fix and then calls do to correct the fault on another host. The output
+// of the fix must show that another host is at fault.
 func fixOnOtherHost(words string, do func(*operatorRow)) func(*operatorRow, finding) {
 	return func(r *operatorRow, f finding) {
 		r.t.Helper()
@@ -129,7 +129,7 @@ func (r *operatorRow) redirectResponses() {
 
 func ruleRows() []*operatorRow {
 	const foo = "nft 'table inet foo { chain c { type filter hook "
-	// In these rows, the API server's address belongs to the host itself, so firewall rules do not affect the daemon's
+	// local moves the API server's address to the host itself, so that firewall rules do not affect the daemon's
 	// connections to the API server.
 	local := func(r *operatorRow) {
 		r.link = newLinkFrom(r.lab, r.node)

@@ -151,7 +151,8 @@ func TestServicesCannotTakeAPIServerAddress(t *testing.T) {
 }
 
 // The API server's host name starts to resolve to an address that a tenant's Service owns. The daemon must connect to
-// the API server at this address, and the tenant must lose the address once the API server has proved its identity.
+// the API server at the tenant's address, and the tenant must lose the address once the API server has proved its
+// identity.
 func TestAPIServerMovesToServiceAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

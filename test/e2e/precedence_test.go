@@ -70,7 +70,7 @@ func TestLoadBalancerAddressOfHost(t *testing.T) {
 	l.must(d.healthy())
 }
 
-// If a ServiceCIDR object covers one of the host's networks, the host must still reach its neighbors in this network.
+// If a ServiceCIDR object covers one of the host's networks, the host must still reach its neighbors on that network.
 func TestServiceCIDRCoveringHostNetwork(t *testing.T) {
 	l, d := running(t)
 	l.net.Host("near", netip.MustParseAddr("10.201.0.5"))

@@ -97,7 +97,8 @@ func TestHungNFT(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.client, late, "ep1"))
 }
 
-// If a state file is a pipe or an endless device, the daemon must not take longer to start than with a damaged file.
+// If a state file is a named pipe or a link to /dev/zero, the daemon must not take longer to start than with a damaged
+// file.
 func TestStateIsNotRegularFile(t *testing.T) {
 	t.Parallel()
 	l, d := running(t)
@@ -123,9 +124,9 @@ func TestStateIsNotRegularFile(t *testing.T) {
 	}
 }
 
-// A host with nft 1.0.0, which is too old, must use iptables and report the fallback. After an update of nft, a reload
-// must switch back to nftables. Removed configuration keys must not keep the daemon from starting, and a warning must
-// name the keys.
+// A host with nft 1.0.0, which is too old, must use iptables and report the fallback. After nft is updated, a reload
+// must switch back to nftables. The daemon must start even if the configuration contains keys that Edgeway no longer
+// supports, and must name these keys in a warning.
 func TestOldNFTFallsBackToIPTables(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -110,8 +110,8 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 	i.must(os.WriteFile(i.config, []byte(text), 0o600))
 }
 
-// hostReaches returns a check that fails unless the server responds to a connection from the host. The kernel chooses
-// the source address.
+// hostReaches returns a check that fails unless the given server responds to a connection from the host to addr. The
+// kernel chooses the source address.
 func (i *dualHomedHost) hostReaches(addr, server string) func() error {
 	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
 	return func() error {
@@ -206,7 +206,8 @@ func testIsland(t *testing.T, backend string) {
 }
 
 // If another program deletes the daemon's kernel routes, the daemon must restore them. When a default route appears,
-// the daemon must delete its own routes in that address family. The daemon must also apply changes to routes.services.
+// the daemon must delete its own routes in that address family. The daemon must also apply changes to the setting
+// routes.services.
 func TestServiceRoutesAreMaintained(t *testing.T) {
 	t.Parallel()
 	i := newDualHomedHost(t)

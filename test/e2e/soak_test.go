@@ -14,13 +14,14 @@ import (
 const (
 	soakChanges = 5 // changes per second
 	soakFault   = time.Minute
-	// soakWarmup is the time until the first measurement.
+	// soakWarmup is the time for which the load runs before the first measurement.
 	soakWarmup = 2 * time.Minute
 )
 
 // Endpoints change five times a second. For half of each minute, a proxy in front of the API server simulates one of
-// several faults. No connection to an unchanged Service may fail. The daemon's memory, goroutines and open files must
-// not grow over time. The script scripts/soak sets the test's duration in the environment variable SOAK_DURATION.
+// several faults. No connection to an unchanged Service may fail. The daemon's memory use and its numbers of goroutines
+// and open files must not grow over time. The script scripts/soak sets the test's duration in the environment variable
+// SOAK_DURATION.
 func TestNightlySoak(t *testing.T) {
 	length := 10 * time.Minute
 	if text := os.Getenv("SOAK_DURATION"); text != "" {
@@ -43,7 +44,7 @@ func TestNightlySoak(t *testing.T) {
 	s.judge()
 }
 
-// soak holds a daemon under constant load and the test's measurements.
+// soak holds the test's measurements and the daemon, which is under constant load.
 type soak struct {
 	*daemon
 	proxy    *faultProxy

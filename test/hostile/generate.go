@@ -31,7 +31,7 @@ func (c *Choices) Number(limit int) int {
 
 func pick[T any](c *Choices, list ...T) T { return list[c.Number(len(list))] }
 
-// randomValues returns a random number of random values, limited by the parameter most.
+// randomValues returns a random number of random values, up to the given maximum.
 func randomValues[T any](c *Choices, most int, one func(*Choices) T) (out []T) {
 	for range c.Number(most + 1) {
 		out = append(out, one(c))

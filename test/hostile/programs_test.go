@@ -23,8 +23,8 @@ import (
 // programRunner runs external programs in a network namespace that exists until the fuzz target ends.
 type programRunner struct {
 	calls chan func()
-	// hashes holds the hashes of all texts that the fuzz target has already tested. Most inputs produce one of these
-	// texts, and starting a process for each input would be slow.
+	// hashes holds the hashes of the nft scripts, or of the plan digests, that the fuzz target has already tested. Most
+	// inputs produce no new script or plan, and starting a process for each input would be slow.
 	hashes map[[sha256.Size]byte]bool
 }
 
@@ -70,7 +70,8 @@ func (p *programRunner) run(text, name string, args ...string) (out string, err 
 	return out, err
 }
 
-// isNew reports whether the text is new to the fuzz target. After 65,536 texts, isNew clears the hashes.
+// isNew reports whether the fuzz target has not yet tested the given nft script or plan digest. isNew clears the hashes
+// whenever there are 65,536 of them.
 func (p *programRunner) isNew(text string) bool {
 	sum := sha256.Sum256([]byte(text))
 	if p.hashes[sum] {
@@ -116,8 +117,8 @@ func FuzzNFTables(f *testing.F) {
 }
 
 // FuzzIPTables is like FuzzNFTables, but for both iptables variants. The fuzz target writes to the kernel, because with
-// --test, the programs do not consult the kernel. For each input, the test replaces the previous input's rules in a
-// full sync, and then applies a change. After the change, the rules must be plain text of bounded size.
+// --test, the iptables programs do not consult the kernel. For each input, the test replaces the previous input's rules
+// in a full sync, and then applies a change. After the change, the rules must be plain text of bounded size.
 func FuzzIPTables(f *testing.F) {
 	p := newPrograms(f)
 	backends := map[string]proxiers.Proxier{}

@@ -89,7 +89,7 @@ func (h *Host) callFromFreePort(method string, f Flow) (r Reply) {
 	return r
 }
 
-// Session is an open connection. Over TCP and UDP, a session can send many requests. Over SCTP, each call of Ask sends
+// Session is an open connection. Over TCP and UDP, a session can send many requests. Over SCTP, each call to Ask sends
 // the same INIT again.
 type Session struct {
 	host *Host

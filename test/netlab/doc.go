@@ -12,7 +12,7 @@
 // "unreachable" message.
 //
 // Each host has its own process, which runs the test binary in the host's own control group. The kernel can therefore
-// run a control-group hook for only this host's sockets. The process starts when the host needs its first socket.
+// run a control-group hook for the sockets of a single host. The process starts when the host needs its first socket.
 // TestMain must call PeerMain or Isolate, because these functions run the hosts' processes. If a lab cannot create
 // control groups, it logs the reason. In continuous integration (CI=true), the test fails instead.
 //

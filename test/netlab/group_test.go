@@ -94,9 +94,9 @@ func TestMissingControlGroupIsLogged(t *testing.T) {
 	}
 }
 
-// TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. If the node owns
-// the destination, the source address must equal the destination. If another host owns the destination, the source must
-// be RouterAddr4 or NodeAddr6.
+// TestUnboundSocketUsesKernelSourceAddress connects to another host and to the node's own addresses. If the destination
+// address belongs to the node, the source address must be the same address. If the destination address belongs to
+// another host, the source address must be RouterAddr4 or NodeAddr6.
 func TestUnboundSocketUsesKernelSourceAddress(t *testing.T) {
 	l, _, _ := twoHosts(t, Options{})
 	own := netip.MustParseAddr("192.0.2.11")

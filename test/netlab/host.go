@@ -156,8 +156,8 @@ func (h *Host) setUp() error {
 	for _, s := range [][2]string{
 		{"ipv4/conf/all/rp_filter", "0"},
 		{"ipv4/conf/default/rp_filter", "0"},
-		// With the following settings, the host accepts only the lab's addresses, uses new addresses immediately, and
-		// ignores router advertisements.
+		// With the following settings, the host has only the addresses that the lab adds, uses new addresses
+		// immediately, and ignores router advertisements.
 		{"ipv6/conf/default/addr_gen_mode", "1"},
 		{"ipv6/conf/default/accept_dad", "0"},
 		{"ipv6/conf/default/accept_ra", "0"},

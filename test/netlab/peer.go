@@ -122,7 +122,7 @@ type peer struct {
 // Request asks a host to open a connection, to send another message over a connection, or to start a server.
 type Request struct {
 	Flow
-	// Port is the source port of a bound socket.
+	// Port is the source port for SCTP, and for a socket that is bound to From.
 	Port uint16
 	// ID identifies the connection or server from an earlier Reply.
 	ID     int

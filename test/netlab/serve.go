@@ -13,8 +13,8 @@ import (
 )
 
 // Serve starts servers on one address of the host, one for each protocol. Until the test ends, the servers respond to
-// every line on a TCP connection, every UDP datagram and every SCTP INIT. The response consists of name and the peer's
-// address.
+// every line on a TCP connection, every UDP datagram and every SCTP INIT. The response consists of the given name and
+// the peer's address.
 func (h *Host) Serve(name string, at netip.AddrPort, protocols ...plan.Protocol) error {
 	for _, p := range protocols {
 		if _, err := h.Start(name, at, p); err != nil {

@@ -91,8 +91,8 @@ func ManyServices(n, each int) []*plan.ServicePort {
 	return list
 }
 
-// WithEndpoints returns a copy of p in which ServicePort i has list as its cluster pool. If list is empty, this
-// ServicePort rejects connections.
+// WithEndpoints returns a copy of p in which the cluster pool of ServicePort i contains the endpoints in list. If list
+// is empty, the routes to this pool have the verdict Reject.
 func WithEndpoints(p *plan.Plan, i int, list ...plan.Endpoint) *plan.Plan {
 	svc := *p.Services[i]
 	svc.Pools[0] = list

@@ -8,7 +8,7 @@ import (
 )
 
 // TestDailyLogLines fails if the daemon logs too many lines per day, because an operator must be able to find a failure
-// at three in the morning.
+// in the log at three in the morning.
 func TestDailyLogLines(t *testing.T) {
 	span := 24 * time.Hour
 	if testing.Short() {

@@ -154,8 +154,8 @@ func (k *kernel) listen(drift func(reason string)) {
 	k.drift = drift
 }
 
-// removeServicePorts removes every nth ServicePort, where n is part, as another program might. If the daemon is
-// running, removeServicePorts also reports drift to the daemon.
+// removeServicePorts removes the ServicePorts whose index in sorted order is divisible by part, as another program
+// might. If the daemon is running, removeServicePorts also reports drift to the daemon.
 func (k *kernel) removeServicePorts(part int) {
 	k.mu.Lock()
 	for i, key := range slices.SortedFunc(maps.Keys(k.services), compareKeys) {

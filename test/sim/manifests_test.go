@@ -42,7 +42,8 @@ func (m *manifests) contents(i int) []byte {
 	return out.Bytes()
 }
 
-// write replaces a file if replace is true, and otherwise overwrites the file in place, as some editors do.
+// write renames a new file over the old file if replace is true, and otherwise overwrites the old file in place, as
+// some editors do.
 func (m *manifests) write(i int, data []byte, replace bool) {
 	path := m.path(i)
 	if !replace {

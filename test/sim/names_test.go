@@ -62,9 +62,9 @@ func (n *names) move(addr string) {
 	n.addr = netip.MustParseAddrPort(addr).Addr()
 }
 
-// drawDNSFault sets a random name-server fault, or none. The fault lasts for a whole round, including the calm phase,
-// because the daemon keeps using an address that TLS has verified. After the API server moves, TLS has not verified the
-// new address yet, so the name server must not lie.
+// drawDNSFault sets a random name-server fault, or none. The fault lasts for a whole round, even after all other faults
+// have ended, because the daemon keeps using an address that TLS has verified. After the API server moves, TLS has not
+// verified the new address yet, so the name server must not lie.
 func (s *simulation) drawDNSFault() {
 	if !s.named || s.rand.IntN(2) == 0 || s.moved {
 		s.names.set(dnsFault{})

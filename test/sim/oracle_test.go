@@ -198,8 +198,8 @@ func (s *simulation) stateDifference() string {
 }
 
 func (s *simulation) checkBounds() {
-	// A run of less than an hour may contain many restarts. After each restart, the daemon logs the objects' faults
-	// again.
+	// The limits cover at least one hour, because even a short run may contain many restarts, and the daemon logs the
+	// objects' faults again after each restart.
 	hours := max(1, time.Since(s.begun).Hours())
 	if lines := s.logs.total(); float64(lines) > maxLines*hours {
 		s.failf("%d lines in the log in %.1f hours: %v", lines, hours, s.logs.count)
@@ -229,7 +229,7 @@ func (s *simulation) recordLoss(from *kernel, k portKey, how string) {
 }
 
 // maxSearchTime is the maximum duration of a search by bisection. A search calls Apply a few dozen times, and each call
-// takes up to 5 s. If the daemon restarts during a search, the limit counts from the restart.
+// takes up to 5 s. If the daemon restarts during a search, the time is measured from the restart.
 const maxSearchTime = recoveryLimit
 
 // verifySearched fails if a ServicePort that the kernel removed during a search is still missing after maxSearchTime.

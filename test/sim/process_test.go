@@ -112,8 +112,8 @@ func (s *simulation) kill(crash bool) {
 	}
 }
 
-// saveLimit is the maximum time until the last-known state holds all committed changes. After a failed write, the
-// daemon tries again within 30 s.
+// saveLimit is the maximum time from the commit of a change until the last-known state contains the change. After a
+// failed write, the daemon tries again within 30 s.
 const saveLimit = time.Minute
 
 // rebootWithoutAPIServer cuts the host's power, and boots the host while the API server is down. The daemon must serve
@@ -165,8 +165,8 @@ func simConfig(dir string) *config.Config {
 	return cfg
 }
 
-// stoppedCore identifies a core that the daemon has stopped. The field until is the time by which all goroutines of the
-// core must have exited.
+// stoppedCore holds the label of a stopped core's goroutines, and the time by which all of these goroutines must have
+// exited.
 type stoppedCore struct {
 	generation string
 	until      time.Time

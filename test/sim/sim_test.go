@@ -153,7 +153,7 @@ type simulation struct {
 	violations []string
 }
 
-// newSimulation returns a simulation with a running daemon, before the first event.
+// newSimulation starts the daemon and returns a simulation in which no event has occurred yet.
 func newSimulation(t *testing.T, seed uint64, dir string, creds *credentials) *simulation {
 	s := &simulation{
 		t: t, seed: seed, rand: rand.New(rand.NewPCG(seed, 1)), dir: dir, creds: creds, begun: time.Now(),

@@ -155,7 +155,7 @@ func build(ctx context.Context, recipe []string, dir string) error {
 	}
 	cmd := exec.CommandContext(ctx, "mmdebstrap", slices.Concat(settings, recipe, []string{mirror})...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C.UTF-8")
-	// After SIGTERM, mmdebstrap removes its mounts and its files.
+	// On SIGTERM, mmdebstrap unmounts its file systems and removes its files.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	var log strings.Builder
 	cmd.Stderr = &log

@@ -42,9 +42,9 @@ type Job struct {
 	// SMP is the number of CPUs in the VM. The default is one, because emulation is a quarter slower with a second CPU,
 	// and other VMs can use the host's other CPUs.
 	SMP int
-	// If Counted is true, the VM's clock advances by one second for every MIPS million instructions. Other work on the
-	// host then has no effect on measured times. Counted supports only VMs with a single amd64 CPU, and does not suit
-	// programs that wait for another clock.
+	// If Counted is true, the VM derives its clock from the number of executed instructions, at the rate that MIPS
+	// sets. Other work on the host then has no effect on measured times. Counted supports only VMs with a single amd64
+	// CPU, and does not suit programs that wait for another clock.
 	Counted bool
 	// MIPS is the rate of the Counted clock, in millions of instructions per second: 1000 divided by a power of two.
 	// The default is 250. Use 1000 for programs with timeouts that assume a faster CPU.

@@ -200,8 +200,8 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 	}
 }
 
-// copyOutput copies the output that the command has written since the previous call. The argument passed points to the
-// number of bytes that copyOutput has already copied.
+// copyOutput copies the output that the command has written since the previous call. *passed is the number of bytes
+// that copyOutput has already copied.
 func (m *machine) copyOutput(passed *int64) error {
 	f, err := os.Open(filepath.Join(m.dir, outputFile))
 	if errors.Is(err, os.ErrNotExist) {

@@ -22,7 +22,8 @@ for arg; do
 done
 `
 
-// installFakeQEMU puts the fake QEMU first in PATH. Each time the fake QEMU starts, it adds a line to the file boots.
+// installFakeQEMU puts the fake QEMU first in PATH. It returns an image, and the path of the file to which the fake
+// QEMU adds a line at each start.
 func installFakeQEMU(t *testing.T, does string) (img image, boots string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -115,7 +115,8 @@ func (o Options) services() (out []*service, left int) {
 	return out, left
 }
 
-// newService returns a service with the frontends that accept connections from this host, and with their endpoints.
+// newService returns a service with the frontends that accept connections from this host, and the endpoints behind
+// these frontends.
 func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	s := &service{ServicePort: svc, outcomes: map[netip.AddrPort]outcome{}}
 	for i := range svc.Frontends {
@@ -135,8 +136,8 @@ func newService(n *plan.Node, svc *plan.ServicePort) *service {
 	return s
 }
 
-// add adds the pool's endpoints to the service and, if there are any, adds the addresses in the ServicePort's family as
-// frontends.
+// add adds the endpoints of a pool to the service. If the pool has endpoints, add also adds a frontend for each address
+// in addrs that belongs to the ServicePort's family.
 func (s *service) add(addrs []netip.Addr, port uint16, pool plan.Pool) {
 	for _, a := range addrs {
 		if plan.FamilyOf(a) == s.Family && len(s.frontends) < maxFrontends && len(s.Pools[pool]) > 0 {

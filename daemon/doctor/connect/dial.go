@@ -39,7 +39,7 @@ func (o outcome) String() string {
 // responseTimeout is the time limit for a server's response. TCP retransmits the first packet after one second.
 const responseTimeout = 2500 * time.Millisecond
 
-// dial opens one connection. If from is not 0, dial uses it as the source port.
+// dial opens one connection. from is the source port, or 0 if the kernel chooses the port.
 func dial(ctx context.Context, p plan.Protocol, to netip.AddrPort, from uint16) outcome {
 	ctx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()

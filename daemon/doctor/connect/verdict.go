@@ -20,8 +20,8 @@ type diagnosis struct {
 	destinations []netip.AddrPort
 }
 
-// findings returns faults that identify either the endpoints or this host as the cause. If the trace found the rule
-// that drops a connection, the fault from the trace replaces the diagnosis of that connection.
+// findings returns faults that identify either the endpoints or this host as the cause of failed connections. If the
+// trace found the rule that drops a connection, the fault from the trace replaces the diagnosis of that connection.
 func (s *service) findings(ctx context.Context, traces *int, o Options) (out []fault.Fault) {
 	claims := s.diagnose(o)
 	if len(claims) == 0 {

@@ -1,10 +1,10 @@
 // Package firewall finds other programs' rules that drop connections to Services.
 //
-// In nftables, every base chain of a hook must accept a packet, so an accept verdict in Edgeway's table does not
-// override a drop verdict in another program's table. For each base chain in another program's table, the check
-// determines the chain's verdict on connections to the plan's Services and health checks, and on their reply packets.
-// The check understands verdicts, jumps and a few conditions, including the conditions in the rules that it suggests.
-// The check assumes that any other condition may or may not match. The check has three outcomes:
+// In nftables, a packet passes a hook only if every base chain of that hook accepts it, so an accept verdict in
+// Edgeway's table does not override a drop verdict in another program's table. For each base chain in another program's
+// table, the check determines the chain's verdict on connections to the plan's Services and health checks, and on their
+// reply packets. The check understands verdicts, jumps and a few conditions, including the conditions in the rules that
+// it suggests. The check assumes that any other condition may or may not match. The check has three outcomes:
 //
 //   - If the chain accepts the connections, the finding is ok.
 //   - If the policy or an unconditional rule drops the connections, and no earlier rule can accept a new connection,
@@ -33,10 +33,10 @@ import (
 const FaultID = "firewall"
 
 // Checker finds other programs' rules that drop connections to Services. A Checker rereads the nftables tables only
-// after a change. A Checker is not safe for concurrent use.
+// after they have changed. A Checker is not safe for concurrent use.
 type Checker struct {
 	reader reader
-	// needs lists the kinds of packets that the rules must accept for the Services and health checks in plan.
+	// needs lists the kinds of packets that the rules must accept for the Services and health checks in the plan.
 	plan  weak.Pointer[plan.Plan]
 	needs []need
 	// links holds the interfaces that lead to endpoints, or nil if they are not known yet.
@@ -50,8 +50,8 @@ func New() *Checker { return &Checker{reader: reader{nextAttempts: map[tableID]t
 type Requirements struct {
 	Plan *plan.Plan
 	// ForwardedFrontends describes at most one frontend whose connections this host forwards. The first result
-	// describes a frontend that clients can reach only through this host. The second result describes a frontend that
-	// other hosts may reach with this host as their router.
+	// describes a frontend that clients can reach only through this host. If there is none, the second result describes
+	// a frontend that other hosts may reach with this host as their router.
 	ForwardedFrontends func(plan.Family) (needed, useful string)
 	// Links returns the interfaces that lead to endpoints on other hosts.
 	Links func() []string
@@ -163,7 +163,8 @@ func needsOf(q Requirements) (needs []need) {
 }
 
 // examplePorts returns a ServicePort with an endpoint on this host (local), and a ServicePort with an endpoint on
-// another host (remote). Both ServicePorts have family f. A result is nil if the plan contains no matching ServicePort.
+// another host (remote). Both ServicePorts belong to address family f. A result is nil if the plan contains no matching
+// ServicePort.
 func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort) {
 	for _, svc := range p.Services {
 		for _, pool := range svc.Pools {
@@ -185,7 +186,7 @@ func examplePorts(p *plan.Plan, f plan.Family) (local, remote *plan.ServicePort)
 	return local, remote
 }
 
-// blocker is a rule or policy that drops, or may drop, the packets of a need.
+// blocker is a rule or policy that drops, or may drop, the packets that a need describes.
 type blocker struct {
 	at   ruleRef
 	need *need
@@ -194,7 +195,7 @@ type blocker struct {
 	links []string
 }
 
-// appendBlockers appends a blocker to hits for each need whose packets the base chain drops. If the same rule or policy
+// appendBlockers adds to hits a blocker for each need whose packets the base chain drops. If the same rule or policy
 // drops the packets of several needs, appendBlockers keeps only the blocker with the greatest weight, but it keeps a
 // separate blocker for each health check.
 func (c *Checker) appendBlockers(base *chain, q Requirements, hits []blocker) []blocker {
@@ -231,7 +232,7 @@ func (c *chain) precedesNAT() bool {
 	return c.priority <= -100 && (c.hook == "prerouting" || c.hook == "output")
 }
 
-// weight ranks a blocker. Only blockers with the greatest weight are problems.
+// weight ranks a blocker. Only blockers with weight 2 are problems.
 func (h *blocker) weight() int {
 	switch {
 	case h.may:

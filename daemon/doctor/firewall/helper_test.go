@@ -97,8 +97,8 @@ func (h *rulesHost) look() (found []fault.Fault) {
 	return found
 }
 
-// wantFinding fails the test unless the check returns exactly one finding. The finding's severity must be level, and
-// its message must contain names. wantFinding returns the suggested fix.
+// wantFinding fails the test unless the check returns exactly one finding. The finding must have the given severity,
+// and its message must contain the string names. wantFinding returns the suggested fix.
 func (h *rulesHost) wantFinding(level fault.Severity, names string) (fix string) {
 	h.Helper()
 	found := h.look()

@@ -19,8 +19,8 @@ func base(hook, policy string, rules ...string) string {
 
 const forward = "forward priority 0"
 
-// With rules in a real kernel, the check reaches every possible outcome, and each suggested fix resolves the
-// reported problem.
+// Rules in a real kernel produce every possible outcome of the check, and each suggested fix resolves the reported
+// problem.
 func TestOutcomes(t *testing.T) {
 	const established = "ct state established,related accept"
 	for name, c := range map[string]struct {

@@ -196,12 +196,14 @@ type Drop struct {
 	// Reply reports whether the packet is a reply.
 	Reply    bool
 	Protocol plan.Protocol
-	// Destination is the packet's destination. Direct is true if no rule translates the destination.
+	// Destination is the connection's original destination. Direct reports whether no rule has translated the
+	// destination.
 	Destination netip.AddrPort
 	Direct      bool
 }
 
-// ruleRef returns a reference to the Drop's rule or policy, in a table that contains only the Drop's chain.
+// ruleRef returns a reference to the rule or policy that dropped the packet, in a new table that contains only the
+// Drop's chain.
 func (d Drop) ruleRef() ruleRef {
 	t := newTable(d.Family, d.Table)
 	if isIPTables(nft.Table{Family: d.Family, Name: d.Table}) {

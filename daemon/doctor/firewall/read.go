@@ -132,7 +132,7 @@ func (r *reader) readUnlessTooBig(ctx context.Context, s tableID) *table {
 }
 
 // readTable reads an iptables table with iptables-save, because nft cannot always show iptables matches. readTable
-// reads any other table with nft, even if it has the name of an iptables table.
+// reads all other tables with nft, including nftables tables that have the name of an iptables table.
 func readTable(ctx context.Context, s tableID) (*table, error) {
 	if isIPTables(s.Table) {
 		t := newTable(s.Family, s.Name)

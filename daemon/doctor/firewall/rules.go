@@ -97,8 +97,8 @@ var (
 // firstClientPort is the first unprivileged port.
 const firstClientPort = 1024
 
-// condition returns a regular expression that matches a rule with one of the conditions in text, unless a "!" negates
-// the condition.
+// condition returns a regular expression that matches a rule if one of the rule's conditions matches the given pattern
+// and no "!" negates that condition.
 func condition(text string) *regexp.Regexp {
 	return regexp.MustCompile(`^(?:.*[^! ] )?(?:` + text + `)(?: .*)?$`)
 }
@@ -176,9 +176,9 @@ func canBeClientPort(port string) bool {
 	return err != nil || n >= firstClientPort
 }
 
-// classifyStates sets matchesNew, matchesReply and translated for a rule that matches the connection states in list. If
-// surely is true, the rule has no other condition. In iptables, a rule with the state DNAT matches translated
-// connections.
+// classifyStates sets matchesNew, matchesReply and translated for a rule that matches the listed connection states.
+// surely reports whether connection states are the rule's only condition. In iptables, a rule with the state DNAT
+// matches translated connections.
 func (r *rule) classifyStates(list []string, surely bool) {
 	match := maybe
 	if surely {

@@ -33,7 +33,7 @@ var ErrOutputTooLong = errors.New("the output is too long")
 // ruleset" could otherwise change the rules.
 var word = regexp.MustCompile(`^[\w./-]+$`)
 
-// Run runs nft with RunProgram.
+// Run calls RunProgram to run nft.
 func Run(ctx context.Context, limit int, input string, args ...string) ([]byte, error) {
 	return RunProgram(ctx, limit, input, "nft", args...)
 }
@@ -72,8 +72,8 @@ func RunProgram(ctx context.Context, limit int, input, name string, args ...stri
 	return out.buf.Bytes(), nil
 }
 
-// failure returns the first line of a program's messages as an error. nft 1.0.9 and older versions crash on rules that
-// nft 1.1.3 or a newer version wrote (kubernetes#136786).
+// failure returns the first line of a program's messages as an error. nft 1.0.9 and older versions crash on rules
+// written by nft 1.1.3 or newer (kubernetes#136786).
 func failure(name string, err error, messages string) error {
 	text, _, _ := strings.Cut(strings.TrimSpace(messages), "\n")
 	if _, after, ok := strings.Cut(text, "Error: "); ok {
@@ -88,7 +88,7 @@ func failure(name string, err error, messages string) error {
 // Rule returns the text of a rule, or its handle if the rule no longer exists.
 func Rule(ctx context.Context, family, table, chain string, handle uint64) string {
 	mark := fmt.Sprintf(" # handle %d", handle)
-	// Rule ignores the error, because a failed command prints no line that ends with mark.
+	// Rule ignores the error, because a failed command prints no line with the rule's handle.
 	out, _ := Run(ctx, maxChain, "", "-a", "-t", "list", "chain", family, table, chain)
 	for line := range strings.Lines(string(out)) {
 		if text, ok := strings.CutSuffix(strings.TrimSpace(line), mark); ok && !strings.HasSuffix(text, "{") {

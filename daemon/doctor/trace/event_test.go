@@ -104,8 +104,8 @@ func TestRulesMatchOneConnection(t *testing.T) {
 	}
 }
 
-// FuzzParse passes arbitrary messages to parse. A message that parse accepts must contain a family, a table and a
-// chain.
+// FuzzParse passes arbitrary messages to the function parse. A message that parse accepts must contain a family, a
+// table and a chain.
 func FuzzParse(f *testing.F) {
 	f.Add(message(f, event{packet: 1, family: "ip", table: "filter", chain: "INPUT", dropped: true}).Data)
 	f.Add(message(f, event{packet: 1, family: "inet", table: "t", chain: "c", handle: 1}).Data)

@@ -18,8 +18,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The kernel assigns a new ID to a packet that passes through the loopback interface, and this host also sends the
-// reply.
+// If a host connects to itself, the kernel assigns a new ID to each packet that passes through the loopback interface,
+// and the same host sends the reply.
 func TestTraceConnectionToThisHost(t *testing.T) {
 	t.Parallel()
 	node := netlab.New(t, netlab.Options{}).Node

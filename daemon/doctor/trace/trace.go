@@ -105,7 +105,7 @@ func Run(ctx context.Context, flow Flow, connect func(context.Context)) (v Verdi
 
 // rules returns the nft commands that recreate the trace table. The chain called output runs before all other programs'
 // chains. The other chains run after connection tracking (-200), because they match the original addresses and ports of
-// translated packets. The chain leavingChain records that packets leave this host.
+// translated packets. A match in leavingChain shows that packets leave this host or are destined for it.
 func (f Flow) rules() string {
 	ip, proto := "ip", strings.ToLower(f.Protocol.String())
 	if f.Destination.Addr().Is6() {

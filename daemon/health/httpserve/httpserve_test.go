@@ -63,8 +63,8 @@ func TestServerListensOncePortIsFree(t *testing.T) {
 	}
 }
 
-// The server responds to a client that never sends its request body, and closes the connection. Package httpbound tests
-// other slow clients.
+// The server responds to a client that never sends its request body, and closes the connection. The tests of package
+// httpbound cover other slow clients.
 func TestClientWithoutBodyIsDisconnected(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

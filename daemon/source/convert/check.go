@@ -12,7 +12,8 @@ import (
 )
 
 // Validate returns an error if neither a conversion nor a source could have created o. Such an object can come from a
-// damaged last-known state on disk. Edgeway cannot serve an object without a usable name, address family or Service.
+// damaged last-known state on disk. Edgeway cannot serve an object whose name, address family or Service name is
+// invalid.
 func Validate(o source.Object) error {
 	var err error
 	switch o := o.(type) {

@@ -25,7 +25,8 @@ type Converter struct {
 	strings       map[string]string
 }
 
-// containPanic returns the result of convert or, if convert panics, an object that contains only the key and a problem.
+// containPanic returns the result of calling convert or, if the call panics, an object that contains only the key and a
+// problem.
 func containPanic[T source.Object](c *Converter, key source.Key, convert func() T) (out T) {
 	err := contain.Call(func() error {
 		if c.BeforeConvert != nil {

@@ -7,7 +7,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// protocolPort is the combination of a protocol and a port number, which must be unique within a Service.
+// protocolPort combines a protocol and a port number. The combination must be unique within a Service.
 type protocolPort struct {
 	protocol plan.Protocol
 	port     uint16

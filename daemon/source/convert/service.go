@@ -261,8 +261,8 @@ func (b *serviceBuilder) readScheduler() {
 	b.out.Scheduler = strings.Clone(name)
 }
 
-// maxWeights is the maximum number of weights that readWeights accepts. The planner may try every weight for each
-// endpoint.
+// maxWeights is the maximum number of weights that readWeights accepts. The planner may match each endpoint against
+// every weight.
 const maxWeights = 256
 
 // readWeights reads the annotation that sets IPVS weights, such as "edge-1=3, 10.0.0.7=2, 10.1.0.0/16=5". Each entry in

@@ -26,8 +26,8 @@ func (c *Converter) Share(o source.Object) {
 	}
 }
 
-// shareHints replaces e's hints with prev's if they are equal. Most endpoints have the same hints as the previous
-// endpoint.
+// shareHints makes e share prev's hints if the hints of both are equal. Most endpoints have the same hints as the
+// previous endpoint.
 func (c *Converter) shareHints(e, prev *source.Endpoint) {
 	if e.Hints == nil {
 		return

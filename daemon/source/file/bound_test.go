@@ -24,8 +24,8 @@ func measure(f func()) (mib uint64, took time.Duration) {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20, took
 }
 
-// For each hostile file, Edgeway reports a fault and still serves the objects of the good file. Reading a hostile file
-// takes little memory and little time.
+// For each malicious file, Edgeway reports a fault and still serves the objects of the valid file. Reading a malicious
+// file takes little memory and little time.
 func TestHostileFileDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct {
 		make    func(path string) error
@@ -85,7 +85,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	f.write("b.yaml", "apiVersion: v1\nkind: List\nitems:\n"+strings.Repeat("- {}\n", 1000))
 	f.write("c.yaml", strings.Repeat("---\n"+called("c"), 30))
 	_, took := measure(f.read)
-	// The machine may be busy, so the test compares the time with the time to read a similar file without faults.
+	// The machine may be busy, so the time limit depends on how long a similar file without faults takes to read.
 	good := newManifestDir(t)
 	good.write("a.yaml", strings.Repeat("a: []\nkind: x\napiVersion: x\n---\n", 20_000)+web)
 	_, usual := measure(good.read)

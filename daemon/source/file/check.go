@@ -39,8 +39,8 @@ func Check(o Options) *CheckResult {
 	return c
 }
 
-// Locate returns copies of the problems, sorted by position. The position of each copy is that of the document that
-// contains the problem's object.
+// Locate returns copies of the problems, sorted by position. Each copy has the position of the document that contains
+// the problem's object.
 func (c *CheckResult) Locate(problems []fault.Fault) []fault.Fault {
 	out := slices.Clone(problems)
 	for i := range out {

@@ -14,7 +14,7 @@ import (
 	"edgeway/daemon/source"
 )
 
-// examples returns the example manifests in Edgeway's packages.
+// examples returns the text of the example manifests in etc/edgeway/examples.
 func examples(t *testing.T) (out []string) {
 	t.Helper()
 	paths, err := filepath.Glob("../../../etc/edgeway/examples/*.yaml")
@@ -34,7 +34,8 @@ func examples(t *testing.T) (out []string) {
 	return out
 }
 
-// forwardingData returns the data that affects connections: the ports of each Service, and the endpoints of each slice.
+// forwardingData returns the data that affects connections: each Service's ClusterIPs and ports, and each
+// EndpointSlice's ports and endpoints.
 func (f *manifestDir) forwardingData() map[string]string {
 	out := map[string]string{}
 	for key, obj := range f.sink.objects {
@@ -48,8 +49,8 @@ func (f *manifestDir) forwardingData() map[string]string {
 	return out
 }
 
-// wantNothingRemoved writes text to a.yaml, and then replaces it with each text in others. The test fails if Edgeway
-// removes a Service or an endpoint. With -short, wantNothingRemoved uses only every seventh string in others.
+// wantNothingRemoved writes text to a.yaml, and then overwrites the file with each string in others. The test fails if
+// Edgeway removes a Service or an endpoint. With -short, wantNothingRemoved uses only every seventh string in others.
 func wantNothingRemoved(t *testing.T, text string, others []string) {
 	t.Helper()
 	if testing.Short() {
@@ -83,9 +84,9 @@ func wantNothingRemoved(t *testing.T, text string, others []string) {
 	}
 }
 
-// If a file is truncated, for example by an interrupted copy or a full disk, Edgeway does not remove a Service or an
-// endpoint. If a file ends with the document end marker, the test truncates it at every byte. The test truncates any
-// other file only within a line.
+// If a file is truncated, for example by an interrupted copy or a full disk, Edgeway removes no Service or endpoint. If
+// a file ends with the document end marker, the test truncates it at every byte. The test truncates any other file only
+// within a line.
 func TestCutFilesLoseNothing(t *testing.T) {
 	for _, text := range examples(t) {
 		var anywhere, withinLines []string

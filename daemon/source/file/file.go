@@ -18,8 +18,8 @@
 // several documents contain the same object, Edgeway uses the first one, in order of path and line.
 //
 // A Service without a creationTimestamp counts as the youngest Service. Without a creationTimestamp, a Service cannot
-// take an address or a NodePort from a cluster Service, but keeps the addresses and NodePorts that it already owns. To
-// give a Service precedence, set its creationTimestamp.
+// take an address or a NodePort from a Service in the cluster, but keeps the addresses and NodePorts that it already
+// owns. To give a Service precedence, set its creationTimestamp.
 package file
 
 import (

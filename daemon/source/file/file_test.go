@@ -56,7 +56,7 @@ func (m *memory) names() string {
 	return strings.Join(out, ", ")
 }
 
-// problems returns all problems without the directory's name.
+// problems returns all problems as strings, with paths relative to dir.
 func (m *memory) problems(dir string) (out []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -116,8 +116,8 @@ func (f *manifestDir) expect(names string, problems ...string) {
 	f.wantProblems(problems...)
 }
 
-// wantProblems fails the test unless there are as many problems as texts in want, and each problem starts with the text
-// at the same index.
+// wantProblems fails the test unless there are as many problems as strings in want, and each problem starts with the
+// string at the same index in want.
 func (f *manifestDir) wantProblems(want ...string) {
 	f.t.Helper()
 	got := f.sink.problems(f.dir)
@@ -193,7 +193,7 @@ func TestIgnoredObjectsCauseNoFault(t *testing.T) {
 	}
 }
 
-// In each case, Edgeway must serve the good documents before and after a bad document.
+// In each case, Edgeway must serve the valid documents before and after a document with an error.
 func TestBadDocumentDoesNotAffectOthers(t *testing.T) {
 	for name, c := range map[string]struct{ text, problem string }{
 		"syntax":         {"a: [", "a.yaml:8: "},
@@ -270,7 +270,7 @@ func TestUnusableDocumentPreventsRemoval(t *testing.T) {
 	if got := f.sink.service("a").Ports[0].Port; got != 81 {
 		t.Errorf("the good document of the bad file is not served: port %d", got)
 	}
-	// Further bad versions of the file, and an unreadable version, must not change the result.
+	// An invalid version of the file, and then an unreadable version, must not change the served objects.
 	f.write("a.yaml", "[")
 	f.read()
 	if err := os.Remove(filepath.Join(f.dir, "a.yaml")); err != nil {

@@ -39,8 +39,8 @@ type readResult struct {
 // noteProgress stores the current time in lastProgress.
 func (r *readResult) noteProgress() { r.lastProgress.Store(new(time.Now())) }
 
-// maxNamed is the maximum number of faults, and the maximum number of Services, that the source's status names. The
-// Document objects list the other faults.
+// maxNamed limits the number of faults and the number of Services that the source's status names. The Document objects
+// list the other faults.
 const maxNamed = 3
 
 func (r *readResult) add(p fault.Fault) {

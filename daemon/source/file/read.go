@@ -112,7 +112,7 @@ func (s *Source) servesFileBelow(folder string) bool {
 	return false
 }
 
-// keepBelow adds the files that Edgeway read below a path before the path became unreadable.
+// keepBelow adds to files each file that Edgeway read at or below a path before the path became unreadable.
 func (s *Source) keepBelow(path string, files map[string]error) {
 	for known := range s.manifests {
 		if known == path || filepath.Dir(known) == path {
@@ -227,8 +227,8 @@ func stampOf(info fs.FileInfo) syscall.Stat_t {
 	return stamp
 }
 
-// isStable reports whether any later write to the file will change its stamp. The result is false for a stamp in the
-// future.
+// isStable reports whether every later write to the file is certain to change the file's stamp. The result is false for
+// a stamp in the future.
 func (s *Source) isStable(stamp syscall.Stat_t) bool {
 	return time.Since(time.Unix(stamp.Ctim.Unix())) > s.timestampMargin
 }

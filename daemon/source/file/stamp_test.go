@@ -23,7 +23,7 @@ func TestOnlyChangedFilesAreRead(t *testing.T) {
 		t.Error("a file that nobody wrote to was read again")
 	}
 
-	// The file's new content has the same size and modification time as the old content.
+	// The new version of the file has the same size and modification time as the old version.
 	info, err := os.Stat(f.path("b.yaml"))
 	f.must(err)
 	f.write("b.yaml", called("c"))

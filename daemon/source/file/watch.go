@@ -50,7 +50,7 @@ func (w *watcher) add() bool {
 	return ok
 }
 
-// wait waits for a change to the files, but no longer than longest. The result is false if ctx is done.
+// wait waits up to longest for a change to the files. The result is false if ctx is done.
 func (w *watcher) wait(ctx context.Context, longest time.Duration) bool {
 	timer := time.NewTimer(longest)
 	defer timer.Stop()

@@ -21,7 +21,7 @@ func eventually(t *testing.T, what string, within time.Duration, ok func() bool)
 	}
 }
 
-// run starts a source, which must call Synced before the test ends.
+// run starts a source, and fails the test unless the source calls Synced exactly once.
 func run(t *testing.T, paths ...string) *memory {
 	m := newMemory()
 	src := New(Options{Paths: paths, Logger: slog.New(slog.DiscardHandler)})

@@ -67,17 +67,17 @@ func (f *manifestDir) readAsNobody() {
 	<-done
 }
 
-// removesNothing is part of the message of each fault that makes a read incomplete.
+// removesNothing is part of the fault message that a source reports after an incomplete read.
 const removesNothing = "; Edgeway removes no Service until these faults are corrected"
 
-// accident is damage to manifests that must not cause Edgeway to remove a Service.
+// accident is a kind of damage to manifests after which Edgeway must not remove any Service.
 type accident struct {
 	do       func(f *manifestDir)
 	asNobody bool   // whether to read as the user nobody, who cannot read all files
 	says     string // the expected fault, without the directory's name
 }
 
-// Before each accident, a.yaml holds the Services a and b, and z.yaml holds z.
+// Before each accident, a.yaml holds the Services a and b, and z.yaml holds the Service z.
 func accidents() map[string]accident {
 	replace := func(name, text string) func(f *manifestDir) { return func(f *manifestDir) { f.write(name, text) } }
 	link := func(to string) func(f *manifestDir) {

@@ -22,7 +22,7 @@ import (
 // apiName is a host name in httptest's certificate, which is also valid for 127.0.0.1.
 const apiName = "example.com"
 
-// startNameServer starts a name server that returns the addresses for apiName.
+// startNameServer starts a name server that resolves apiName to the addresses.
 func startNameServer(t *testing.T, addresses ...string) (*nameserver.Server, *net.Resolver) {
 	t.Helper()
 	return nameserver.Start(t, apiName, nameserver.Addrs(addresses...)...)
@@ -68,8 +68,7 @@ func authorityOf(api *fakeAPI) string {
 }
 
 // redial closes all connections, and fails the test unless a request over a new connection succeeds in time. The source
-// must also regain contact, but has a minute for this, because the feed's pace and the reflector's back-off may delay
-// it.
+// must also regain contact within a minute, which allows for the feed's pace and the reflector's back-off.
 func (r *runningSource) redial(t *testing.T, api *fakeAPI, within time.Duration) {
 	t.Helper()
 	api.CloseClientConnections()
@@ -123,8 +122,8 @@ func TestAPIServerByName(t *testing.T) {
 	}
 }
 
-// If the host name resolves to a new address, a running source connects to it. The source then trusts both the old and
-// the new address.
+// If the host name resolves to a new address, a running source connects to the new address. The source then trusts both
+// the old and the new address.
 func TestAPIServerMoves(t *testing.T) {
 	t.Parallel()
 	names, resolver := startNameServer(t, "127.0.0.1")
@@ -202,7 +201,7 @@ func TestAPIServerBehindProxy(t *testing.T) {
 	wantAddrs(t, "by a proxy", r.apiServer(url), "127.0.0.1")
 
 	names.Set(proxyName, nameserver.Addrs("127.66.0.1")...)
-	// The false server accepts connections but sends nothing.
+	// The server at 127.66.0.1 accepts connections but sends nothing.
 	startFalseServer(t, "127.66.0.1", "http://127.0.0.1:"+port, func(net.Conn) {})
 	proxy.CloseClientConnections()
 	r.redial(t, api, 10*time.Second)

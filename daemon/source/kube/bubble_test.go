@@ -15,7 +15,7 @@ import (
 )
 
 // TestMain removes client-go's error handlers, because they delay every reflector in the process. The handlers also
-// remember the time of the last error, which may come from another synctest bubble.
+// remember the time of the last error, and that time may come from another synctest bubble.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = nil
 	m.Run()

@@ -93,7 +93,7 @@ func (c *client) makeTransport(config *rest.Config) (err error) {
 		return nil
 	}
 	if t.Proxy != nil {
-		// makeTransport ignores an invalid proxy URL, because each request then fails with the same error.
+		// makeTransport ignores the error for an invalid proxy URL, because each request later returns the same error.
 		if proxy, err := t.Proxy(&http.Request{URL: c.server}); err == nil && proxy != nil {
 			c.peers = append(c.peers, proxy)
 		}

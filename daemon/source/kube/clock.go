@@ -18,7 +18,7 @@ const maxSkew = 10 * time.Second
 // clock estimates the current time of the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// serverTime is the time in the response, with a resolution of one second, and receivedAt is the time when the
+	// serverTime is the time in the response's Date header plus half a second, and receivedAt is the time when the
 	// source received the response.
 	serverTime, receivedAt time.Time
 }

@@ -9,7 +9,7 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// The API server's clock keeps running between two responses.
+// The clock skew stays the same between two responses from the API server.
 func TestAPIServerClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c clock

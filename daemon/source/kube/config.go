@@ -22,13 +22,15 @@ import (
 	"edgeway/proxiers/fault"
 )
 
-// access holds the API server's address and the credentials from a kubeconfig and the files that the kubeconfig names.
+// access holds the API server's address and the client's credentials, as read from a kubeconfig and the files that it
+// names.
 type access struct {
 	// config contains the content of the files instead of their paths, so that Edgeway uses exactly the content that it
 	// has validated. The only exception is the token file, for which config contains the path.
 	config *rest.Config
 	files  []file // all files that were read, the kubeconfig first
-	// digest is the checksum of all files except the token file, which client-go reads itself.
+	// digest is the checksum of the kubeconfig and the files that it names, except the token file, which client-go
+	// reads itself.
 	digest   [sha256.Size]byte
 	expiries map[string]Expiry // keyed by credential
 	insecure []fault.Fault     // the security faults of the kubeconfig
@@ -59,7 +61,8 @@ func (r *reader) read(path string, secret bool) ([]byte, error) {
 }
 
 // loadKubeconfig reads the current context of a kubeconfig and all files that the context names, so that Edgeway finds
-// faults immediately instead of during a later request. After an error, the returned access still lists the files.
+// faults immediately instead of during a later request. If loadKubeconfig fails, the returned access still lists the
+// files.
 func loadKubeconfig(path string, allowExec bool) (*access, error) {
 	r := &reader{}
 	out, err := r.load(path, allowExec)
@@ -171,7 +174,8 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	return user, nil
 }
 
-// readCluster reads the CA certificates into cluster. As in readUser, an error starts with the field name.
+// readCluster reads the CA certificates into cluster. Like readUser, readCluster returns errors that start with the
+// name of the invalid field.
 func (r *reader) readCluster(cluster *api.Cluster, expiries map[string]Expiry) error {
 	if cluster.Server == "" {
 		return fixable(fixServer, errors.New("server: missing or empty"))

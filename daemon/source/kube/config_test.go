@@ -95,8 +95,8 @@ command: no-such-plugin}}}]}`
 	}
 }
 
-// The error must wrap its cause: if the exec plugin is on a file system that is not mounted yet, a later start of the
-// daemon can succeed.
+// The error must wrap its cause, because a later start of the daemon can succeed once the file system that contains the
+// exec plugin is mounted.
 func TestMissingExecPluginFileHasCause(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	mustWrite(t, path, `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: k, user: u}}],

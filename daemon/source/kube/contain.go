@@ -30,8 +30,8 @@ func (s *Source) contain(f func()) {
 	}
 }
 
-// newStore returns an empty store that replaces last, which may be nil. The new store removes the objects of last from
-// the sink if the next list does not contain them.
+// newStore returns an empty store that replaces the previous store, last, which may be nil. The new store removes the
+// previous store's objects from the sink unless the next list contains them.
 func newStore(ctx context.Context, f *feed, events chan<- event, last *store) *store {
 	next := &store{
 		feed: f, ctx: ctx, events: events, sentObjects: map[source.Key]source.Object{},

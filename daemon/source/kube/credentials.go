@@ -24,7 +24,7 @@ const (
 // ServiceCIDRs.
 const serviceCIDRs = "servicecidrs"
 
-// kubeconfigObject returns the object name for faults in a kubeconfig.
+// kubeconfigObject returns the name that identifies a kubeconfig in faults.
 func kubeconfigObject(path string) string { return "kubeconfig " + path }
 
 // credentials holds the kubeconfig in use, and the fault, if any, in the kubeconfig on disk.
@@ -120,7 +120,7 @@ func (s *Source) reload() (next *client) {
 	return nil
 }
 
-// load reads the kubeconfig according to the Source's options. After an error, the returned access is incomplete, but
+// load reads the kubeconfig according to the Source's options. If load fails, the returned access is incomplete, but
 // still lists the files.
 func (s *Source) load() (*access, error) {
 	a, err := loadKubeconfig(s.options.Kubeconfig, s.options.AllowExecPlugins)

@@ -88,8 +88,8 @@ func authorityExpiry(raw []byte) (out Expiry) {
 	return out
 }
 
-// tokenExpiry reads the claims of a JWT (RFC 7519). tokenExpiry ignores the signature, because only the API server can
-// verify it. ok is false for a token that is not a JWT or does not expire.
+// tokenExpiry returns the validity period in the claims of a JWT (RFC 7519). tokenExpiry ignores the signature, because
+// only the API server can verify it. ok is false for a token that is not a JWT or does not expire.
 func tokenExpiry(token string) (e Expiry, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {

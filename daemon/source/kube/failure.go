@@ -23,7 +23,7 @@ type health struct {
 	mu      sync.Mutex
 	contact time.Time // the time of the last decoded list or event, which proves that the API server works
 	failure failure
-	// missedBookmark is the last time that a long watch ended without the bookmark that is due each minute.
+	// missedBookmark is the time when a long watch last ended without the bookmark that is due each minute.
 	missedBookmark time.Time
 }
 
@@ -93,7 +93,7 @@ func explain(host, what string, err error) string {
 	return fmt.Sprintf("%s: %.300s", what, why)
 }
 
-// streamID matches the numbers in net/http's HTTP/2 errors.
+// streamID matches the stream IDs in net/http's HTTP/2 errors.
 var streamID = regexp.MustCompile(`(stream ID |LastStreamID=)\d+[;,]? ?`)
 
 // rootCause returns the innermost error text of a failed dial, such as "connection refused", "no such host" or "timed
@@ -114,8 +114,8 @@ func rootCause(err error) string {
 	return err.Error()
 }
 
-// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource. A
-// denied request fails again if the client retries it soon.
+// isDenied reports whether the API server denied the request because of a missing permission or an unknown resource. An
+// immediate retry of a denied request fails too.
 func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 }

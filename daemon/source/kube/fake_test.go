@@ -32,10 +32,10 @@ type fakeAPI struct {
 	changes  []change
 	requests []request
 
-	// hook returns true if it has responded to a request itself. The caller of hook holds mu.
+	// hook reports whether it has responded to the request. The caller of hook holds mu.
 	hook func(w http.ResponseWriter, r request) bool
-	// brokenHandler responds to all requests instead of the fake API server. When brokenHandler changes, breakWith
-	// closes brokenChanged.
+	// brokenHandler, if not nil, responds to all requests. When breakWith replaces brokenHandler, it closes
+	// brokenChanged.
 	brokenHandler http.HandlerFunc
 	brokenChanged chan struct{}
 	// noStream disables streamed lists, and noBookmarks disables bookmarks.

@@ -13,7 +13,7 @@ import (
 )
 
 // Neither a missing permission for Nodes nor a missing ServiceCIDR API is a fault. The source calls Synced without
-// delay and does not repeat the requests.
+// delay and does not repeat the denied requests.
 func TestOptionalResourcesMayBeDenied(t *testing.T) {
 	t.Parallel()
 	api := newFakeAPI(t)

@@ -42,8 +42,8 @@ type feed struct {
 	namespace string
 	labels    string
 	fields    string
-	// required reports whether Synced and Status depend on the feed. If the API server forbids or does not know the
-	// resource of an optional feed, the feed retries after deniedPause.
+	// required reports whether Synced and Status depend on the feed. If the API server denies access to an optional
+	// feed's resource or does not know the resource, the feed retries after deniedPause.
 	required bool
 	kind     string // the Kind of the key
 	example  runtime.Object
@@ -78,8 +78,8 @@ const (
 	longWatch  = 5 * time.Minute
 	longJitter = 5 * time.Minute
 	// bookmarkLimit is the longest time that Edgeway waits for data on a long watch. Silence on a long watch is not a
-	// fault. After a restart, an API server sends no bookmark for a resource until an object changes. Some proxies
-	// close a connection after a minute of silence.
+	// fault. After a restart, an API server sends no bookmark for a resource until an object of that resource changes.
+	// Some proxies close a connection after a minute of silence.
 	bookmarkLimit = 70 * time.Second
 	// A short watch lasts for shortWatch plus a random time up to shortJitter. After a long watch without a bookmark,
 	// Edgeway uses short watches for shortTime, because the API server also sends a bookmark two seconds before the end
@@ -92,14 +92,14 @@ const (
 	testTimeout = 10 * time.Second
 	testJitter  = 3 * time.Second
 	// listSpread is the maximum random delay before a new list after a resource version has expired. An API server
-	// restart invalidates the resource versions of all hosts.
+	// restart invalidates the resource versions of the watches on all hosts.
 	listSpread = 4 * time.Second
 	// streamTimeout is the maximum duration of a watch that starts with the full list. The limit is long, because a
 	// list may take hours over a slow link. Only a silent connection ends a list before streamTimeout.
 	streamTimeout = 24 * time.Hour
-	// If the API server does not end a watch on time, Edgeway cancels a short watch after overtime, and a test watch
-	// after testOvertime. Together, a long watch and the test watch that follows it detect a silent API server within
-	// 90 s.
+	// overtime is the delay after which Edgeway cancels a short watch that the API server does not end on time.
+	// testOvertime is the same delay for a test watch. Together, a long watch and the test watch that follows it detect
+	// a silent API server within 90 s.
 	overtime     = 20 * time.Second
 	testOvertime = 5 * time.Second
 	// maxListSilence is the longest time that Edgeway waits for data during a list. An API server aborts a list that is

@@ -76,8 +76,8 @@ func newFixedServer(f *testing.F) (*fixedServer, *Source) {
 
 func on(s *Source, f *feed) *session { return &session{feed: f, client: s.client.Load()} }
 
-// checkReceived calls use with a store, and fails the test if the store sends an invalid object or the call allocates
-// too much memory.
+// checkReceived passes a store to the function use, and fails the test if the store sends an invalid object or the
+// function allocates too much memory.
 func checkReceived(t *testing.T, f *feed, body []byte, use func(*store)) {
 	t.Helper()
 	events, done := make(chan event), make(chan struct{})

@@ -9,8 +9,8 @@ import (
 
 // Cluster identifies the cluster whose API server listed the source's objects or, before the first list, the cluster in
 // the kubeconfig. Cluster returns the API server's URL and the SHA-256 of each CA certificate in the kubeconfig. The
-// fingerprints identify the cluster even after its URL changes. cas is empty if the host's own CAs verify the API
-// server.
+// hashes of the CA certificates identify the cluster even after the API server's URL changes. cas is empty if the
+// host's own CAs verify the API server.
 func (s *Source) Cluster() (server string, cas []string) {
 	c := cmp.Or(s.listed.Load(), s.client.Load())
 	return c.host, c.cas

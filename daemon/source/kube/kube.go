@@ -8,8 +8,8 @@
 // as long as it delivers data. The package sends a failing API server at most one full-list request per second, and
 // increases the interval with each request. The package also respects Retry-After.
 //
-// Only a complete list, or an event of the right kind, counts as contact. In a quiet cluster, the only events are
-// bookmarks. The API server sends a bookmark each minute and another one before the end of a watch.
+// Only a complete list, or an event for an object of the requested kind, counts as contact. In a quiet cluster, the
+// only events are bookmarks. The API server sends a bookmark each minute and another one before the end of a watch.
 //
 // A session requests a list or a watch (feed.go). The transport cancels a request that is silent for too long
 // (transport.go), and client-go adds the credentials. Package dialer opens the connections. A watcher decides whether a
@@ -45,7 +45,7 @@ type Options struct {
 	// Namespaces lists the namespaces that Edgeway reads Services and EndpointSlices from. An empty list means all
 	// namespaces.
 	Namespaces []string
-	// LabelSelector selects Services and EndpointSlices. The control plane copies a Service's labels to the Service's
+	// LabelSelector selects Services and EndpointSlices. The control plane copies a Service's labels to its
 	// EndpointSlices. An empty selector matches all objects.
 	LabelSelector string
 	// NodeName is the name of the host's Node. If NodeName is empty, the source reads no Nodes.
@@ -130,7 +130,7 @@ func (s *Source) Name() string { return "kube" }
 // APIServer returns the URL of the API server as written in the current kubeconfig.
 func (s *Source) APIServer() string { return s.client.Load().host }
 
-// Status implements source.Source. LastContact is the oldest contact time among the required feeds.
+// Status implements source.Source. LastContact is the earliest of the required feeds' last contact times.
 func (s *Source) Status() source.Status {
 	s.mu.Lock()
 	st := source.Status{Synced: s.synced}

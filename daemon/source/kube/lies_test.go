@@ -18,7 +18,7 @@ import (
 	"edgeway/test/nameserver"
 )
 
-// startFalseServer listens at the address on the API server's port, and calls treat with each connection.
+// startFalseServer listens at the address on the API server's port, and passes each connection to the function treat.
 func startFalseServer(t *testing.T, address, apiURL string, treat func(net.Conn)) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", address, (&source.APIServer{Name: apiURL}).Port()))

@@ -23,7 +23,7 @@ const FaultID = "source-kube"
 // failure describes why a feed's request failed. The zero failure means that no request failed.
 type failure struct {
 	fault.Fault
-	// refused reports whether the API server itself responded with the failure.
+	// refused reports whether the failure is an error response from the API server.
 	refused   bool
 	forbidden bool
 }

@@ -63,8 +63,8 @@ func TestQuietClusterWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// An API server restart invalidates the resource versions of all hosts. Each host delays its next list by a random
-// time.
+// An API server restart invalidates the resource versions of the watches on all hosts. Each host delays its next list
+// by a random time.
 func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		lists := func() int { return api.count("services", "list", "stream") }
@@ -318,8 +318,8 @@ func TestPauseReplacesLostConnection(t *testing.T) {
 	})
 }
 
-// Over a slow link, the source waits hours for a list, as long as it receives data. Other requests get no response
-// until the list is complete.
+// A list over a slow link may take hours, as long as the source receives data. Other requests get no response until the
+// list is complete.
 func TestSlowListIsNotRestarted(t *testing.T) {
 	for _, noStream := range []bool{false, true} {
 		t.Run(fmt.Sprint("noStream=", noStream), func(t *testing.T) {
@@ -383,7 +383,7 @@ func writeSlowly(w http.ResponseWriter, verb string) {
 	}
 }
 
-// The source reports an error event as a server error, but reports a lost connection as a lost connection.
+// The source does not report a lost connection as a server error.
 func TestLostConnectionIsNotReportedAsServerError(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		time.Sleep(time.Minute)

@@ -21,9 +21,9 @@ type store struct {
 	events chan<- event
 
 	converter convert.Converter
-	// sentObjects contains this store's objects that are in the sink, and shares them with the receiver behind the
-	// sink. When ctx is done, sentObjects may contain more objects than the sink, because the store drops the events
-	// that the sink has not received.
+	// sentObjects contains this store's objects that are in the sink. The store and the sink share these objects. When
+	// ctx is done, sentObjects may contain more objects than the sink, because the store drops the events that the sink
+	// has not received.
 	sentObjects map[source.Key]source.Object
 	// earlierKeys lists the keys of objects from earlier stores until the store receives the first complete list.
 	earlierKeys []source.Key

@@ -38,7 +38,7 @@ type call struct {
 	body      io.ReadCloser
 
 	mu sync.Mutex
-	// maxSilence is the maximum time before the response starts and between two reads of the response.
+	// maxSilence is the longest time that the call waits for the response to start or for more of its data.
 	maxSilence time.Duration
 	timer      *time.Timer
 	heard      time.Time

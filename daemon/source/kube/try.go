@@ -21,7 +21,7 @@ type Contact struct {
 	// SkewKnown reports whether ClockSkew is known.
 	ClockSkew time.Duration
 	SkewKnown bool
-	// Fault explains why Edgeway cannot read Services, or is the zero Fault.
+	// Fault explains why Edgeway cannot read Services, or is the zero Fault if Edgeway can read them.
 	Fault fault.Fault
 	// Faults lists a fault for each optional resource that the API server refuses to return.
 	Faults []fault.Fault

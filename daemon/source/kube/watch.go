@@ -28,7 +28,7 @@ type watcher struct {
 	stop    sync.Once
 	stopped chan struct{}
 
-	// Only the goroutine that runs relay uses the following fields.
+	// Only the relay goroutine uses the following fields.
 	heard  bool      // whether the watcher has received an event that counts as contact
 	failed bool      // whether the watcher has passed on or recorded an error
 	until  time.Time // the time after which an event ends a watch that started with a list
@@ -170,12 +170,12 @@ func (w *watcher) fail(ctx context.Context, err error) {
 	}
 }
 
-// toleratedExpiries is the number of consecutive watches that may fail without a fault because their resource version
-// has expired or is too new. A single failure is normal after a lost connection or an API server restart.
+// toleratedExpiries is the number of consecutive watches that may fail because of an expired or too new resource
+// version before Edgeway reports a fault. A single failure is normal after a lost connection or an API server restart.
 const toleratedExpiries = 2
 
 // hasExpired reports whether err is a tolerated failure of a watch whose resource version has expired or is too new. A
-// resource version is too new for an API server that lags or has restored an older state. hasExpired also delays the
+// resource version is too new if the API server lags behind or has restored an older state. hasExpired also delays the
 // next list by a random time.
 func (f *feed) hasExpired(err error) bool {
 	if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !isAhead(err) {

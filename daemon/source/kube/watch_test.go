@@ -18,8 +18,8 @@ func TestWatchDuration(t *testing.T) {
 	})
 }
 
-// The source reports no fault if the API server sends no bookmarks, as after a restart, or if a proxy closes
-// connections after a minute of silence. Without bookmarks, some long watches end early.
+// The source reports no fault if a restarted API server sends no bookmarks, or if a proxy closes connections after a
+// minute of silence. Without bookmarks, some long watches end early.
 func TestWatchWithoutBookmarks(t *testing.T) {
 	for name, prepare := range map[string]func(*fakeAPI){
 		"restarted": func(api *fakeAPI) { api.noMinuteBookmarks = true },

@@ -37,8 +37,8 @@ func TestSameClusterUnderAnotherName(t *testing.T) {
 	})
 }
 
-// SavedAt ignores a modification time in the future. The modification time can be in the future if an operator copied
-// the snapshot or if the host's clock was wrong.
+// SavedAt ignores the snapshot's modification time if that time is in the future. The modification time can be in the
+// future if an operator copied the snapshot or if the host's clock was wrong.
 func TestAgeIsNotInTheFuture(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

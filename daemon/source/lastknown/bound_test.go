@@ -27,8 +27,8 @@ func allocatedMiB(f func()) uint64 {
 	return (after.TotalAlloc - before.TotalAlloc) >> 20
 }
 
-// A faulty disk or a botched restore may leave a huge file. Edgeway detects and renames a huge file without using much
-// memory.
+// A faulty disk or a botched restore may leave a huge snapshot. Edgeway detects and renames a huge snapshot without
+// using much memory.
 func TestHugeFileIsSetAside(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

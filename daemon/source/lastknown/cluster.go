@@ -17,9 +17,9 @@ type Cluster struct {
 
 var errOther = errors.New("the state belongs to another API server")
 
-// matches reports whether c and o identify the same cluster. Two clusters are the same if their URLs are equal, or if
-// their URL paths are equal and they share a CA. Proxies such as Rancher's use one certificate for many clusters and
-// identify each cluster by its path.
+// matches reports whether c and o identify the same cluster. Two Clusters match if their URLs are equal, or if their
+// URL paths are equal and they share a CA. Proxies such as Rancher's use one certificate for many clusters and identify
+// each cluster by its path.
 func (c Cluster) matches(o Cluster) bool {
 	if c.Server == o.Server {
 		return true

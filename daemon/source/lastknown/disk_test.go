@@ -163,8 +163,8 @@ func stat(t *testing.T, dir string) os.FileInfo {
 	return info
 }
 
-// With 1,000 EndpointSlices of 50 endpoints and constant changes, Edgeway writes at most 1 GB a day. Edgeway saves a
-// single change to a small state within seconds, and saves the last change when it receives SIGTERM.
+// With 1,000 EndpointSlices of 50 endpoints each and constant changes, Edgeway writes at most 1 GB a day. Edgeway saves
+// a single change to a small state within seconds, and saves the last change when it receives SIGTERM.
 func TestWriteRateIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

@@ -33,8 +33,8 @@ type Options struct {
 	// Cluster returns the cluster that the source reads from, or the zero value for manifests. The Store ignores the
 	// saved state of another cluster.
 	Cluster func() Cluster
-	// Changes returns the number of changes to the source's objects. The result synced reports whether the source has
-	// listed all objects.
+	// Changes returns the number of changes to the source's objects. synced reports whether the source has listed all
+	// objects.
 	Changes func() (n uint64, synced bool)
 	// Objects returns the source's objects in any order.
 	Objects func() []source.Object

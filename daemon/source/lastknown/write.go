@@ -69,8 +69,8 @@ func (s *Store) Record(ctx context.Context) {
 }
 
 // Commit tells the Store that the host is in sync with the source's objects and that the Store can save them. Commit
-// has no effect until the source has listed all objects. The parameter held lists the sorted holdings that Holdings
-// returns after a restart. The caller must not modify held afterwards.
+// has no effect until the source has listed all objects. held lists the sorted holdings that Holdings returns after a
+// restart. The caller must not modify held afterwards.
 func (s *Store) Commit(held []source.Holding) {
 	n, synced := s.o.Changes()
 	if !synced {
@@ -124,7 +124,7 @@ func (s *Store) confirmedAt() time.Time {
 func (s *Store) saveAge() {
 	at := s.confirmedAt()
 	s.mu.Lock()
-	// If the clock was wrong, at can be earlier than s.savedAt.
+	// If the clock was wrong, the new time can be earlier than s.savedAt.
 	skip := s.committed == nil || s.hasUnsaved() || at.IsZero() || at.Equal(s.savedAt)
 	s.mu.Unlock() // a disk that does not respond must not block the other methods
 	if skip || os.Chtimes(filepath.Join(s.dir, snapshotName), time.Time{}, at) != nil {

@@ -7,10 +7,10 @@ import (
 	"sort"
 )
 
-// Splice returns a copy of old in which, for each key, the result of fresh replaces the run of elements with that key.
-// fresh receives the index of the key and the key's run in old, and must not keep or modify the run. old must be
-// sorted. keys must be sorted and distinct. compare compares an element with a key. Splice needs one binary search and
-// one call to fresh for each key, and one copy of old. If no run changes, Splice returns old without copying it.
+// Splice returns a copy of old in which, for each key, the elements that fresh returns replace the run of elements with
+// that key. fresh receives the key's index and the key's run of elements, and must not keep or modify the run. old must
+// be sorted. keys must be sorted and distinct. compare compares an element with a key. Splice needs one binary search
+// and one call to fresh for each key, and one copy of old. If no run changes, Splice returns old without copying it.
 func Splice[T comparable, K any](old []T, keys []K, compare func(T, K) int, fresh func(i int, run []T) []T) []T {
 	var out []T
 	at, copied := 0, 0

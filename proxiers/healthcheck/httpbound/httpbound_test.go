@@ -157,7 +157,7 @@ func (p *pipeListener) hold(from string, n int) (conns []net.Conn) {
 	return conns
 }
 
-// countOpen counts, without waiting, the connections that the server has not closed.
+// countOpen returns, without blocking, the number of connections that the server has not closed.
 func countOpen(conns []net.Conn) (n int) {
 	for _, c := range conns {
 		_ = c.SetReadDeadline(time.Now())

@@ -38,7 +38,8 @@ type Links struct {
 	devices map[int]Device
 }
 
-// Open opens a socket in the calling thread's network namespace. Links calls changed when a device appears or changes.
+// Open opens a socket in the calling thread's network namespace. Links calls the function changed when a device appears
+// or changes.
 func Open(env proxiers.Env, changed func()) (*Links, error) {
 	kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {

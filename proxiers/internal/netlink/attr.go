@@ -50,7 +50,7 @@ func AppendUint32(b []byte, typ uint16, n uint32) []byte {
 	return binary.BigEndian.AppendUint32(b, n)
 }
 
-// Nested is the flag in the type of an attribute that contains other attributes.
+// Nested is the flag in an attribute's type that indicates that the attribute contains other attributes.
 const Nested = 1 << 15
 
 // Begin appends an attribute's header, and returns the offset that the caller passes to End after appending the

@@ -8,7 +8,7 @@ import (
 
 const (
 	headSize = netlinkHeader + nfgenHeader
-	// beginSize is the size in bytes of a batch's first message, which contains the generation.
+	// beginSize is the size in bytes of a batch's first message, which contains the generation number.
 	beginSize = headSize + 8
 	// MaxAttr is the maximum length of an attribute in bytes. An attribute's length field has 16 bits. The kernel
 	// (6.18) does not reject a longer attribute, but reads only part of it.
@@ -27,7 +27,7 @@ func (b *Batch) Reset() { b.buf, b.starts = b.buf[:0], b.starts[:0] }
 // Messages returns the number of messages.
 func (b *Batch) Messages() int { return len(b.starts) }
 
-// Size returns the number of bytes that Conn.Commit sends.
+// Size returns the number of bytes that Conn.Commit sends for the batch.
 func (b *Batch) Size() int { return len(b.buf) + headSize }
 
 // Add adds a message. kind is an NFT_MSG constant, and family is an NFPROTO constant. attrs appends the attributes.
@@ -45,9 +45,9 @@ func (b *Batch) Add(kind, flags uint16, family uint8, attrs func([]byte) []byte)
 	endMessage(b.buf, start)
 }
 
-// bytes returns the encoded batch, which contains the given generation. Only the last message requests an
-// acknowledgement, which proves that the kernel has read all messages. The kernel reports rejected messages even if
-// they request no acknowledgement. (Only Linux 6.10 and newer acknowledge the end of a batch.)
+// bytes returns the encoded batch with the given generation number. Only the last message requests an acknowledgement,
+// which proves that the kernel has read all messages. The kernel reports rejected messages even if they request no
+// acknowledgement. (Only Linux 6.10 and newer acknowledge the end of a batch.)
 func (b *Batch) bytes(generation uint32) []byte {
 	binary.BigEndian.PutUint32(b.buf[beginSize-4:], generation)
 	last := b.buf[b.starts[len(b.starts)-1]:]

@@ -10,7 +10,7 @@ import (
 )
 
 // writeBuffer is the size in bytes of the socket's write buffer, which limits the size of a batch. A batch of 30,000
-// IPv6 elements occupies a tenth of the write buffer. The kernel allocates the buffer's memory only while it reads a
+// IPv6 elements occupies a tenth of the write buffer. The kernel allocates memory for the buffer only while reading a
 // batch.
 const writeBuffer = 32 << 20
 
@@ -48,7 +48,7 @@ func (r *RejectionError) IsPermanent() bool {
 	return true
 }
 
-// Port returns the sender address in notifications about transactions that Commit sent.
+// Port returns the socket's netlink address, which appears as the sender in notifications about Commit's transactions.
 func (c *Conn) Port() uint32 { return c.port.Load() }
 
 // Commit sends a batch to the kernel. If the given generation is no longer current, Commit returns ErrStale. After any

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// addAddresses adds one message of the given kind to b for each list. The message contains the addresses in the list as
-// elements of the set "s" in the table "ours". A list holds IPv4 addresses as offsets from 10.0.0.0.
+// addAddresses adds messages of the given kind to b, one for each list of addresses. Each message contains the
+// addresses in one list as elements of the set "s" in the table "ours". A list holds IPv4 addresses as offsets from
+// 10.0.0.0.
 func addAddresses(b *Batch, kind uint16, lists ...[]int) {
 	for _, list := range lists {
 		b.Add(kind, unix.NLM_F_CREATE, unix.NFPROTO_IPV4, func(attrs []byte) []byte {
@@ -65,8 +66,8 @@ func newRunningWatcher(t *testing.T) (*Watcher, *reports) {
 	return m, r
 }
 
-// The kernel applies a batch atomically, and the watcher does not report the batch as drift. The result does not depend
-// on the generation or on the number of messages.
+// Commit applies a batch of any number of messages atomically, even if another program's transaction came first. The
+// watcher does not report the batch as drift.
 func TestCommit(t *testing.T) {
 	m, r := newRunningWatcher(t)
 	var b Batch
@@ -100,8 +101,8 @@ func TestCommit(t *testing.T) {
 	}
 }
 
-// With an old generation, the kernel rejects a batch as stale. With the current generation, the kernel applies the same
-// batch.
+// The kernel rejects a batch with an old generation number as stale, and applies the same batch with the current
+// number.
 func TestStaleBatch(t *testing.T) {
 	m, _ := newRunningWatcher(t)
 	before, err := m.Conn.Generation()
@@ -122,7 +123,7 @@ func TestStaleBatch(t *testing.T) {
 	}
 }
 
-// If another program has changed Edgeway's objects, Commit sends no batch, unless anyway is set.
+// If another program has changed Edgeway's objects, Commit sends the batch only if the argument anyway is true.
 func TestTouchedBatch(t *testing.T) {
 	m, r := idleWatcher(t)
 	defer m.Close()

@@ -2,7 +2,7 @@
 // iptables-nft stores in nftables, and reads and deletes connection-tracking entries.
 //
 // The package opens sockets with mdlayher/netlink, but parses messages and attributes itself. A dump of 10,000 Services
-// contains 70,000 elements in 3 MB. The package reads a dump through one buffer and allocates no memory for the
+// contains 70,000 elements (3 MB). The package reads a dump through one buffer and allocates no memory for the
 // individual messages. mdlayher/netlink allocates a buffer for each datagram and a slice of attributes for each
 // message. google/nftables (0.3.0) allocates memory for each element of a set. Furthermore, google/nftables cannot make
 // a batch conditional on the last transaction, and truncates attributes longer than 64 KiB.

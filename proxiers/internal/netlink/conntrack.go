@@ -45,7 +45,7 @@ func OpenConntrack() (*Conntrack, error) {
 // the Conntrack is no longer usable.
 func (t *Conntrack) AbortOnDone(ctx context.Context) (release func() bool) {
 	return context.AfterFunc(ctx, func() {
-		// SetDeadline fails only if the socket is closed, and then no request is waiting.
+		// SetDeadline fails only if the socket is closed, in which case there is no request to abort.
 		_ = t.conn.SetDeadline(time.Now())
 	})
 }

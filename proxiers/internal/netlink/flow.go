@@ -147,7 +147,7 @@ func (f *Flow) count(data []byte) {
 	}
 }
 
-// number returns the integer in the first size bytes of value, or 0 if value is shorter.
+// number returns the size-byte integer at the start of value, or 0 if value is shorter.
 func number(value []byte, size int) (n uint64) {
 	if len(value) < size {
 		return 0

@@ -41,8 +41,9 @@ type WatcherOptions struct {
 // All notifications about a transaction are in the Watcher's socket buffer before the transaction's sendmsg call
 // returns, and before the kernel rejects a later transaction as stale. A notification contains the address of the
 // sender's socket, which identifies the transactions that Commit sent. The Watcher does not know the socket address of
-// a program that Edgeway runs. RunCommit therefore holds mu while the program is running. RunCommit reads earlier
-// notifications first, and then expects no more transactions that change Edgeway's objects than the program sends.
+// a program that Edgeway runs. RunCommit therefore holds mu while the program is running. Before running the program,
+// RunCommit reads all pending notifications. Afterwards, RunCommit reports drift if more transactions changed Edgeway's
+// objects than the program sends.
 //
 // For a big transaction, the kernel allocates a page for each notification. RunCommit therefore leaves the multicast
 // group during a big transaction, and compares the kernel's transaction counts instead.
@@ -65,8 +66,8 @@ type Watcher struct {
 	changedObject string
 	// reported is true from the time when the watcher reports drift until the next full sync calls Forget.
 	reported bool
-	// joinFailed reports whether an attempt to rejoin the multicast group failed. After a failure, Run tries to rejoin
-	// the group when the socket's read deadline expires.
+	// joinFailed reports whether the last attempt to rejoin the multicast group failed. After a failure, Run tries to
+	// rejoin the group when the socket's read deadline expires.
 	joinFailed bool
 }
 
@@ -92,8 +93,8 @@ func NewWatcher(opts WatcherOptions) (*Watcher, error) {
 	return m, nil
 }
 
-// join rejoins the multicast group. If the attempt fails, or succeeds after a failed attempt, join returns the reason
-// to report.
+// join rejoins the multicast group. If the attempt fails, or succeeds after an earlier failure, join returns the reason
+// for a drift report.
 func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
@@ -207,9 +208,9 @@ func (m *Watcher) commitOutsideGroup(transactions int, commit func() error) (for
 	return foreign, failed
 }
 
-// detectDrift reads the pending notifications. If the number of transactions that changed Edgeway's objects exceeds
-// own, and the watcher has not reported drift yet, detectDrift returns a reason. idle reports whether the watcher is
-// certain that no transaction changed Edgeway's objects.
+// detectDrift reads the pending notifications. If more than own transactions (not counting those that Commit sent)
+// changed Edgeway's objects, and the watcher has not reported drift yet, detectDrift returns a reason. idle reports
+// whether the watcher is certain that no such transaction changed Edgeway's objects.
 func (m *Watcher) detectDrift(own int) (reason string, idle bool) {
 	touched, last, overrun := m.drain()
 	switch {
@@ -259,7 +260,7 @@ func (m *Watcher) drain() (touched int, last string, overrun bool) {
 }
 
 // processNotification processes a notification. At the end of a transaction, processNotification returns a description
-// of the Edgeway object that the transaction changed. Notifications with the port own are about transactions that
+// of the Edgeway object that the transaction changed. A notification whose port equals own is about a transaction that
 // Commit sent.
 func (m *Watcher) processNotification(msg Message, own uint32) (touched string) {
 	if msg.Kind == unix.NFT_MSG_NEWGEN {

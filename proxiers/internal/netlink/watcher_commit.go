@@ -10,8 +10,8 @@ const staleAttempts = 1000
 var ErrDrift = errors.New("another program changed Edgeway's rules")
 
 // Commit reads all pending notifications and then commits a batch. If another program has changed Edgeway's objects
-// since the last Forget, Commit reports the change and returns ErrDrift without sending the batch, unless anyway is
-// set. Commit ignores transactions that change only other programs' objects. Commit returns ErrStale after
+// since the last Forget, Commit reports the change. Unless anyway is true, Commit then returns ErrDrift without sending
+// the batch. Commit ignores transactions that change only other programs' objects. Commit returns ErrStale after
 // staleAttempts failed attempts.
 func (m *Watcher) Commit(b *Batch, anyway bool) error {
 	reason, err := m.commit(b, anyway)
@@ -33,7 +33,7 @@ func (m *Watcher) commit(b *Batch, anyway bool) (reason string, err error) {
 		}
 		// Without the notifications about the last transaction, the watcher must request the generation from the
 		// kernel. If the last transaction changed Edgeway's objects, the watcher reads that transaction's notifications
-		// right after the commit, if not before.
+		// immediately after the commit at the latest.
 		if m.generation == 0 || m.joinFailed {
 			if m.generation, err = m.Conn.Generation(); err != nil {
 				return reason, err

@@ -170,7 +170,7 @@ func TestOwnWithoutEffect(t *testing.T) {
 	}
 }
 
-// After a panic in a big commit, the watcher still reports the changes of other programs.
+// After a panic in a big commit, the watcher still reports other programs' changes.
 func TestForeignChangeAfterCommitPanicIsReported(t *testing.T) {
 	m, r := newWatcher(t)
 	nft(t, "add table ip ours")

@@ -53,7 +53,7 @@ func Cleanup(ctx context.Context, table string) error {
 	}
 	// A packet traverses the rules of the generation that was current when the packet arrived. Each map or set lookup,
 	// however, uses the current generation (Linux 6.18). If Cleanup did not disable the tables first, their rules could
-	// find an empty map, and reject a packet to a Service that another backend already serves.
+	// look up a key in an empty map and reject a packet to a Service that another backend already serves.
 	if err := nft.run(ctx, disable); err != nil {
 		return fmt.Errorf("disable tables: %w", err)
 	}
@@ -65,8 +65,8 @@ func Cleanup(ctx context.Context, table string) error {
 }
 
 // awaitPackets waits until no packet is traversing rules that the kernel has replaced. If the kernel cannot wait, for
-// example with nohz_full, awaitPackets returns immediately. Even then, every packet has left the replaced rules by the
-// time the next nft process starts.
+// example with nohz_full, awaitPackets returns immediately. Even without the wait, no packet is traversing the replaced
+// rules by the time the next nft process starts.
 func awaitPackets() {
 	const global = 1 // MEMBARRIER_CMD_GLOBAL in linux/membarrier.h, which waits for an RCU grace period
 	_, _, _ = unix.Syscall(unix.SYS_MEMBARRIER, global, 0, 0)

@@ -9,7 +9,8 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// contents holds the kernel's entries in some of the sets, by set and key. An element's key includes the family.
+// contents holds the kernel's entries in the sets that differ from the plan, by set and key. An element's key includes
+// the family.
 type contents map[SetID]map[Element]Value
 
 // checksum holds the number of elements in a set and the sum of the elements' hashes, which does not depend on their
@@ -24,7 +25,7 @@ type checksummer struct {
 	sets []Set
 	seed maphash.Seed
 	buf  []byte
-	// names holds the strings that decode interns.
+	// names holds the strings that decode has interned.
 	names map[string]string
 }
 
@@ -45,9 +46,9 @@ func (s *checksummer) addTo(c *checksum, e *Entry) {
 	c.sum += maphash.Bytes(s.seed, s.buf)
 }
 
-// eachEntry calls visit with the entries that the plan needs: first the chain numbers, then one ServicePort's entries
-// at a time. refs must hold the plan's references. A list of all entries would need a lot of memory, because each
-// endpoint has several entries.
+// eachEntry calls visit with the entries that the plan needs: the chain numbers, each ServicePort's own entries, the
+// shared elements, and the host's entries, in this order. refs must hold the plan's references. A list of all entries
+// would need a lot of memory, because each endpoint has several entries.
 func (r *renderer) eachEntry(refs *references, next *plan.Plan, visit func([]Entry)) {
 	var one [1]Entry
 	for id := range refs.numbers {
@@ -62,7 +63,7 @@ func (r *renderer) eachEntry(refs *references, next *plan.Plan, visit func([]Ent
 	visit(r.NodeEntries(next.Node))
 }
 
-// compare returns the kernel's contents of each set that differs from the plan, and keeps no other set in memory.
+// compare returns the kernel's entries in each set that differs from the plan, and keeps no other entries in memory.
 // Usually, no set differs.
 func (r *renderer) compare(c *reader, refs *references, next *plan.Plan) (contents, error) {
 	s := checksummer{sets: r.Sets, seed: maphash.MakeSeed(), names: map[string]string{}}
@@ -107,8 +108,8 @@ func (r *renderer) read(c *reader, f plan.Family, id SetID, names map[string]str
 	})
 }
 
-// reconcile adds and deletes elements so that the differing sets agree with the plan, and empties differing. reconcile
-// adds ranges last, because the kernel (6.18) rejects a range that overlaps another range.
+// reconcile adds and deletes elements so that the differing sets agree with the plan, and modifies the maps in
+// differing. reconcile adds ranges last, because the kernel (6.18) rejects a range that overlaps another range.
 func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	if len(differing) == 0 {
 		return nil
@@ -144,9 +145,9 @@ func (b *batch) reconcile(differing contents, next *plan.Plan) (err error) {
 	return err
 }
 
-// reconcileElement removes an element from have, the map of the set's contents, and adds the element to the set unless
-// the kernel already has it with the same value. later is true if the element is a range, which the caller must add
-// later.
+// reconcileElement adds an element to its set unless the kernel already has the element with the same value, and
+// deletes the element from have, which holds the kernel's entries in the set. later is true if the element is a range,
+// which the caller must add later.
 func (b *batch) reconcileElement(e *Entry, have map[Element]Value) (later bool) {
 	v, present := have[e.Element]
 	delete(have, e.Element)

@@ -14,8 +14,8 @@
 //
 // The kernel accepts the package's netlink batch only if the batch contains the generation number of the last
 // transaction. If another program's transaction came first, netlink notifications show what that transaction changed.
-// If that transaction did not change Edgeway's tables, the package sends the batch again. Otherwise, a full sync
-// compares Edgeway's tables with the plan.
+// If Edgeway's tables are unchanged, the package sends the batch again. Otherwise, a full sync compares Edgeway's
+// tables with the plan.
 //
 // If the kernel's state is unknown, for example after a restart, the package reads its own tables through netlink, and
 // then rewrites all rules and the elements that differ. The package keeps map elements that rules in the packet path

@@ -92,7 +92,7 @@ func (v *Value) appendValue(b []byte) []byte {
 	return b
 }
 
-// appendAddr appends an address without the IPv6 zone, which has no use in a rule.
+// appendAddr appends an address without the IPv6 zone, which has no meaning in a rule.
 func appendAddr(b []byte, a netip.Addr) []byte {
 	return a.WithZone("").AppendTo(b)
 }

@@ -171,8 +171,8 @@ func isDeliveryError(err error) bool {
 	}, said)
 }
 
-// HasErrno reports whether the kernel rejected commands or a batch with the error number errno. nft reports the error
-// number as text.
+// HasErrno reports whether errno is the error number with which the kernel rejected commands or a batch. nft reports
+// the error number as text.
 func HasErrno(err error, errno unix.Errno) bool {
 	var r *netlink.RejectionError
 	return errors.As(err, &r) && r.Errno == errno ||

@@ -38,7 +38,7 @@ func (c *reader) tableFamilies(name string) (found []uint8, err error) {
 func (c *reader) objects(f plan.Family, table string) (found []ObjectID, err error) {
 	filter := netlink.AppendAttr(nil, netlink.AttrTable, table)
 	add := func(kind ObjectKind, m netlink.Message, name []byte) {
-		// No kernel filters the dump of chains by table.
+		// No kernel version filters a dump of chains by table.
 		if string(netlink.Text(netlink.Attr(m.Attrs, netlink.AttrTable))) == table {
 			found = append(found, ObjectID{f, kind, string(netlink.Text(name))})
 		}
@@ -158,7 +158,8 @@ func (s *Set) decode(f plan.Family, id SetID, raw rawElement, names map[string]s
 	return e, nil
 }
 
-// intern returns the string in names that equals text. If there is none, intern adds text to names first.
+// intern returns the string in names that equals text. If names contains no equal string, intern first adds text to
+// names.
 func intern(names map[string]string, text []byte) string {
 	name, ok := names[string(text)]
 	if !ok {

@@ -138,7 +138,7 @@ func (b *batch) moves(change proxiers.Change) bool {
 	return false
 }
 
-// baseOptions holds the options of renderBase. If fresh is set, renderBase replaces whole tables. If elements is set,
+// baseOptions holds the options for renderBase. If fresh is set, renderBase replaces whole tables. If elements is set,
 // renderBase adds the host's elements, which the tables must not contain yet. If takeover is set, renderBase leaves the
 // ranges with Range.FillLast empty.
 type baseOptions struct{ fresh, elements, takeover bool }

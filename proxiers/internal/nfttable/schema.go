@@ -35,7 +35,8 @@ type Schema struct {
 	AddService func(n *Needs, svc *plan.ServicePort)
 	// NodeEntries returns the elements that depend on the host. Edgeway ignores elements in a family without a table.
 	NodeEntries func(n *plan.Node) []Entry
-	// SameRules reports whether the hosts a and b have the same rules, so that a change from a to b needs no full sync.
+	// SameRules reports whether the hosts a and b have the same rules, in which case a change from a to b needs no full
+	// sync.
 	SameRules func(a, b *plan.Node) bool
 }
 
@@ -90,8 +91,8 @@ type Range struct {
 	Name string
 	// Prefixes returns the prefixes of both families, in the form that plan.NormalizePrefixes returns.
 	Prefixes func(n *plan.Node) []netip.Prefix
-	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover. Until then, another
-	// backend may still serve packets that the set matches.
+	// FillLast reports whether Edgeway writes the set's elements in the last chunk of a takeover. Until the last chunk,
+	// another backend may still handle packets that match the set.
 	FillLast bool
 }
 

@@ -25,7 +25,8 @@ const (
 	numbers
 )
 
-// testSchema returns a schema with a chain for each number of endpoints, and a map for each ServicePort.
+// testSchema returns a schema in which each ServicePort has a map and a chain, and shares another chain with all
+// ServicePorts that have the same number of endpoints.
 func testSchema() Schema {
 	return Schema{
 		Table: "nfttable-test", Numbers: numbers, IdleTimeout: time.Minute, Counters: []string{"misses"},
@@ -107,7 +108,7 @@ func testRenderer() *renderer {
 	return newRenderer(testSchema(), []plan.Family{plan.IPv4, plan.IPv6}, 14)
 }
 
-// transactions returns the transactions for a change, with about chunk elements each.
+// transactions returns the transactions for a change. chunk is the approximate number of elements in each transaction.
 func transactions(t *testing.T, chunk int, change proxiers.Change) (texts []string) {
 	t.Helper()
 	r, refs := testRenderer(), newReferences()
@@ -160,8 +161,8 @@ func TestRemovalsExceedingChunk(t *testing.T) {
 	}
 }
 
-// If the numbers of two names collide, Edgeway assigns a different number to the second name. After forget, an object's
-// number is free again.
+// If the numbers of two names collide, Edgeway assigns a different number to the second name. After a call to forget,
+// an object's number is free again.
 func TestNumbersAreDistinct(t *testing.T) {
 	refs := newReferences()
 	id := ObjectID{plan.IPv4, ChainObject, "a"}

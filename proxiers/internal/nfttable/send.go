@@ -16,13 +16,13 @@ const chunkElements = 10_000
 // serviceChanges describes changes to ServicePorts, in plan order.
 type serviceChanges struct {
 	list []*plan.ServicePort
-	// versions returns the old and new versions of a ServicePort in list. old is nil if the ServicePort is new, and
+	// versions returns the old and new versions of a ServicePort in the list. old is nil if the ServicePort is new, and
 	// next is nil if the next plan lacks the ServicePort.
 	versions func(*plan.ServicePort) (old, next *plan.ServicePort)
 	// progress reports the number of ServicePorts that the batch has written so far. If progress is nil, the batch
 	// reports nothing.
 	progress func(int)
-	// moves reports whether an element moves between ServicePorts in list. If moves is nil, no element moves.
+	// moves reports whether an element moves between ServicePorts in the list. If moves is nil, no element moves.
 	moves func() bool
 }
 
@@ -73,9 +73,9 @@ func (b *batch) flushChunk() error {
 	return b.flush()
 }
 
-// flush adds the collected changes to the transaction and sends it. Packets see all changes of one transaction at once.
-// With a netlink batch, the elements follow in a separate transaction, and no element refers to the new objects before
-// then.
+// flush adds the collected changes to the transaction and sends it. For packets, all changes in a transaction take
+// effect at once. A netlink batch adds the elements in a second transaction, before which no element refers to the new
+// objects.
 func (b *batch) flush() error {
 	for _, o := range b.created {
 		b.r.addObject(b.tx, o)
@@ -107,8 +107,8 @@ func (b *batch) writeAll() error {
 	return err
 }
 
-// takeObsolete removes from b.deleted, and returns, the elements in sets without LeadsToLookup that b does not add
-// again.
+// takeObsolete returns the elements that b deletes but does not add again, and removes these elements from b.deleted.
+// takeObsolete skips sets with LeadsToLookup and sets of ranges.
 func (b *batch) takeObsolete() (gone [2][][]Entry) {
 	for f := range gone {
 		gone[f] = make([][]Entry, len(b.r.Sets))
@@ -174,7 +174,7 @@ func (r *renderer) text(tx *knftables.Transaction, s setChange) {
 	}
 }
 
-// commit sends the transaction, unless it is empty, and then the elements in netlinkBatch.
+// commit first sends the transaction if it is not empty, and then sends the elements in netlinkBatch.
 func (b *batch) commit() error {
 	if b.send == nil {
 		return nil

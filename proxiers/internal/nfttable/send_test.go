@@ -30,7 +30,8 @@ func mustHave(t *testing.T, table *Table, next *plan.Plan) {
 	}
 }
 
-// longPool returns a ServicePort with n endpoints, numbered from first.
+// longPool returns a ServicePort with n endpoints at consecutive addresses. first is the offset of the first address
+// from 10.1.0.0.
 func longPool(n, first int) *plan.ServicePort {
 	svc := plantest.Service("many", []plan.Frontend{plantest.ClusterIP("10.96.0.1", 80)})
 	for i := range n {

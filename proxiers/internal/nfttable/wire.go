@@ -44,7 +44,7 @@ func writeElements(w *netlink.Batch, table string, s setChange) {
 }
 
 // appendElements appends the attributes of a message about elements of one set. The message contains the first n
-// elements of list, as many as fit into an attribute.
+// elements of list, where n is the number of elements that fit into one attribute.
 func (s *Set) appendElements(b []byte, table string, list []Entry, values bool) (longer []byte, n int) {
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_TABLE, table)
 	b = netlink.AppendAttr(b, unix.NFTA_SET_ELEM_LIST_SET, s.Name)

@@ -23,8 +23,8 @@ type Call struct {
 	Timeout time.Duration
 }
 
-// waitDelay is the maximum time to read a program's output after the program exits or Edgeway kills it. Reading needs a
-// limit, because a child process (modprobe) may keep the pipes open. On a very busy machine, reading the output may
+// waitDelay is the maximum time to read a program's output after the program exits or Edgeway kills it. The limit is
+// necessary, because a child process (modprobe) may keep the pipes open. On a very busy machine, reading the output may
 // take ten seconds.
 const waitDelay = 10 * time.Second
 
@@ -33,7 +33,7 @@ const waitDelay = 10 * time.Second
 const oomScoreAdj = "500"
 
 // largeInput is the input size in bytes above which a program may need a lot of memory. For a smaller input, setting
-// oom_score_adj would add a tenth to the run time.
+// oom_score_adj would increase the run time by a tenth.
 const largeInput = 64 << 10
 
 // Run runs the program and returns its standard error. When the context is done, Run kills the program and returns the

@@ -45,7 +45,7 @@ func TestFirstRestoreIsOneTransactionPerTable(t *testing.T) {
 	}
 }
 
-// recordNotifications calls do and returns the kernel's notifications about the resulting changes.
+// recordNotifications calls the function do, and returns the kernel's notifications about the changes that do makes.
 func recordNotifications(t *testing.T, do func()) (notices []netlink.Message) {
 	t.Helper()
 	var mu sync.Mutex
@@ -95,8 +95,8 @@ func TestDeletedRuleNoticeHasVerdict(t *testing.T) {
 	}
 }
 
-// FuzzAffectedObject passes variants of real notifications to affectedObject. affectedObject must attribute a
-// notification to Edgeway only if the notification contains the name of one of Edgeway's chains or tables.
+// FuzzAffectedObject passes variants of real notifications to affectedObject. affectedObject may attribute a
+// notification to Edgeway only if the notification contains the name of an Edgeway chain or table.
 func FuzzAffectedObject(f *testing.F) {
 	attr := func(typ uint16, data string) string {
 		b, err := mdnetlink.MarshalAttributes([]mdnetlink.Attribute{{Type: typ, Data: []byte(data)}})

@@ -70,7 +70,7 @@ func TestPollCreatesNoTable(t *testing.T) {
 	}
 }
 
-// A pollWatcher evaluates changes during a full sync only after the sync has finished.
+// If another program changes a table during a full sync, the pollWatcher evaluates the change only after the sync.
 func TestPollEvaluatesAfterFullSync(t *testing.T) {
 	iptablestest.NewHost(t)
 	settled := false

@@ -15,8 +15,8 @@ import (
 
 // Watcher watches the tables of one iptables variant. A Watcher is safe for concurrent use.
 type Watcher interface {
-	// RunCommit calls commit, which restores the given number of tables, and does not report the changes that commit
-	// makes. RunCommit reports changes by other programs before and during the restore. The parameter big is true if
+	// RunCommit calls commit, which restores the given number of tables. RunCommit does not report the changes that
+	// commit makes, but reports changes by other programs before and during the restore. The parameter big is true if
 	// the restore changes more than about a thousand rules.
 	RunCommit(tables int, big bool, commit func() error) error
 	// Forget discards all changes that the Watcher has detected and reported so far. A full sync calls Forget first.
@@ -35,7 +35,7 @@ type Options struct {
 	Notify func(reason string)
 	// Entries returns the number of entries that Edgeway's chains and rules occupy in an iptables-legacy table: one for
 	// each rule, and two for each chain. settled is false if the number is unknown. Only a pollWatcher calls Entries
-	// and Compare, and it holds its lock during the call. RunCommit calls Compare only after commit has returned.
+	// and Compare, and it holds its lock during each call. RunCommit calls Compare only after commit has returned.
 	Entries func(Table) (n int, settled bool)
 	// Compare reads a table from the kernel and compares it with the rules that Edgeway wrote. The Watcher calls
 	// Compare only if Entries returns true for settled. reason is "" if the table contains exactly the rules that
@@ -82,8 +82,8 @@ func newNotificationWatcher(o Options) (*netlink.Watcher, error) {
 	return m, nil
 }
 
-// affectedObject describes the Edgeway chain or table that a notification is about, or returns "" if it is about
-// another program's object. Docker, the kubelet and other programs often change the same tables.
+// affectedObject describes the Edgeway chain or table that a notification is about, or returns "" if the notification
+// is about another program's object. Docker, the kubelet and other programs often change the same tables.
 func (o Options) affectedObject(m netlink.Message) (what string) {
 	// In every nftables message, attribute 1 is the table name.
 	table := text(m.Attrs, unix.NFTA_TABLE_NAME)

@@ -177,7 +177,8 @@ func (w *watchedHost) own(t *testing.T, tables int, big bool, change func()) {
 	}
 }
 
-// runForeign runs commands as another program would. "iptables" stands for the variant's program.
+// runForeign runs commands as another program would. In a command, "iptables" and "ip6tables" stand for the variant's
+// programs.
 func (w *watchedHost) runForeign(t *testing.T, lines ...string) {
 	t.Helper()
 	for _, line := range lines {
@@ -189,7 +190,7 @@ func (w *watchedHost) runForeign(t *testing.T, lines ...string) {
 	}
 }
 
-// wantReport fails the test unless the watcher reports drift exactly once after the last full sync.
+// wantReport fails the test unless the watcher reports drift within 30 seconds.
 func (w *watchedHost) wantReport(t *testing.T, what string) {
 	t.Helper()
 	start := time.Now()
@@ -201,7 +202,7 @@ func (w *watchedHost) wantReport(t *testing.T, what string) {
 	}
 }
 
-// wantSilence waits long enough for the watcher to detect a change, and fails the test if it reports drift.
+// wantSilence waits long enough for the watcher to detect a change, and fails the test if the watcher reports drift.
 func (w *watchedHost) wantSilence(t *testing.T, what string) {
 	t.Helper()
 	patience := 50 * time.Millisecond
@@ -322,8 +323,8 @@ func TestOwnChangesAreNotReported(t *testing.T) {
 	})
 }
 
-// The watcher counts the changes during a restore to detect a change by another program, which may have acquired the
-// lock before the restore did.
+// The watcher counts the changes during a restore to detect a change by another program, which may acquire the lock
+// before the restore does.
 func TestForeignChangeDuringRestore(t *testing.T) {
 	const input = "*nat\n-A KUBE-SVC-A -j RETURN\nCOMMIT\n*filter\n:KUBE-SVC-%d%d - [0:0]\n-A KUBE-SERVICES -j KUBE-SVC-%[1]d%[2]d\nCOMMIT\n"
 	iptablestest.ForEachVariant(t, xtables.Variants(), func(t *testing.T, v xtables.Variant) {
@@ -355,8 +356,8 @@ func TestForeignChangeDuringRestore(t *testing.T) {
 	})
 }
 
-// restoreDuringChange restores both tables, records their contents, and has another program change a table before the
-// restore ends.
+// restoreDuringChange passes RunCommit a function that restores both tables, records their contents, and then changes a
+// table as another program would.
 func (w *watchedHost) restoreDuringChange(t *testing.T, big bool, foreign, input string) {
 	t.Helper()
 	err := w.watcher.RunCommit(2, big, func() error {

@@ -11,7 +11,7 @@ import (
 	"edgeway/proxiers/plan"
 )
 
-// The cases are error messages from several versions of the programs.
+// The cases are error messages from several versions of the iptables programs.
 func TestRefusals(t *testing.T) {
 	cases := []struct {
 		exit    int

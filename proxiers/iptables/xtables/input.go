@@ -22,8 +22,8 @@ type Input struct {
 	Lines int
 }
 
-// part is the input for one table. A chain's declaration also empties the chain, and precedes all rules that refer to
-// it. The commands that remove chains come last.
+// part is the input for one table. A chain's declaration also empties the chain, and precedes all rules that jump to
+// the chain. The commands that remove chains come last.
 type part struct {
 	declared, rules, builtin, removed bytes.Buffer
 }

@@ -33,7 +33,7 @@ type lock struct {
 
 func newLock() *lock { return &lock{path: cmp.Or(os.Getenv("XTABLES_LOCKFILE"), lockPath)} }
 
-// waitUntilFree waits until it has acquired the lock, and then releases the lock.
+// waitUntilFree waits for the lock, acquires it, and immediately releases it.
 func (l *lock) waitUntilFree(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, lockBound, errors.New("another iptables program holds the lock"))
 	defer cancel()

@@ -18,9 +18,9 @@ type Line struct {
 	Rule   string
 }
 
-// Save reads one table: all chains, then all rules. Save treats a missing table as empty. Save does not run
-// iptables-save for a missing table, because iptables-save creates missing iptables-legacy tables. If this process may
-// not list the tables, Save assumes that the table exists.
+// Save reads one table, and calls visit for all chains and then for all rules. Save treats a missing table as empty.
+// Save does not run iptables-save for a missing table, because iptables-save creates missing iptables-legacy tables. If
+// this process may not list the tables, Save assumes that the table exists.
 func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error {
 	names, err := Tables(t.Variant, t.Family)
 	if !errors.Is(err, fs.ErrPermission) && (err != nil || !slices.Contains(names, table)) {
@@ -42,7 +42,7 @@ func (t *Tools) Save(ctx context.Context, table string, visit func(Line)) error 
 // saveReader parses the output of iptables-save incrementally, because the output may be long.
 type saveReader struct {
 	visit func(Line)
-	// partialLine is the beginning of a line whose end saveReader has not received yet.
+	// partialLine is the incomplete last line of the output received so far.
 	partialLine []byte
 	err         error
 }
@@ -51,7 +51,7 @@ type saveReader struct {
 // shorter.
 const maxLine = 1 << 16
 
-// Write never returns an error, so that the program runs to completion and reports its own errors.
+// Write never returns an error, so that iptables-save runs to completion and reports its own errors.
 func (r *saveReader) Write(output []byte) (int, error) {
 	r.partialLine = append(r.partialLine, output...)
 	for r.err == nil {

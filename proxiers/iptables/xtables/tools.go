@@ -2,8 +2,8 @@
 // iptables-save, writes tables with iptables-restore, and describes errors.
 //
 // Each run of a program has a time limit. The iptables-legacy programs share a lock, and Edgeway limits how long a
-// program waits for the lock. Without --wait, iptables-legacy 1.8.9 fails immediately if the lock is taken, or waits
-// forever, as "iptables -S" does.
+// program waits for the lock. If the lock is taken, iptables-legacy 1.8.9 without --wait either fails immediately or
+// waits forever, as "iptables -S" does.
 package xtables
 
 import (
@@ -80,7 +80,7 @@ func (t *Tools) LockWait() (locks uint64, waited time.Duration) {
 const (
 	// queryBound applies to a program that only prints its version.
 	queryBound = 20 * time.Second
-	// tryBound applies to a program that tries a few rules, which may cause the kernel to load modules.
+	// tryBound applies to a program that tries a few rules. The kernel may have to load modules for the rules.
 	tryBound = 5 * time.Minute
 	// tableBound applies to a program that reads or writes tables of any size.
 	tableBound = 10 * time.Minute

@@ -199,7 +199,7 @@ func TestOnlyLegacyUsesLock(t *testing.T) {
 	}
 }
 
-// If other programs change the same tables at the same time, the tables contain all changes afterwards.
+// If other programs change the same tables at the same time as Edgeway, no change is lost.
 func TestConcurrentChanges(t *testing.T) {
 	iptablestest.ForEachVariant(t, Variants(), func(t *testing.T, v Variant) {
 		tools := testTools(t, v, plan.IPv4)

@@ -34,9 +34,9 @@ func (v version) String() string { return fmt.Sprintf("%d.%d.%d", v[0], v[1], v[
 // the first version with the NFT variant.
 var minVersion = version{1, 6, 2}
 
-// Choose returns the variant of the program named iptables (a link on Debian), which other programs on the host also
-// use. If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are unusable,
-// Choose returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
+// Choose returns the variant of the program named iptables (a link on Debian), because other programs on the host also
+// use this program. If there is no program named iptables, Choose prefers NFT. If the preferred variant's programs are
+// unusable, Choose returns the other variant. If no variant is usable, the error wraps proxiers.ErrUnsupported.
 func Choose(ctx context.Context) (Variant, error) {
 	first, _, err := askVersion(ctx, "iptables")
 	if err != nil {

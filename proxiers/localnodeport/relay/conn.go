@@ -16,10 +16,11 @@ import (
 
 const chunkSize = 64 << 10
 
-// chunks holds the buffers for copying. A stream has a buffer only during system calls, so a stalled stream needs none.
+// chunks holds the buffers for copying. A stream has a buffer only during system calls, so a stalled stream needs no
+// buffer.
 var chunks = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// bulkSize is the number of bytes that a transfer must reach before the relay tries to move the next data through a
+// bulkSize is the minimum size, in bytes, of a transfer after which the relay tries to move the next data through a
 // pipe.
 const bulkSize = 16 << 10
 
@@ -109,8 +110,9 @@ func (c *conn) ended(to *net.TCPConn) *atomic.Bool {
 
 // wasReset reports whether the peer ended the stream with a TCP reset. The kernel (6.18) reports a reset only once. If
 // the copy in the opposite direction has already received the reset error, a read returns io.EOF. The goroutine that
-// copies in the opposite direction may already have closed the socket. After a reset, an open socket is in the CLOSE
-// state. After a FIN from the peer, the socket is in CLOSE_WAIT, unless the relay sent its FIN first.
+// copies in the opposite direction may already have closed the socket. After a reset, a socket that the relay has not
+// closed yet is in the TCP state CLOSE. After a FIN from the peer, the socket is in CLOSE_WAIT, unless the relay sent
+// its FIN first.
 func (c *conn) wasReset(from *net.TCPConn) bool {
 	raw, err := from.SyscallConn()
 	if err != nil {
@@ -224,8 +226,8 @@ func copyOnce(to uintptr, from syscall.RawConn) (sent int, err error) {
 	return sent, errors.Join(closed, err)
 }
 
-// discard removes len(b) bytes from the receive buffer without copying them again. If a signal is pending at an urgent
-// byte, the kernel returns EAGAIN.
+// discard removes len(b) bytes from the receive buffer without copying them again. If a signal is pending when the
+// kernel reaches an urgent byte, the kernel returns EAGAIN.
 func discard(fd uintptr, b []byte) error {
 	for tries := 0; len(b) > 0; tries++ {
 		n, err := receive(fd, b, unix.MSG_TRUNC)
@@ -287,7 +289,7 @@ func (c *conn) end(reset bool) {
 	}
 }
 
-// addrPort removes the IPv6 zone and converts an IPv4-mapped IPv6 address to IPv4.
+// addrPort returns the address and port of a, and converts an IPv4-mapped IPv6 address to IPv4.
 func addrPort(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok {
 		at := tcp.AddrPort()

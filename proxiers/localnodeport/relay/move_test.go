@@ -94,7 +94,7 @@ func TestLargeTransfersWithSlowReaders(t *testing.T) {
 	}
 }
 
-// If the receiver does not read, the sender blocks, because the relay does not buffer.
+// If the receiver does not read, the sender blocks, because the relay does not buffer data.
 func TestBackpressure(t *testing.T) {
 	release := make(chan struct{})
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
@@ -177,8 +177,7 @@ func TestUrgentBytesDuringTransfer(t *testing.T) {
 	}
 }
 
-// An urgent byte at the end of a stream does not reset the connection, so the stream in the opposite direction arrives
-// completely.
+// An urgent byte at the end of a stream does not reset the connection, so all data in the opposite direction arrives.
 func TestUrgentByteBeforeFIN(t *testing.T) {
 	const size = 8 << 20
 	_, _, addr := relayTo(t, Options{}, &pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
@@ -213,7 +212,7 @@ func sendUrgent(t *testing.T, c *net.TCPConn) {
 	}
 }
 
-// The total size of all pipes stays below the kernel's limit for a user, and a pipe that replaces a closed one has the
+// The total size of all pipes stays below the kernel's limit for a user, and a pipe that replaces a closed pipe has the
 // same size.
 func TestPipeSizes(t *testing.T) {
 	var pool pipePool

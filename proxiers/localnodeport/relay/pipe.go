@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A stream uses a pipe only while data is moving, so the relay needs fewer pipes than streams. The kernel limits the
-// pipes of a user without CAP_SYS_RESOURCE to 64 MB (fs.pipe-user-pages-soft), and limits any further pipes to 8 kB
-// each. The relay does not use io.Copy, because io.Copy (Go 1.26) requests a pipe of 1 MB for each direction of each
-// connection. The relay's pipes hold at most 59 MB. Many streams with slow receivers may use all pipes at the same
-// time.
+// A stream uses a pipe only while data is moving, so the relay needs fewer pipes than streams. For a user without
+// CAP_SYS_RESOURCE, the kernel limits the total size of all pipes to 64 MB (fs.pipe-user-pages-soft), and limits any
+// further pipes to 8 kB each. The relay does not use io.Copy, because io.Copy (Go 1.26) requests a pipe of 1 MB for
+// each direction of each connection. The relay's pipes hold at most 59 MB. Many streams with slow receivers may use all
+// pipes at the same time.
 const (
 	largePipe  = 256 << 10
 	smallPipe  = 64 << 10
@@ -65,7 +65,7 @@ func (p *pipePool) put(used pipe, empty bool) {
 	}
 }
 
-// close closes the descriptors of a pipe. The caller must hold p.mu.
+// close closes a pipe's descriptors. The caller must hold p.mu.
 func (p *pipePool) close(closing pipe) {
 	_, _ = unix.Close(closing.in), unix.Close(closing.out)
 	p.made--

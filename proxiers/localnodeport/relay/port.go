@@ -50,7 +50,7 @@ func (p *Port) accept() {
 			return
 		default:
 			// AcceptTCP also returns other errors, such as EINVAL after a shutdown of the socket. After any error,
-			// accept must wait to avoid a busy loop.
+			// accept waits to avoid a busy loop.
 			r.lacksResources(err)
 			p.wait(shortagePause)
 		}

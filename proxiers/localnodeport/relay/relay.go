@@ -1,13 +1,13 @@
-// Package relay relays TCP connections between clients on this host and endpoints. The relay forwards data, half-closes
-// and resets. A Target chooses the endpoints.
+// Package relay relays TCP connections from clients on this host to endpoints. The relay forwards data, the end of a
+// stream (FIN) and connection resets. A Target chooses the endpoints.
 //
 // Each connection has two goroutines, one for each direction. The relay reads from one side only when the other side
 // accepts data. A connection uses about 16 kB of memory and two descriptors.
 //
 // After a failed dial, the relay tries the next endpoint without closing the client's connection. When no endpoint is
-// left, the relay resets the client's connection. The relay has no idle timeout, because TCP keep-alive detects dead
-// peers. The relay closes a half-closed connection after ten minutes without data. The relay does not forward urgent
-// data (MSG_OOB).
+// left to try, the relay resets the client's connection. The relay has no idle timeout, because TCP keep-alive detects
+// dead peers. The relay closes a half-closed connection after ten minutes without data. The relay does not forward
+// urgent data (MSG_OOB).
 package relay
 
 import (
@@ -79,10 +79,10 @@ type Options struct {
 // Target chooses the endpoints for a Port's connections. A Target must be safe for concurrent use.
 type Target interface {
 	// Pick returns the endpoint to dial for a connection from client. tried lists the endpoints that the relay failed
-	// to dial for the same connection, oldest first. If no endpoint is left, Pick returns false and the relay resets
-	// the client's connection.
+	// to dial for the same connection, in the order of the attempts. If no endpoint is left, Pick returns false and the
+	// relay resets the client's connection.
 	Pick(client netip.AddrPort, tried []netip.AddrPort) (endpoint netip.AddrPort, ok bool)
-	// The relay calls Failed after it fails to dial endpoint, and then calls Pick again. The error wraps
+	// The relay calls Failed after a dial to the endpoint fails, and then calls Pick again. The error wraps
 	// os.ErrDeadlineExceeded after a timeout, and otherwise a syscall.Errno.
 	Failed(endpoint netip.AddrPort, err error)
 }
@@ -120,9 +120,10 @@ func New(opts Options) *Relay {
 	return r
 }
 
-// Serve accepts connections from a listening TCP socket and relays them to t's endpoints until the caller calls
-// Port.Stop. Serve sets the socket to non-blocking mode and duplicates its descriptor. The caller may therefore close
-// l, or keep it for a later Serve. No other code may accept connections from the socket before Port.Stop returns.
+// Serve accepts connections from a listening TCP socket until the caller calls Port.Stop, and relays the connections to
+// t's endpoints. Serve sets the socket to non-blocking mode and duplicates its descriptor. The caller may therefore
+// close l, or keep it for a later call to Serve. No other code may accept connections from the socket before Port.Stop
+// returns.
 //
 // With Go 1.26, net.ListenConfig.SetMultipathTCP(false) reduces the CPU time for a connection by a quarter.
 func (r *Relay) Serve(l *os.File, t Target) (*Port, error) {

@@ -45,7 +45,7 @@ func scripts(seed uint64) [2]script {
 	return both
 }
 
-// play executes the script mine, and returns an error unless the peer executes the script theirs.
+// play executes one peer's script (mine), and returns an error unless the other peer executes its own script (theirs).
 func play(c *net.TCPConn, mine, theirs script) error {
 	sent := make(chan error, 1)
 	send := func() { sent <- mine.send(c) }

@@ -136,7 +136,7 @@ func (c *Group) Freeze(on bool) error {
 	return nil
 }
 
-// WaitIdle waits until the group has used less than 2 % of a CPU for a period of length quiet.
+// WaitIdle waits until the group's CPU usage has stayed below 2 % of one CPU for the time given by quiet.
 func (c *Group) WaitIdle(ctx context.Context, quiet time.Duration) error {
 	const window = 250 * time.Millisecond
 	before, err := c.CPU()

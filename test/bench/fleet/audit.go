@@ -41,7 +41,7 @@ type auditEvent struct {
 	ResponseStatus           struct{ Code int }
 }
 
-// readAudit reads the hosts' requests from the audit log, in order. It ignores an incomplete last line.
+// readAudit reads the hosts' requests from the audit log, in order, and ignores an incomplete last line.
 func readAudit(path string) ([]request, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,7 +12,7 @@
 // from a run without hosts. The API server is a real kube-apiserver with its default limits.
 //
 // The command counts requests in the API server's audit log, and bytes on the link between the hosts' network namespace
-// and the API server's. It reads the hosts' CPU time from a control group.
+// and the API server's. The command reads the hosts' CPU time from a control group.
 //
 // The command requires root, a mounted cgroup2 file system, and the programs that scripts/controlplane builds.
 package main

@@ -37,8 +37,8 @@ func line(stage, agent, uri string, code int, second string) string {
 		string(rune('0'+code/100)) + `00}}` + "\n"
 }
 
-// The benchmark must count each request from a host once, in the second when the API server receives it. It must count
-// rejected requests separately, and ignore incomplete lines and other clients' requests.
+// The benchmark must count each request from a host once, in the second in which the API server received it. The
+// benchmark must count rejected requests separately, and ignore incomplete lines and other clients' requests.
 func TestRequestsAreCountedFromAuditLog(t *testing.T) {
 	const watch, stream, list = "/api/v1/services?watch=true&resourceVersion=7",
 		"/api/v1/services?sendInitialEvents=true&watch=true", "/api/v1/services?limit=500"

@@ -25,7 +25,7 @@ const hostsCommand = "be-the-hosts"
 
 const userAgent = "edgeway-fleet/"
 
-// ramp is the period over which the hosts' starts are spread.
+// ramp is the period within which the hosts start, at regular intervals.
 const ramp = 10 * time.Second
 
 // hostsUser is the hosts' user ID. Each host uses an inotify instance to watch its kubeconfig, and Linux allows 128
@@ -50,7 +50,8 @@ func runHostsProcess() {
 	kit.Exit("hosts", err)
 }
 
-// state is the combined state of all hosts. The process that runs the hosts writes it as a line of JSON once a second.
+// state is the combined state of all hosts. The process that runs the hosts writes the state as a line of JSON once a
+// second.
 type state struct {
 	Synced int // the number of hosts that have received all objects
 	Faulty int // the number of hosts that report an error

@@ -162,7 +162,7 @@ func (l *lab) changeEndpoints(ctx context.Context) error {
 }
 
 // measureRestart restarts the API server, and measures the time until all hosts have reconnected. measureRestart also
-// measures the resource usage during the restart and during the following opts.countTime.
+// measures the resource usage during the restart and for opts.countTime afterwards.
 func (m *measurement) measureRestart(ctx context.Context) error {
 	before, err := m.usage()
 	if err != nil {
@@ -207,8 +207,8 @@ func (m *measurement) measureRestart(ctx context.Context) error {
 	return m.recordRequests(stopped)
 }
 
-// recordRequests records the requests in the period of length opts.countTime that starts with the first request after
-// stopped, which is the time when the benchmark stopped the API server.
+// recordRequests finds the first request after stopped, the time when the benchmark stopped the API server, and records
+// all requests that arrive within opts.countTime of that first request.
 func (m *measurement) recordRequests(stopped time.Time) error {
 	all, err := readAudit(m.audit())
 	if err != nil || m.fleet == nil {

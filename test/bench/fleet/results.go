@@ -83,7 +83,7 @@ func (r results) add(m measure, program string, value float64) {
 	r.Add(kit.Key{Measure: m, Program: program}, value)
 }
 
-// print writes the results as a Markdown table. It omits programs and measures without results.
+// print writes the results as a Markdown table, and omits programs and measures without results.
 func (r results) print(w io.Writer) {
 	measured := slices.DeleteFunc(programs(), func(program string) bool {
 		return !slices.ContainsFunc(rows(), func(row row) bool { return r.cell(row, program) != "" })

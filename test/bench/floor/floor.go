@@ -142,8 +142,8 @@ func elementsOf(slice *discoveryv1.EndpointSlice) (all []element) {
 	return all
 }
 
-// differences compares two lists by index, and returns the elements of before that changed or are gone, and the
-// elements of now that changed or are new.
+// differences compares two lists by index. gone holds the removed elements and the old versions of changed elements.
+// come holds the added elements and the new versions of changed elements.
 func differences(before, now []element) (gone, come []element) {
 	for i := range max(len(before), len(now)) {
 		switch {

@@ -70,7 +70,7 @@ func elements(service int, endpoints ...int) (all []element) {
 	return all
 }
 
-// differences must omit each endpoint whose index does not change.
+// differences must omit the elements that both lists contain at the same index.
 func TestDifferences(t *testing.T) {
 	three := elements(7, 0, 1, 2)
 	for name, c := range map[string]struct{ before, now, gone, come []element }{

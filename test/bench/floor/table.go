@@ -44,8 +44,8 @@ func (t *table) close() { _ = t.conn.CloseLasting() }
 // attribute, which can hold at most 64 KiB.
 const maxElements = 1000
 
-// commit removes the elements of gone from the map and adds the elements of come. Only the initial list of elements
-// needs more than one transaction.
+// commit removes the elements listed in gone from the map, and adds the elements listed in come. Only the initial list
+// of elements needs more than one transaction.
 func (t *table) commit(gone, come []element) error {
 	if len(gone) > 0 {
 		if err := t.conn.SetDeleteElements(t.set, keys(gone)); err != nil {

@@ -11,7 +11,7 @@ import (
 // Measure names a measured quantity.
 type Measure string
 
-// CPU returns the Measure that names the CPU time used during m.
+// CPU returns the Measure that names the CPU time used while m is measured.
 func (m Measure) CPU() Measure { return m + ", CPU" }
 
 // Key identifies results by measure, number of Services and program.
@@ -40,8 +40,8 @@ func (f Figures) Median(k Key) (float64, bool) {
 	return (values[mid-1] + values[mid]) / 2, true
 }
 
-// Ratio returns the median for mine divided by the median for other. The bool is false if either median is missing or
-// other's median is not positive.
+// Ratio returns the median for the key mine divided by the median for the key other. The bool is false if either median
+// is missing or the divisor is not positive.
 func (f Figures) Ratio(mine, other Key) (float64, bool) {
 	value, ok := f.Median(mine)
 	divisor, okOther := f.Median(other)

@@ -21,7 +21,7 @@ func Main(name string, bench func(ctx context.Context, args []string) error) {
 	Exit(name, err)
 }
 
-// Exit ends the process with code 0 if err is nil. Otherwise, it prints err and ends the process with code 1.
+// Exit ends the process with code 0 if err is nil. Otherwise, Exit prints err and ends the process with code 1.
 func Exit(name string, err error) {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)

@@ -17,7 +17,7 @@ import (
 	"edgeway/test/bench/kit"
 )
 
-// lab holds the endpoint, which is in this network namespace, and the relays to it.
+// lab holds the endpoint, which is in this network namespace, and the relays.
 type lab struct {
 	dir      string
 	endpoint *endpoint

@@ -132,8 +132,8 @@ func (e *endpoint) transfer(to netip.AddrPort, s step, window time.Duration) (fl
 	return float64(arrived.Load()-before) / time.Since(began).Seconds(), nil
 }
 
-// connect opens connections from eight clients, sends one byte in each direction, and returns the number of connections
-// per second.
+// connect opens connections, up to eight at a time, sends one byte in each direction on each connection, and returns
+// the number of connections per second.
 func connect(to netip.AddrPort, count int) (float64, error) {
 	var group errgroup.Group
 	group.SetLimit(8)

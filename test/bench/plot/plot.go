@@ -25,8 +25,8 @@ type Line struct {
 // Point is either a result, whose X and Y are positive, or a position in the picture, in pixels.
 type Point struct{ X, Y float64 }
 
-// These constants define the number of panels in a row, and, in pixels, the size of a panel and the size and position
-// of its plot area.
+// perRow is the number of panels in a row. The other constants define, in pixels, the size of a panel and the size and
+// position of its plot area.
 const (
 	perRow              = 3
 	width, height       = 300, 220

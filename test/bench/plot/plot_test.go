@@ -53,7 +53,7 @@ func TestAxesAreLogarithmic(t *testing.T) {
 	}
 }
 
-// A panel without points, or with a single point at powers of ten, must not break the plot.
+// A panel that has no points, or a single point whose coordinates are powers of ten, must not break the plot.
 func TestFewFigures(t *testing.T) {
 	if got := circles(t, SVG("", []Panel{
 		{Title: "none"},

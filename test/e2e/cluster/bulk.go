@@ -56,7 +56,7 @@ func storedObjects(i, endpoints int) (map[string][]byte, error) {
 		"/registry/ipaddresses/" + address.Name:                          address,
 	} {
 		var buf bytes.Buffer
-		// The encoder needs neither an object creator nor an object typer.
+		// Only decoding needs an object creator and an object typer.
 		if err := protobuf.NewSerializer(nil, nil).Encode(obj, &buf); err != nil {
 			return nil, fmt.Errorf("encoding of %s: %w", key, err)
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Options configures a control plane. The zero value uses the loopback interface of the process's own network
-// namespace.
+// Options configures a control plane. With the zero value, the control plane uses the loopback interface of the
+// process's own network namespace.
 type Options struct {
 	// Netns is the name of the control plane's network namespace (as in `ip netns`), or "" for this process's
 	// namespace. The loopback interface of the network namespace must be up.

@@ -102,7 +102,7 @@ func (c *Cluster) RemoveService(ctx context.Context, i int) error {
 	return nil
 }
 
-// UpdateSlice replaces an EndpointSlice, whatever the EndpointSlice's resource version in the API server.
+// UpdateSlice replaces an EndpointSlice, regardless of its resource version in the API server.
 func (c *Cluster) UpdateSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	if _, err := c.admin.Discovery.EndpointSlices(slice.Namespace).Update(ctx, slice,
 		metav1.UpdateOptions{}); err != nil {

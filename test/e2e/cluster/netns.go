@@ -42,7 +42,8 @@ func RunInNetns(name string, f func() error) error {
 		return fmt.Errorf("entering network namespace %s: %w", name, err)
 	}
 	defer func() {
-		// If the thread cannot return to its original namespace, it stays locked to the goroutine and exits with it.
+		// If the thread cannot return to its original namespace, the thread stays locked to the goroutine, and exits
+		// when the goroutine exits.
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}

@@ -38,7 +38,8 @@ func startProcess(dir, netns string, argv ...string) (*process, error) {
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
 	go func() {
-		// The kernel sends the Pdeathsig signal when the forking thread exits, so this goroutine must keep its thread.
+		// The kernel sends the Pdeathsig signal when the forking thread exits, so this goroutine must stay on its
+		// thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(p.done)

@@ -12,8 +12,8 @@ import (
 )
 
 // Programs returns the directory that contains etcd and kube-apiserver: $EDGEWAY_CONTROLPLANE_BIN if it is set, or the
-// output directory of scripts/controlplane. If the variable is not set, Programs runs this script, which builds missing
-// programs in a few minutes.
+// output directory of scripts/controlplane. If EDGEWAY_CONTROLPLANE_BIN is not set, Programs runs scripts/controlplane,
+// which builds missing programs in a few minutes.
 func Programs(ctx context.Context) (string, error) {
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		return dir, nil

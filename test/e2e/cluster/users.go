@@ -73,8 +73,8 @@ func (c *Cluster) kubeconfig(user string) *clientcmdapi.Config {
 	return cfg
 }
 
-// Config returns a user's client configuration. Clients with this configuration dial from inside the cluster's network
-// namespace, use protobuf and have no rate limit.
+// Config returns a user's client configuration. Clients with the returned configuration dial from inside the cluster's
+// network namespace, use protobuf and have no rate limit.
 func (c *Cluster) Config(user string) *rest.Config {
 	return &rest.Config{
 		Host:            c.Server(),
@@ -124,7 +124,8 @@ func (c *Cluster) verifyReady(ctx context.Context) error {
 	return err
 }
 
-// grant gives the user Edgeway its rights. The role and its binding share a name that no manifest uses.
+// grant allows the user Edgeway to list and watch the objects that a service proxy reads. The role and its binding
+// share a name that no manifest uses.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {

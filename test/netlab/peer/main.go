@@ -19,7 +19,8 @@ import (
 
 const (
 	timeout = time.Second
-	// waitTimeout is short, because TCP retransmits a dropped packet only after a second.
+	// waitTimeout is the timeout of each attempt of "peer wait". The timeout is short, because TCP retransmits a
+	// dropped packet only after a second.
 	waitTimeout = 100 * time.Millisecond
 )
 

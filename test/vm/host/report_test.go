@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// result is the result of a test case: a subtest in the output of a test program that ran with -test.v.
+// result is the result of a test case, which is a subtest in the output of a test program that ran with -test.v.
 type result struct {
 	name, verdict, seconds string
 	lines                  []string

@@ -42,9 +42,9 @@ func (s *site) openAll() (all []held) {
 	return all
 }
 
-// TestSwitch starts on a host that has not loaded the IPVS module. The daemon must fall back to another backend, and
-// the status must report the fallback. The test then switches from backend to backend. During the switches, new
-// connections must succeed and open connections must survive.
+// TestSwitch starts on a host whose kernel has not loaded the ip_vs module. The daemon must fall back to another
+// backend, and the status must report the fallback. The test then switches from backend to backend. During the
+// switches, new connections must succeed and open connections must survive.
 func TestSwitch(t *testing.T) {
 	s := newSite(t)
 	if loaded() {
@@ -119,8 +119,7 @@ func (s *site) reload() error {
 	return nil
 }
 
-// verifyOnlyBackend fails the test unless the kernel holds rules or virtual servers of the given backend and of no
-// other.
+// verifyOnlyBackend fails the test unless the kernel holds the rules or virtual servers of only the given backend.
 func (s *site) verifyOnlyBackend(backend string) {
 	s.Helper()
 	traces := map[string]bool{

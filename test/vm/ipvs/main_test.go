@@ -135,7 +135,8 @@ addressType: IPv4
 ports: [{name: a, port: %[8]d}, {name: b, port: %[8]d, protocol: UDP}]
 endpoints: [%[9]s]
 `, svc.name, annotations, kind, svc.clusterIP, tcp, udp, svc.more, endpointPort, strings.Join(endpoints, ", "))
-	// The daemon may read the manifest directory at any time, so a manifest must appear there in one step.
+	// The daemon may read the manifest directory at any time, so the test renames a complete manifest into the
+	// directory.
 	s.must(os.WriteFile(s.file("new"), []byte(text), 0o600))
 	s.must(os.Rename(s.file("new"), s.file("manifests/"+svc.name+".yaml")))
 }
@@ -206,7 +207,7 @@ func (s *site) status() (st status, err error) {
 	return st, nil
 }
 
-// expectBackend returns a check that fails unless the given backend is in force and the status reports exactly the
+// expectBackend returns a check that fails unless the daemon uses the given backend and the status reports exactly the
 // expected faults.
 func (s *site) expectBackend(backend string, faults ...string) func() error {
 	return func() error {
@@ -244,7 +245,8 @@ func at(addr string, port int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr(addr), uint16(port))
 }
 
-// expectResponse returns a check that fails unless a server responds to a connection.
+// expectResponse returns a check that fails unless a server responds to a connection from the given host to the given
+// address.
 func expectResponse(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
 	flow := netlab.Flow{Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second}
 	return func() error {

@@ -13,10 +13,10 @@ import (
 
 const nodeAddr = "192.0.2.10"
 
-// shop is a Service that must work despite every fault in these tests.
+// shop is a Service that must work despite the faults that the tests cause.
 var shop = service{name: "shop", clusterIP: "10.96.0.10", nodePort: 30080, pods: []int{0, 1, 2}}
 
-// verifyShop returns an error unless all clients get a response from the shop.
+// verifyShop returns an error unless all clients get a response from the Service shop.
 func (s *site) verifyShop() error {
 	return errors.Join(
 		expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)(),
@@ -195,7 +195,7 @@ func TestServersCleared(t *testing.T) {
 	want := s.servers()
 	var longest time.Duration
 	for i := range 5 {
-		// The sleep spreads the removals over a second.
+		// The sleep spreads the removals over the daemon's poll interval of one second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
 		longest = max(longest, s.waitFor(changeTimeout, expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)))

@@ -67,7 +67,8 @@ func TestRemovedEndpoint(t *testing.T) {
 	to := []netip.AddrPort{at(shop.clusterIP, 80), at(nodeAddr, shop.nodePort)}
 	ask := func(round, n int) string {
 		t.Helper()
-		// IPVS sends new connections from a known source port to the same endpoint, so each round uses different ports.
+		// IPVS sends new connections from a known source port to the same endpoint, so each round of the test uses
+		// different source ports.
 		from := netip.AddrPortFrom(s.client.Addrs[0], uint16(20000+round*ports+n%ports))
 		server, err := connectOnce(s.client, from, to[n%2])
 		if err != nil {
@@ -106,8 +107,8 @@ func TestRemovedEndpoint(t *testing.T) {
 	}
 }
 
-// expectEndpoints returns a check that fails unless the virtual server for the shop's TCP port has the given number of
-// endpoints.
+// expectEndpoints returns a check that fails unless the virtual server for the TCP port of the Service shop has the
+// given number of endpoints.
 func (s *site) expectEndpoints(want int) func() error {
 	return func() error {
 		have := strings.Count(s.onNode("ipvsadm", "--save", "--numeric"), "-a -t "+shop.clusterIP+":10080 ")

@@ -27,7 +27,7 @@ type schedulerCase struct {
 }
 
 // requireProportional requires the connection counts to be proportional to the weights. The parameter few is the
-// tolerance, as a number of connections.
+// largest acceptable deviation of a count.
 func requireProportional(
 	what string, parts func(distribution) [3]int, weights [3]int, few int,
 ) func(distribution) string {
@@ -89,8 +89,8 @@ func requireEach(percent int) func(distribution) string {
 	}
 }
 
-// connectionCount is the number of connections that the test opens for each scheduler. Two out of three connections
-// stay open. After opening half of the connections, the test closes all connections to pod-0.
+// connectionCount is the number of connections that the test opens for each scheduler. The test closes every third
+// connection immediately. After opening half of the connections, the test also closes all open connections to pod-0.
 const connectionCount = 600
 
 func schedulers() []schedulerCase {
@@ -108,8 +108,8 @@ func schedulers() []schedulerCase {
 		{"sh", equal, requireHashing},
 		{"mh", equal, requireHashing},
 		{"fo", falling, exactly("connections", got, [3]int{connectionCount, 0, 0})},
-		// ovf chooses the endpoint with the highest weight until its open connections exceed the weight, and then
-		// chooses the next endpoint.
+		// ovf chooses the endpoint with the highest weight until its number of open connections exceeds the weight, and
+		// then chooses the next endpoint.
 		{"ovf", bounds, exactly("open connections", open, [3]int{121, 101, 57})},
 		{"twos", equal, requireEach(10)},
 	}

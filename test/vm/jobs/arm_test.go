@@ -7,8 +7,8 @@ import (
 	"edgeway/test/vm/vmtest"
 )
 
-// TestNightlyARM64 tests the default backend, the ebpf backend and the relay on an emulated arm64 board. The omitted
-// tests do not depend on the architecture.
+// TestNightlyARM64 tests the default backend, the ebpf backend and the relay on an emulated arm64 board. The tests that
+// TestNightlyARM64 omits do not depend on the architecture.
 func TestNightlyARM64(t *testing.T) {
 	binary := vmtest.BuildTestFor(t, vm.ARM64, "edgeway/test/conformance")
 	for _, p := range []suiteRun{

@@ -57,7 +57,7 @@ func TestNightlyIPVSBench(t *testing.T) {
 // controlPlaneDir returns the directory with the API server, etcd and kube-proxy, and builds missing programs.
 func controlPlaneDir(t *testing.T) string {
 	t.Helper()
-	// The directory that other tests use may lack kube-proxy.
+	// The directory in EDGEWAY_CONTROLPLANE_BIN, which other tests also use, may lack kube-proxy.
 	if dir := os.Getenv("EDGEWAY_CONTROLPLANE_BIN"); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "kube-proxy")); err == nil {
 			return dir

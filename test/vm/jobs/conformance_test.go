@@ -24,18 +24,18 @@ var suites = []suiteRun{
 	{backend: "nftables", test: "TestFastPath", leftOut: "/writes"},
 }
 
-// requiredRuns lists the tests that every run executes on the oldest kernel: the tests of the default backend, and the
-// tests of the backend that the host's kernel may not support. In the virtual machine, the other backends would use the
-// same programs from the distribution as on the host. The longest test starts first, because it would otherwise finish
-// last.
+// requiredRuns lists the conformance runs that every test run includes, on the oldest kernel: the run for the default
+// backend, and the run for the ipvs backend, which the host's kernel may not support. In the virtual machine, the other
+// backends would use the same programs from the distribution as on the host. The longest test starts first, because it
+// would otherwise finish last.
 var requiredRuns = []suiteRun{
 	{backend: "ipvs", test: "TestIpvs", module: "ip_vs", suite: vm.Bookworm, leftOut: tableTests},
 	{backend: "nftables", test: "TestNftables", suite: vm.Bookworm, leftOut: writeTests},
 }
 
 // omittedTests matches tests that need no special kernel feature. Tests on the host already cover random walks, faults,
-// planted bugs, and a plan with all pairs of routes. omittedTests also matches tests that damage the rules, if the
-// kernel reports this damage in the same way as the damage in another test.
+// planted bugs, and a plan with all pairs of routes. omittedTests also matches a drift test if another drift test makes
+// the kernel report the same kind of damage.
 const omittedTests = "/matrix/every_pair|/planted|/state/partial|/faults|" +
 	"/drift/(one_table|service_CIDRs|all_elements|all_rules_of_one_table|the_ruleset|one_of_its_chains|a_dispatch_chain)"
 
@@ -65,8 +65,8 @@ func TestNightlyConformance(t *testing.T) {
 	}
 }
 
-// suiteRun describes a run of the conformance suite, in which connections through the backend must not differ from the
-// plan. The field sequences is the number of sequences in random walks.
+// suiteRun describes a run of the conformance suite, which verifies that the backend treats connections as the plan
+// requires. The field sequences is the number of random sequences of partial syncs.
 type suiteRun struct {
 	suite         vm.Suite
 	arch          vm.Arch

@@ -25,7 +25,7 @@ func Need(t testing.TB) {
 	NeedArch(t, vm.AMD64)
 }
 
-// NeedArch is like Need, but for VMs of any architecture.
+// NeedArch is like Need, but for VMs of the given architecture.
 func NeedArch(t testing.TB, arch vm.Arch) {
 	t.Helper()
 	skip := t.Skipf
@@ -83,13 +83,13 @@ func BuildTest(t testing.TB, pkg string) (file string) {
 	return BuildTestFor(t, vm.AMD64, pkg)
 }
 
-// BuildTestFor is like BuildTest for any architecture.
+// BuildTestFor is like BuildTest, but for the given architecture.
 func BuildTestFor(t testing.TB, arch vm.Arch, pkg string) (file string) {
 	t.Helper()
 	return build(t, arch, pkg, "test", "-c")
 }
 
-// Build compiles a program in the same way as BuildTest.
+// Build compiles a program into a static amd64 binary.
 func Build(t testing.TB, pkg string) (file string) {
 	t.Helper()
 	return build(t, vm.AMD64, pkg, "build", "-trimpath")

@@ -14,11 +14,11 @@ const (
 	// maxAddrs is the maximum number of proven addresses that Edgeway keeps. A host name may resolve to a different
 	// address for each connection.
 	maxAddrs = 32
-	// maxAddrAge is the age at which Edgeway removes a proven address. The latest proof and the time when the host name
-	// stopped resolving to the address must both be more than maxAddrAge ago.
+	// maxAddrAge is the time after which Edgeway removes a proven address, counted from the latest proof or from when
+	// the host name stopped resolving to the address, whichever is later.
 	maxAddrAge = 7 * 24 * time.Hour
-	// proofResolution is the resolution of an address's proof time. A connection in use proves its address every
-	// minute. Edgeway writes each change of a proof time to disk, so proof times have a low resolution.
+	// proofResolution is the minimum time between two updates of an address's proof time. A connection in use proves
+	// its address every minute. Edgeway writes each change of a proof time to disk, so it updates proof times rarely.
 	proofResolution = time.Hour
 )
 
@@ -43,9 +43,9 @@ type addresses struct {
 
 func newAddresses() *addresses { return &addresses{changed: make(chan struct{}, 1)} }
 
-// configure replaces the literal addresses with the addresses in peers. peers lists the URLs of the server and of its
-// proxy. The dialer connects to the last URL in peers. Proven addresses from an earlier configuration remain until they
-// expire.
+// configure replaces the previous literal addresses with the literal addresses in peers. peers lists the server's URL
+// and, if there is a proxy, the proxy's URL. The dialer connects to the last URL in peers. Proven addresses from an
+// earlier configuration remain until they expire.
 func (a *addresses) configure(peers []*url.URL) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

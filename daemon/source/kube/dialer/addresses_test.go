@@ -145,7 +145,8 @@ func TestProofsFromTheFuture(t *testing.T) {
 	})
 }
 
-// A literal address in the kubeconfig needs no handshake. An address from an earlier kubeconfig expires.
+// A literal address in the kubeconfig counts as an address of the API server even before a TLS handshake. An address
+// from an earlier kubeconfig expires.
 func TestConfiguredAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parse := func(s string) *url.URL {

@@ -24,7 +24,8 @@ import (
 	"edgeway/daemon/source"
 )
 
-// The dialer's TCP keep-alive probes start after PingAfter without data, and fail after PingTimeout without an answer.
+// The kernel sends a TCP keep-alive probe after PingAfter without data, and aborts the connection after PingTimeout
+// without an answer.
 const (
 	PingAfter   = 15 * time.Second
 	PingTimeout = 10 * time.Second
@@ -72,10 +73,10 @@ func New(o Options) *Dialer {
 	return &Dialer{options: o, addrs: newAddresses(), resolvers: newResolvers(o.Mark)}
 }
 
-// Configure replaces the literal addresses from the kubeconfig with the literal addresses in peers. peers lists the
-// server's URL and, if there is a proxy, the proxy's URL. The Dialer connects to the last URL in peers. Proven
-// addresses from an earlier configuration remain until they expire. verified reports whether the client verifies the
-// API server's certificate.
+// Configure replaces the literal addresses from the previous kubeconfig with the literal addresses in peers. peers
+// lists the server's URL and, if there is a proxy, the proxy's URL. The Dialer connects to the last URL in peers.
+// Proven addresses from an earlier configuration remain until they expire. verified reports whether the client verifies
+// the API server's certificate.
 func (d *Dialer) Configure(peers []*url.URL, verified bool) {
 	d.addrs.configure(peers)
 	d.tunnels.use(verified && len(peers) > 1)
@@ -141,7 +142,7 @@ func (d *Dialer) dialTCP(ctx context.Context, network, address string) (net.Conn
 }
 
 // DialTLS returns a function for http.Transport.DialTLSContext. The function verifies the server's certificate at each
-// address that it tries, and connects through the transport's DialContext, because client-go closes only connections
+// address that it tries. It connects through the transport's DialContext, because client-go closes only connections
 // from DialContext when an exec plugin returns a new certificate.
 func (d *Dialer) DialTLS(t *http.Transport) DialFunc {
 	return contained(func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -188,7 +189,7 @@ func handshake(ctx context.Context, raw net.Conn, config *tls.Config, limit time
 }
 
 // search connects to one of the host name's addresses. If the host name's addresses fail or are slow, search also tries
-// the other proven addresses.
+// the remaining proven addresses.
 func (d *Dialer) search(ctx context.Context, host, port string, try tryFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*timeout)
 	defer cancel()
@@ -256,7 +257,7 @@ func abandon(from <-chan outcome[net.Conn]) {
 	}()
 }
 
-// dialByName resolves the host name, stores its addresses in tried, and tries each of them.
+// dialByName resolves the host name, stores the addresses to try in *tried, and connects to one of them.
 func (d *Dialer) dialByName(
 	ctx context.Context, host, port string, try tryFunc, tried *atomic.Pointer[[]netip.Addr],
 ) (net.Conn, error) {
@@ -301,8 +302,8 @@ func newRace(
 	}
 }
 
-// orderByFamily moves the first address of the other family to the second position, as net.Dialer does (RFC 6555), and
-// returns at most maxAddrs addresses.
+// orderByFamily moves the first address whose family differs from that of found[0] to the second position, as
+// net.Dialer does (RFC 6555), and returns at most maxAddrs addresses.
 func orderByFamily(found []netip.Addr) []netip.Addr {
 	addrs := slices.Clone(found)
 	if len(addrs) > 0 {
@@ -315,8 +316,8 @@ func orderByFamily(found []netip.Addr) []netip.Addr {
 	return addrs[:min(len(addrs), maxAddrs)]
 }
 
-// logNameChange logs a message when the host name stops or starts leading to the API server. The parameter why is nil
-// if the host name leads to the API server.
+// logNameChange logs a message when the host name stops resolving to the API server, or resolves to it again. A nil why
+// means that the host name resolves to the API server.
 func (d *Dialer) logNameChange(host string, conn net.Conn, why error) (net.Conn, error) {
 	switch before := d.usedOtherAddr.Swap(why != nil); {
 	case why != nil && !before:

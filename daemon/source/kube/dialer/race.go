@@ -16,7 +16,7 @@ type race[C, V any] struct {
 	// gap returns the delay from the start of attempt i-1 to the start of attempt i. If any attempt fails, the next
 	// attempt starts immediately.
 	gap func(i int) time.Duration
-	// try makes one attempt. When try calls connected, the race delays the next attempt by slowPeerTime.
+	// try makes one attempt. After a call to connected, the race waits slowPeerTime before it starts the next attempt.
 	try func(ctx context.Context, c C, connected func()) (V, error)
 	// discard releases the value of an attempt that succeeds after the race has ended.
 	discard func(V)

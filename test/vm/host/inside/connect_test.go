@@ -103,7 +103,7 @@ func (h *host) startTraffic(addr string, pause time.Duration) *trafficClient {
 	return h.startImpatientTraffic(addr, pause, askPatience)
 }
 
-// startImpatientTraffic starts a client that abandons a connection if it gets no response within the given time. If the
+// startImpatientTraffic starts a client that abandons a connection if no response arrives within the given time. If the
 // rules disappear, the kernel no longer translates the packets of an open connection, and resets the connection to the
 // endpoint. The client notices the loss of the rules only when TCP retransmits.
 func (h *host) startImpatientTraffic(addr string, pause, wait time.Duration) *trafficClient {

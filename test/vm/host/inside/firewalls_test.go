@@ -26,7 +26,7 @@ const (
 type found struct{ ID, Severity, Message, Fix string }
 
 // verifyDropped fails the test unless connections from outside fail, and both the doctor and the status name the owner
-// of the rules that drop packets. The result fix contains the doctor's fixes.
+// of the rules that drop packets. verifyDropped returns the doctor's fixes.
 func (h *host) verifyDropped(whose string) (fix []string) {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -74,8 +74,9 @@ func (h *host) verifyWorking() {
 	}
 }
 
-// verifyServed fails the test unless all connections succeed and the status is healthy. The doctor may still warn about
-// forwarded connections to a ClusterIP, because clients seldom have a route to a ClusterIP.
+// verifyServed fails the test unless all connections succeed and the status is healthy. verifyServed does not
+// run the doctor, which may still warn about forwarded connections to a ClusterIP, because clients seldom have a route
+// to a ClusterIP.
 func (h *host) verifyServed() {
 	h.Helper()
 	for _, addr := range nodePorts {
@@ -99,7 +100,8 @@ func (h *host) connectFromOutside(addr string, wait time.Duration) netlab.Outcom
 	return h.gateway.Connect(netlab.Flow{Protocol: plan.TCP, From: h.gateway.Addr(to.Addr()), To: to, Wait: wait})
 }
 
-// testIPTables tests the iptables backend, which needs no recipe because its rules precede the rules of other programs.
+// testIPTables tests the iptables backend, which works without a firewall recipe, because its rules precede the rules
+// of other programs.
 func (h *host) testIPTables() {
 	h.Helper()
 	h.write(backendFile, "[proxy]\nbackend = \"iptables\"\n")

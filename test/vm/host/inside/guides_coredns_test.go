@@ -27,8 +27,8 @@ var lists = map[string]string{
  "addressType": "IPv4", "ports": [{"port": 80}], "endpoints": [{"addresses": ["10.244.1.11"], "conditions": {"ready": true}}]}]}`,
 }
 
-// serveLists starts an API server that returns the objects in lists, and whose watches never report a change. Like an
-// API server without the WatchList feature, the server rejects watches that request the current objects first.
+// serveLists starts an API server that responds to list requests from the map lists, and never sends a watch event.
+// Like an API server without the WatchList feature, the server rejects watch requests that set sendInitialEvents.
 func serveLists(h *host) *http.Server {
 	h.Helper()
 	l, err := (&net.ListenConfig{}).Listen(h.Context(), "tcp", apiServer)
@@ -62,7 +62,7 @@ func serveLists(h *host) *http.Server {
 	return server
 }
 
-// besideCoreDNS tests that CoreDNS resolves names while the API server is unreachable, and that after a restart, it
+// besideCoreDNS tests that CoreDNS resolves names while the API server is unreachable, and that a restarted CoreDNS
 // resolves names as soon as the API server responds.
 func besideCoreDNS(h *host) {
 	const headless, name = "db.default.svc.cluster.local", "web.default.svc.cluster.local"

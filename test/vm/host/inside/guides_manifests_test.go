@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// signedManifests tests that a host downloads manifests with a valid signature, and that a file changes nothing if its
-// signature or its manifest is invalid.
+// signedManifests tests that a host downloads manifests with a valid signature, and that a file with an invalid
+// signature or an invalid manifest changes nothing.
 func signedManifests(h *host) {
 	const unit, www = "edgeway-download", "/var/tmp/www"
 	const current = "/etc/edgeway/manifests/services.yaml"

@@ -9,8 +9,8 @@ import (
 	"edgeway/test/netlab"
 )
 
-// routesByTimer tests that the timer adds routes, restores a route that was deleted, and deletes routes that are no
-// longer in the file, but deletes nothing if the file is unusable.
+// routesByTimer tests that the timer adds the routes in the recipe's file, restores a deleted route, and deletes routes
+// that are no longer in the file. If the file is unusable, the unit must fail and delete nothing.
 func routesByTimer(h *host) {
 	const file, service, unit = "/etc/edgeway/routes-to-pods", "10.96.0.70:80", "routes-to-pods"
 	const first = "route replace 10.245.1.0/24 via 10.244.1.11 proto 210\n"

@@ -65,8 +65,7 @@ func (h *host) notServed(addr string) {
 	}
 }
 
-// starts runs a oneshot unit. It fails the test if the unit fails and ok is true, or if the unit succeeds and ok is
-// false.
+// starts runs a oneshot unit. The unit must succeed if ok is true, and fail if ok is false.
 func (h *host) starts(unit string, ok bool) {
 	h.Helper()
 	out, code := h.try("systemctl", "start", unit)

@@ -145,7 +145,7 @@ func (h *host) verifyCapabilities(pid, caps string) {
 }
 
 // verifyNoWarnings fails the test if the daemon has logged a warning, if systemd reports a problem with a unit, or if
-// systemd does not keep the two listeners open.
+// the daemon's file descriptor store in systemd does not contain exactly two sockets.
 func verifyNoWarnings(h *host) {
 	if out := h.run("journalctl", "-p", "warning", "-q", "-o", "cat", "SYSLOG_IDENTIFIER=edgeway",
 		"_TRANSPORT=journal"); out != "" {

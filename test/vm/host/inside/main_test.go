@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 type scenario struct {
 	name string
 	run  func(*host)
-	// If a vital scenario fails, the test skips all later scenarios.
+	// If vital is true and the scenario fails, the test skips all later scenarios.
 	vital bool
 }
 
@@ -65,7 +65,7 @@ func TestPackage(t *testing.T) {
 	})
 }
 
-// TestServices is a shorter test than TestPackage, for slow machines. It only installs the package and serves Services.
+// TestServices is a shorter version of TestPackage for slow machines. It only installs the package and tests Services.
 func TestServices(t *testing.T) {
 	play(t, []scenario{
 		{name: "install starts nothing", run: installStartsNothing, vital: true},

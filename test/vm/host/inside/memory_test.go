@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// testMemoryLimit tests a memory limit for the unit with Services that have 400,000 endpoint-port pairs in total. The
-// memory limit also covers the kernel memory that the daemon's rules use. The daemon must survive even if it cannot
-// serve all Services. It must also serve a small Service that the test adds later.
+// testMemoryLimit limits the unit's memory, and adds Services with 400,000 endpoint-port pairs in total. The memory
+// limit also covers the kernel memory that the daemon's rules use. The daemon must survive even if it cannot serve all
+// Services. It must also serve a small Service that the test adds later.
 func testMemoryLimit(h *host) {
 	const dropIns = "/etc/systemd/system/edgeway.service.d"
 	h.write(dropIns+"/memory.conf", "[Service]\nMemoryMax=256M\nOOMPolicy=continue\n")

@@ -56,7 +56,8 @@ func hostWithServices(h *host) {
 }
 
 // followRecipe runs the commands that a guide lists below the line that begins with the program's name. The argument
-// replace holds pairs of a text in the guide and the text that an operator writes instead.
+// replace holds pairs of strings for strings.NewReplacer: a string in the guide, and the string that an operator writes
+// instead.
 func (h *host) followRecipe(guide, program string, replace ...string) {
 	h.Helper()
 	text, err := os.ReadFile(jobDir + "/" + guide)

@@ -77,7 +77,7 @@ func killed(h *host) {
 	})
 }
 
-// waitForRestart waits until a new daemon process is ready. The argument before is the old process's PID.
+// waitForRestart waits until a new daemon process is ready. The parameter before is the old PID.
 func (h *host) waitForRestart(before string) {
 	h.Helper()
 	took := h.waitFor(2*eventTimeout, func() error {
@@ -117,7 +117,7 @@ func testWatchdog(h *host) {
 	h.contains(h.run("journalctl", "-u", "edgeway", "-o", "cat"), "Watchdog timeout")
 }
 
-// restartFirewall restarts nftables.service. On most hosts, this restart flushes all rules twice.
+// restartFirewall restarts nftables.service. On most hosts, restarting nftables.service flushes all rules twice.
 func restartFirewall(h *host) {
 	h.contains(h.run("cat", "/etc/nftables.conf"), "flush ruleset")
 	h.Cleanup(func() { h.try("nft", "delete", "table", "inet", "filter") })
@@ -137,8 +137,9 @@ func restartFirewall(h *host) {
 	h.verifyFromOutside(nodePort)
 }
 
-// flushRules restarts nftables.service, which flushes all rules. outage is the longest time for which a client got
-// no response from a Service. restart is the time that the restart took, which indicates the machine's speed.
+// flushRules restarts nftables.service, which flushes all rules. outage is the longest time for which a client got no
+// response from a Service. restart is the duration of "systemctl restart nftables", as a measure of the machine's
+// speed.
 func (h *host) flushRules() (outage, restart time.Duration) {
 	h.Helper()
 	repairs := h.repairs()

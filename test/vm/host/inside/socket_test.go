@@ -46,7 +46,7 @@ func socketOfNoNodePort(h *host) {
 }
 
 // testPortInUse tests a NodePort on loopback when another program already uses the port. The daemon must serve the
-// NodePort once the other program closes the port.
+// NodePort once the other program closes its socket.
 func testPortInUse(h *host) {
 	const addr = "127.0.0.1:30085"
 	other, err := net.Listen("tcp", addr)
