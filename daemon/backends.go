@@ -169,7 +169,7 @@ func probeBackend(ctx context.Context, list []proxiers.Component, name string) (
 }
 
 // fallbackFix contains the commands for returning to the configured backend.
-const fallbackFix = "edgeway probe  # shows what is missing; then: edgeway reload"
+const fallbackFix = "edgeway probe  # shows the missing features; then run edgeway reload"
 
 // fallbackFaults returns a warning while the proxy.fallback backend replaces the configured backend.
 func (i *instance) fallbackFaults() []fault.Fault {
@@ -185,7 +185,7 @@ func (i *instance) fallbackFaults() []fault.Fault {
 
 func (i *instance) logFallback() {
 	if i.unsupportedErr != nil {
-		i.logger.Warn("backend cannot run, using another backend", "backend", i.component.Name,
+		i.logger.Warn("configured backend cannot run, using fallback backend", "backend", i.component.Name,
 			"instead_of", i.cfg.Proxy.Backend,
 			"error", i.unsupportedErr)
 	}

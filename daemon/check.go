@@ -51,7 +51,7 @@ func CheckConfig(ctx context.Context, path string) ([]fault.Fault, error) {
 			"%s: Edgeway does not read this file, because its name does not end with .toml", name))
 	}
 	for _, r := range cfg.RemovedKeys {
-		c.add(fault.New("removed-key", fault.Problem, "remove this line from the file", "%s", r))
+		c.add(fault.New("removed-key", fault.Problem, "delete the key from the configuration file", "%s", r))
 	}
 	c.checkBackendKeys()
 	c.checkSandbox()
@@ -99,12 +99,12 @@ func (c *configCheck) checkBackend(ctx context.Context) {
 	switch unsupported := errors.Is(err, proxiers.ErrUnsupported); {
 	case why != nil && c.installed:
 		f.Severity, f.Fix = fault.Warning, fallbackFix
-		f.Message = fmt.Sprintf("%v; Edgeway uses %s instead (proxy.fallback)", why, b.Name)
+		f.Message = fmt.Sprintf("%v; Edgeway uses the backend in proxy.fallback: %s", why, b.Name)
 	case err == nil, !unsupported && !c.installed:
 		return
 	case !unsupported:
-		f.Severity, f.Message, f.Fix = fault.Warning, "cannot determine whether the backend can run: "+err.Error(),
-			"run this command as root"
+		f.Severity, f.Fix = fault.Warning, "run this command as root"
+		f.Message = "cannot determine whether this host can run the backend: " + err.Error()
 	case !c.installed:
 		f.Severity, f.Message, f.Fix = fault.Warning, err.Error(), otherHostAdvice
 	default:
@@ -190,7 +190,8 @@ func (c *configCheck) checkKubeconfig() {
 	failed, _ := errors.AsType[*fs.PathError](err)
 	switch {
 	case failed != nil && strings.HasPrefix(failed.Path, credentialsDir) && errors.Is(err, fs.ErrNotExist):
-		c.add(fault.New(kubeconfigID, fault.Warning, "the path exists only while the service runs",
+		c.add(fault.New(kubeconfigID, fault.Warning,
+			"ignore this warning: the file exists only while edgeway.service is running",
 			"cannot validate the kubeconfig: %v", err))
 	case errors.Is(err, fs.ErrPermission) && !c.hasServiceRights && os.Geteuid() != 0:
 		c.add(fault.New(kubeconfigID, fault.Warning, "run this command as root",
@@ -226,7 +227,7 @@ func (c *configCheck) checkManifests() {
 	c.addProblems(fault.Warning, m.EmptyDirs)
 	for _, kind := range m.IgnoredKinds {
 		if strings.HasPrefix(kind, "networking.k8s.io/") { // kind is, for example, "networking.k8s.io/v1 Ingress"
-			c.add(fault.New(file.ManifestsID, fault.Notice, "", "objects of the kind %s have no effect", kind))
+			c.add(fault.New(file.ManifestsID, fault.Notice, "", "Edgeway does not use objects of kind %s", kind))
 		}
 	}
 	problems, unserved := planObjects(c.cfg, m.Objects)

@@ -97,7 +97,7 @@ func Run(ctx context.Context, opts Options) error {
 			logger.Info("configuration reloaded", "config", opts.ConfigPath)
 			continue
 		}
-		logger.Error("cannot start new configuration, restoring the previous one",
+		logger.Error("cannot apply new configuration, restoring previous configuration",
 			"message_id", messageid.ConfigurationNotStarted, "error", err)
 		if inst, err = start(set, before); err != nil {
 			return err
@@ -117,7 +117,7 @@ func runUntilReload(ctx context.Context, inst *instance, r *reloader, hangup <-c
 			return nil, err
 		case <-hangup:
 			if err := r.reload(ctx); err != nil {
-				inst.logger.Error("configuration not reloaded, keeping the previous one",
+				inst.logger.Error("configuration not reloaded, keeping previous configuration",
 					"message_id", messageid.ConfigurationNotReloaded, "error", err)
 			}
 		case next := <-r.next:
@@ -138,7 +138,7 @@ type reloader struct {
 }
 
 // errReloading is the error that reload returns while another reload is running.
-var errReloading = errors.New("another reload is running, try again later")
+var errReloading = errors.New("another reload is running: try again later")
 
 // reload validates the new configuration and passes it to Run. Run applies the new configuration after reload has
 // returned.

@@ -74,10 +74,10 @@ func (c *endpointChecks) faults(p *plan.Plan) []fault.Fault {
 	}
 	longest := dead.Faults[first]
 	message := fmt.Sprintf("the endpoint %s does not answer (%s): it gets no new connections while "+
-		"another endpoint of its Service answers", first, longest.Message)
+		"another endpoint of the same Service answers", first, longest.Message)
 	if dead.Len() > 1 {
 		message = fmt.Sprintf("%d of %s do not answer, for example %s (%s): a dead endpoint gets no "+
-			"new connections while another endpoint of its Service answers", dead.Len(),
+			"new connections while another endpoint of the same Service answers", dead.Len(),
 			text.Count(c.endpoints.CountEndpoints(), "checked endpoint"), first, longest.Message)
 	}
 	return append(c.services.faults(p, dead),
@@ -155,7 +155,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.DeadEndpoints) (out []faul
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
 			Fix: fmt.Sprintf(
-				"edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program at %s",
+				"edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program that listens on %s",
 				service, at),
 		})
 	}

@@ -53,7 +53,7 @@ func ExamineHost(ctx context.Context, path string, logger *slog.Logger) (*doctor
 		found = append(found, credentials...)
 	}
 	if h.Facts, err = offlineFacts(ctx, cfg, logger); err != nil {
-		f := fault.New("sources", fault.Problem, "edgeway config check", "there is no plan to check: %s",
+		f := fault.New("sources", fault.Problem, "edgeway config check", "cannot create the plan for the checks: %s",
 			oneLine(err))
 		if h.Unprivileged { // the cause may be a file that only root can read
 			f.Severity, f.Fix = fault.Warning, doctor.RootFix

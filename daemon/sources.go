@@ -150,7 +150,8 @@ func (s *sources) duplicateFaults() []fault.Fault {
 	if len(keys) == 0 {
 		return nil
 	}
-	return []fault.Fault{fault.New(DuplicateServiceID, fault.Warning, "rename or delete one version of each Service",
+	return []fault.Fault{fault.New(DuplicateServiceID, fault.Warning,
+		"rename or delete one version of each duplicate Service",
 		"both the manifests and the API server contain %s: Edgeway serves the version from the manifests, "+
 			"with the EndpointSlices from both sources", text.FirstOf(keys))}
 }

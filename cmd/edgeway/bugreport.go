@@ -29,10 +29,10 @@ func bugReportCommand(g *globals) *cobra.Command {
 	return &cobra.Command{
 		Use:   "bugreport file",
 		Short: "Write an archive for a bug report, without secrets",
-		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the daemon's state, " +
-			"its faults, the\ndoctor's findings, the configuration on disk, the rules in the " +
-			"kernel, versions, and the last lines of the log.\nRun the command as root, because other users " +
-			"cannot read all of this information. The command changes nothing, and\nworks without a running " +
+		Long: "Write an archive (.tar.gz) for a bug report. The archive contains the daemon's state and " +
+			"faults, the\ndoctor's findings, the configuration on disk, the rules in the kernel, program and " +
+			"kernel versions, and the last lines\nof the log. Run the command as root, because other users " +
+			"cannot read all of this information. The command\nchanges nothing, and works without a running " +
 			"daemon.\n\nThe command replaces tokens, passwords and keys with REDACTED, but does not " +
 			"replace the names and addresses of\nthis host and its Services. Only the user who runs the " +
 			"command can read the archive. If the command cannot collect\nsome information, the file errors.txt " +
@@ -164,7 +164,7 @@ func (g *globals) writeBugReport(ctx context.Context, path string, out io.Writer
 	for _, line := range r.errors {
 		fmt.Fprintf(out, "  not read: %s\n", line)
 	}
-	fmt.Fprintf(out, "The command replaced tokens, passwords and keys with %s.\nIt did not replace "+
+	fmt.Fprintf(out, "The command replaced tokens, passwords and keys with %s.\nThe command did not replace "+
 		"names and addresses: check the files before you send the archive.\n", redacted)
 	return err
 }
@@ -201,7 +201,7 @@ func (r *bugReport) writeParts(ctx context.Context, parts []part) error {
 	if len(r.errors) == 0 {
 		return nil
 	}
-	return r.write("errors.txt", "the errors for information that the command could not collect",
+	return r.write("errors.txt", "the reasons why the command could not collect some information",
 		strings.Join(r.errors, "\n")+"\n")
 }
 

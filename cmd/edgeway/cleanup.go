@@ -29,8 +29,8 @@ func cleanupCommand(g *globals) *cobra.Command {
 		Long: "Remove all rules and other kernel state that any version of the daemon created with any " +
 			"backend.\n\nThe command fails while a daemon holds the lock next to its socket, even if that " +
 			"daemon hangs or is suspended, because\nthe daemon would write its rules again. Established " +
-			"connections to Services break. The packages run this command on\nremoval. The command " +
-			"takes seconds, or minutes if there are very many iptables rules.",
+			"connections to Services break. The deb and rpm packages run\nthis command on removal. The command " +
+			"takes a few seconds, or minutes if there are many iptables rules.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			socket, _ := g.socket() // cleanup works without a valid configuration, too

@@ -45,7 +45,8 @@ func (g *globals) withClient(
 		case silent && invalid != nil:
 			// Report both errors: the invalid configuration may be the reason why no daemon is listening on the default
 			// socket.
-			return codedError{fmt.Errorf("%w\n%w (the default socket, because the configuration is invalid)",
+			return codedError{fmt.Errorf("%w\n%w (the command used the default socket, "+
+				"because the configuration is invalid)",
 				invalid, err), exitUsage}
 		case silent && exitCode(err, true) == exitFailure: // status --wait already has an exit code
 			return codedError{err, exitNotRunning}

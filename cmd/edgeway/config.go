@@ -36,7 +36,7 @@ func configCommand(g *globals) *cobra.Command {
 			Long: "Check the configuration file and its drop-ins, the kubeconfig and the files that it " +
 				"names, the\nweb configuration and all manifests. Everything that the daemon would reject or " +
 				"ignore is an error. Without a kubeconfig,\na Service port without an endpoint is a " +
-				"warning. Each line names the file and line, or the object, and the fix.\n\nAs root, the command " +
+				"warning. Each message names the file and line, or the object, and the fix.\n\nAs root, the command " +
 				"checks a configuration in /etc/edgeway as the user edgeway, because the service reads the " +
 				"files with\nthat user's permissions. A backend that this host cannot run is an error for a " +
 				"configuration in /etc/edgeway, and a\nwarning for any other configuration, which may be for " +
@@ -72,7 +72,7 @@ func checkConfig(cmd *cobra.Command, path string) error {
 		if err != nil { // a container may forbid switching to another user
 			refused = append(refused, fault.New("permissions", fault.Warning,
 				"run: sudo -u "+daemon.ServiceUser+" edgeway config check",
-				"cannot check whether the user %s may read the files: %v", daemon.ServiceUser, err))
+				"cannot check whether the user %s can read the configuration: %v", daemon.ServiceUser, err))
 		}
 	}
 	found, err := daemon.CheckConfig(cmd.Context(), path)

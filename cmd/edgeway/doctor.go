@@ -28,8 +28,8 @@ func doctorCommand(g *globals) *cobra.Command {
 			"cannot read the kubeconfig and the state.\n\nWith --connect, the command connects from this host to " +
 			"the frontends of Services and to their endpoints, closes the\nconnections immediately, and reports " +
 			"whether the fault is on this host or at an endpoint. With --trace, the kernel also\ntraces the " +
-			"packets of up to three connections that get no response, and the command names the rule that drops " +
-			"them.\n\nThe exit code is 4 if there is a problem, and otherwise 0. Warnings do not affect the exit " +
+			"packets of up to three connections that get no response, and the command names the rule that drops the\n" +
+			"packets.\n\nThe exit code is 4 if there is a problem, and otherwise 0. Warnings do not affect the exit " +
 			"code.",
 		Example: "  edgeway doctor\n  edgeway doctor --connect default/web --trace",
 		Args:    between(0, 1),
@@ -43,7 +43,7 @@ func doctorCommand(g *globals) *cobra.Command {
 	cmd.Flags().BoolVar(&try.UDP, "udp", false, "with --connect: also connect over UDP")
 	cmd.Flags().BoolVar(&try.Trace, "trace", false,
 		"with --connect: trace up to three connections that get no response, and name the rule that "+
-			"drops them")
+			"drops the packets")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if !*connects && (len(args) > 0 || try.UDP || try.Trace) {
 			return codedError{errors.New("a Service argument, --udp and --trace require --connect"), exitUsage}

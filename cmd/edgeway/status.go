@@ -31,7 +31,8 @@ in time, the exit code is 4.`,
 		Args:    cobra.NoArgs,
 	}
 	out := outputFlag(cmd)
-	cmd.Flags().BoolVarP(&out.verbose, "verbose", "v", false, "show details for developers: syncs, devices, counters")
+	cmd.Flags().BoolVarP(&out.verbose, "verbose", "v", false,
+		"show details for developers: syncs, devices and counters")
 	wait := cmd.Flags().Duration("wait", 0, "wait until the daemon is ready, for at most this `duration`")
 	cmd.Flags().Lookup("wait").NoOptDefVal = "30s"
 	cmd.RunE = g.withClient(func(ctx context.Context, cmd *cobra.Command, c *control.Client, _ []string) error {

@@ -141,7 +141,7 @@ func (l *loader) version(name string, settings []setting, main bool) {
 	switch {
 	case i < 0 && main:
 		l.errs = append(l.errs,
-			&Error{File: name, Key: versionKey, Err: fmt.Errorf("is missing: the file must say version = %d", Version)})
+			&Error{File: name, Key: versionKey, Err: fmt.Errorf("is missing: write version = %d in the file", Version)})
 	case i < 0:
 	case settings[i].value != int64(Version):
 		l.errs = append(l.errs, &Error{

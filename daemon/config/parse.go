@@ -40,7 +40,7 @@ func parsePrefix(s string) (netip.Prefix, error) {
 	case p.Addr().Is4In6():
 		return p, fmt.Errorf("%q is an IPv4 range in IPv6 form", s)
 	case p != p.Masked():
-		return p, fmt.Errorf("%q has bits beyond its prefix length; did you mean %s?", s, p.Masked())
+		return p, fmt.Errorf("%q has bits set beyond its prefix length; did you mean %s?", s, p.Masked())
 	}
 	return p, nil
 }
@@ -51,7 +51,7 @@ func parseFamily(s string) (plan.Family, error) {
 			return f, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is not an address family (%q or %q)", s, plan.IPv4, plan.IPv6)
+	return 0, fmt.Errorf("%q is not an address family: use %q or %q", s, plan.IPv4, plan.IPv6)
 }
 
 func parseCheckedSource(s string) (CheckedSource, error) {
@@ -60,7 +60,8 @@ func parseCheckedSource(s string) (CheckedSource, error) {
 			return source, nil
 		}
 	}
-	return "", fmt.Errorf("%q is not a source whose endpoints can be checked (%q or %q)", s, CheckedFile, CheckedKube)
+	return "", fmt.Errorf("%q is not a source whose endpoints Edgeway can check: use %q or %q", s, CheckedFile,
+		CheckedKube)
 }
 
 // parseFaultID accepts the ID of any fault, because a fault that is a notice on one host can be a problem on another.
@@ -79,10 +80,10 @@ func parseNamespace(s string) (string, error) {
 func parseServiceName(s string) (ServiceName, error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok {
-		return ServiceName{}, fmt.Errorf("%q lacks a namespace: write the Service as in \"default/web\"", s)
+		return ServiceName{}, fmt.Errorf(`%q lacks a namespace: write NAMESPACE/NAME, as in "default/web"`, s)
 	}
 	for _, part := range []string{namespace, name} {
-		if err := invalid(s, "a Service, as in \"default/web\"", validation.IsDNS1123Label(part)); err != nil {
+		if err := invalid(s, `a Service name, as in "default/web"`, validation.IsDNS1123Label(part)); err != nil {
 			return ServiceName{}, err
 		}
 	}

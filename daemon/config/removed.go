@@ -12,17 +12,17 @@ var removedKeys = map[string]string{
 		"source.lastknown.directory",
 
 	"conntrack.cleanup":                 "Edgeway always deletes flows to removed endpoints",
-	"conntrack.min":                     "nf_conntrack_max is at least 131072" + sysctls,
+	"conntrack.min":                     "by default, nf_conntrack_max is at least 131072" + sysctls,
 	"conntrack.tcp_established_timeout": "the kernel's timeout applies" + sysctls,
 	"conntrack.tcp_close_wait_timeout":  "the kernel's timeout applies" + sysctls,
 	"conntrack.udp_timeout":             "the kernel's timeout applies" + sysctls,
 	"conntrack.udp_stream_timeout":      "the kernel's timeout applies" + sysctls,
-	"conntrack.tcp_be_liberal":          "the kernel's setting" + sysctls,
+	"conntrack.tcp_be_liberal":          "the kernel's setting applies" + sysctls,
 
 	"fastpath.after_packets":    "a connection enters the fast path after its first reply",
 	"fastpath.devices":          "the fast path uses all network devices",
 	"fastpath.exclude":          "the fast path uses all network devices",
-	"fastpath.hardware_offload": "the kernel forwards packets, without offloading to network devices",
+	"fastpath.hardware_offload": "the kernel forwards packets without hardware offload",
 
 	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval " +
 		"or 5s, whichever is shorter",
@@ -38,10 +38,10 @@ var removedKeys = map[string]string{
 		"program changes Edgeway's rules",
 }
 
-const budget = "MemoryMax= of edgeway.service limits the total size of all Services; above " +
+const budget = "MemoryMax= in edgeway.service limits the total size of all Services; above " +
 	"the limit, Edgeway does not serve the largest Services"
 
-const sysctls = "; hosts.md in the package's documentation shows how to change the value with sysctl.d"
+const sysctls = "; hosts.md in the package's documentation shows how to change kernel settings with sysctl.d"
 
 // RemovedKey is a removed key that a file sets, with its position and its replacement.
 type RemovedKey struct {

@@ -211,8 +211,8 @@ func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 		{
 			"masquerade_bit", "The number of the packet mark bit that means \"masquerade this packet\". Edgeway " +
 				"marks the packets of its own connections with the bit two positions lower (12 for 14; 30 for 0 and " +
-				"31 for 1). Edgeway's rules do not redirect, reject or drop these packets. Edgeway does not change " +
-				"other bits of the mark.",
+				"31 for 1). Edgeway's rules do not redirect, reject or drop packets with the lower bit. Edgeway " +
+				"does not change other bits of the mark.",
 			integer(&p.MasqueradeBit, 0, 31),
 		},
 	}
@@ -278,8 +278,8 @@ func fastPathSection(f *FastPath) section {
 		"long-lived TCP and UDP connections from one network device to another, without evaluating rules. A Service " +
 		"opts in through the annotation edgeway.io/traffic-hint: LongLived, or through fastpath.services. A Service " +
 		"in a manifest can also opt in through spec.trafficHint.", []key{
-		{"enabled", "Whether established connections to Services that opt in use the fast " +
-			"path.", boolean(&f.Enabled)},
+		{"enabled", "Whether the fast path forwards established connections to Services that " +
+			"opt in.", boolean(&f.Enabled)},
 		{"services", "The names of Services that use the fast path, in the form \"namespace/name\", in addition to " +
 			"the Services that opt in themselves.", list(&f.Services, parseServiceName)},
 	}}
@@ -302,9 +302,9 @@ func checksSection(t *TCPChecks) section {
 		"uses all of the Service's endpoints.", []key{
 		{
 			"sources", "The sources whose endpoints Edgeway checks with TCP connections. file: endpoints in " +
-				"manifests, whose readiness no controller updates. kube: endpoints from the API server, in " +
-				"addition to their reported readiness. If the list is empty, Edgeway checks no endpoints. Edgeway " +
-				"checks each TCP port of an endpoint. UDP and SCTP ports count as dead if none of the " +
+				"manifests, whose readiness no controller updates. kube: endpoints from the API server, whose " +
+				"reported readiness Edgeway also considers. If the list is empty, Edgeway checks no endpoints. " +
+				"Edgeway checks each TCP port of an endpoint. UDP and SCTP ports count as dead if none of the " +
 				"EndpointSlice's TCP ports responds.",
 			list(&t.Sources, parseCheckedSource),
 		},

@@ -28,7 +28,7 @@ func (s *Explainer) addCause(p *plan.Plan, e *Explanation, d plan.Decision, dst 
 	case d.Verdict == plan.Drop && d.Frontend.Routes[d.Origin].Verdict == plan.Drop:
 		e.Fix = s.fixLocal()
 	case d.Verdict == plan.Drop:
-		e.Fix = "add the client to the Service's spec.loadBalancerSourceRanges"
+		e.Fix = "add the client's address to the Service's spec.loadBalancerSourceRanges"
 	}
 }
 
@@ -49,7 +49,7 @@ func (s *Explainer) find(sp *plan.ServicePort) *tracker.Service {
 
 func (s *Explainer) fixLocal() string {
 	if s.State.Snapshot != nil && s.State.Snapshot.Node != nil {
-		return "run an endpoint on this host, or use an address that has the traffic policy Cluster"
+		return "run an endpoint on this host, or use an address whose traffic policy is Cluster"
 	}
 	return `node.local_policy = "cluster" uses the endpoints on other hosts: this host has no Node object, so no endpoint is on it`
 }

@@ -132,7 +132,7 @@ func (c *Client) explainFailure(what string, err error) error {
 	case is(os.ErrNotExist), is(syscall.ECONNREFUSED):
 		return fmt.Errorf("%w: nothing listens on %s", ErrNotRunning, c.socket)
 	case is(os.ErrPermission):
-		return fmt.Errorf("%s: %w to use %s: run the command as root, or as a member of the socket's group "+
+		return fmt.Errorf("%s: %w to use the socket %s: run the command as root, or as a member of the socket's group "+
 			"(edgeway-status by default)", what, ErrDenied, c.socket)
 	case is(io.EOF), is(io.ErrUnexpectedEOF), is(syscall.ECONNRESET), is(syscall.EPIPE):
 		return fmt.Errorf("%s: the daemon closed the connection, because it stopped or because your user is "+

@@ -21,7 +21,7 @@ func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, peer.Uid)
 }
 
-var errNotOwner = errors.New("only root and the daemon's user may reload: run the command as root")
+var errNotOwner = errors.New("only root and the daemon's user may reload the daemon: run the command as root")
 
 // isOwner reports whether the peer is root or the daemon's user. Members of the socket's group, and peers whose user ID
 // is unknown, can query the daemon but cannot change anything.

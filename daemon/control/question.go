@@ -269,8 +269,8 @@ func (s *Explainer) locateService(p *plan.Plan, from origin, to target) (plan.Pr
 			fmt.Errorf("no port of Service %s matches the destination and the source's address family (ports: %s)",
 				name, strings.Join(ports, ", "))
 	case fit[0].Name != fit[len(fit)-1].Name:
-		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports (%s): specify one, as in %s:PORT/PROTOCOL",
-			name, strings.Join(ports, ", "), name)
+		return 0, netip.AddrPort{}, fmt.Errorf("Service %s has several ports (%s): specify a port, as in "+
+			"%s:PORT/PROTOCOL", name, strings.Join(ports, ", "), name)
 	}
 	at, ok := to.choose(p, fit[0], from)
 	if !ok {

@@ -53,7 +53,7 @@ func (s Status) verdict() (worst fault.Severity, verdict, reason string) {
 	case s.Health == health.StateDegraded:
 		return fault.Problem, "DEGRADED,", "connections fail although the rules are correct"
 	case !s.NodeEligible:
-		return fault.Warning, "healthy,", "but not eligible for load balancers"
+		return fault.Warning, "healthy,", "but this host is not eligible for load balancing"
 	case !s.Ready:
 		return fault.Warning, "healthy,", "but not ready"
 	case fault.WorstSeverity(s.Faults) > fault.Notice:
@@ -87,8 +87,8 @@ func (s Status) printStages(p *text.Screen) {
 	}
 	for _, st := range s.Stages() {
 		if st.DriftRepairs > 0 {
-			p.PrintRow("drift", "%s of %s, the last %s ago: %s", text.Count(int(st.DriftRepairs), "repair"), st.Name,
-				s.age(st.LastDrift), st.DriftReason)
+			p.PrintRow("drift", "%s reverted changes to %s, the last %s ago: %s",
+				text.Count(int(st.DriftRepairs), "sync"), st.Name, s.age(st.LastDrift), st.DriftReason)
 		}
 	}
 }

@@ -75,7 +75,7 @@ func checkBackend(ctx context.Context, h *Host) []fault.Fault {
 		served := slices.DeleteFunc([]plan.Family{plan.IPv4, plan.IPv6},
 			func(f plan.Family) bool { return !h.serves(f) })
 		for _, f := range h.Backend.Faults(h.Config.Settings(h.Backend.Name), served) {
-			out = append(out, warning(f.Fix, "the backend %s runs, but %s", h.Backend.Name, f.Message))
+			out = append(out, warning(f.Fix, "this host can run the backend %s, but %s", h.Backend.Name, f.Message))
 		}
 	}
 	return out

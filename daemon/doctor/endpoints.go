@@ -146,7 +146,7 @@ func (h *Host) routeFault(to netip.Prefix, s *sample) fault.Fault {
 		return warning(`proxy.ip_families = ["IPv4"]`,
 			"cannot send packets to %s (%s): this host has no IPv6 address", what, why)
 	case s.addr.Is6():
-		ip, instead = "ip -6", `; or, without IPv6: proxy.ip_families = ["IPv4"]`
+		ip, instead = "ip -6", `; or serve only IPv4: proxy.ip_families = ["IPv4"]`
 	}
 	return problem(fmt.Sprintf("%s route replace %s via $ROUTER  # ROUTER: the address of the host "+
 		"that runs the endpoints, or of the router to that host, on a network of this host%s",

@@ -100,8 +100,8 @@ func (h *Host) checkForwarding(family plan.Family, key string, fix func() string
 			key, needed).WithScope(all)}
 	case useful != "":
 		return []fault.Fault{warning(fix(),
-			"%s is 0: this host does not forward connections from other hosts, such as those to %s; its own "+
-				"connections work",
+			"%s is 0: this host does not forward connections from other hosts, such as those to %s; this host's "+
+				"own connections work",
 			key, useful)}
 	}
 	return []fault.Fault{ok("%s is 0, and no Service needs forwarding", key)}

@@ -23,7 +23,7 @@ func TestForwardingCheck(t *testing.T) {
 		"NodePort":                         {nodePort, remote, nil, "problem: net.ipv4.ip_forward is 0 … NodePort 30080 of default/web … | sysctl -w net.ipv4.ip_forward=1"},
 		"NodePort of the host's endpoint":  {nodePort, own, nil, "ok: net.ipv4.ip_forward is 0, and no Service needs forwarding"},
 		"NodePort nowhere":                 {nodePort, remote, func(n *plan.Node) { n.NodePortAddrs = nil }, "ok: "},
-		"ClusterIP":                        {frontend(plan.ClusterIP, "10.96.0.10"), remote, nil, "warning: … ClusterIP 10.96.0.10:80 of default/web … its own connections work"},
+		"ClusterIP":                        {frontend(plan.ClusterIP, "10.96.0.10"), remote, nil, "warning: … ClusterIP 10.96.0.10:80 of default/web … this host's own connections work"},
 		"ClusterIP for pods":               {frontend(plan.ClusterIP, "10.96.0.10"), remote, func(n *plan.Node) { n.PodInterfaces = []string{"cni0"} }, "problem: … from pods"},
 		"load balancer elsewhere":          {frontend(plan.LoadBalancerIP, "203.0.113.9"), remote, nil, "warning: … LoadBalancerIP 203.0.113.9:80"},
 		"load balancer's address on a NIC": {frontend(plan.LoadBalancerIP, "192.0.2.10"), remote, nil, "problem: … LoadBalancerIP 192.0.2.10:80 … from outside"},

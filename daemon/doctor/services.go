@@ -45,7 +45,7 @@ func (h *Host) checksHint() string {
 		return ""
 	}
 	return "; edgeway doctor --connect tests whether the endpoints answer; with " + setting +
-		", the daemon always tests them"
+		", the daemon always tests endpoints"
 }
 
 // ChecksSetting returns the setting that enables endpoint checks for all sources, or "" if it is already in effect.

@@ -33,8 +33,8 @@ func checkRPFilter(_ context.Context, h *Host) []fault.Fault {
 		return []fault.Fault{ok("no interface has a strict rp_filter")}
 	}
 	return []fault.Fault{fault.New("", fault.Notice, set(filterKey, loose),
-		"the strict rp_filter has dropped %d packets because the best route to their sender "+
-			"uses another interface: these packets may be replies from endpoints", n)}
+		"the strict rp_filter has dropped %d packets because the best route to the sender "+
+			"does not use the receiving interface: the packets may be replies from endpoints", n)}
 }
 
 func (h *Host) filtered() int { return h.readCounter("netstat", "TcpExt:", "IPReversePathFilter") }

@@ -48,6 +48,6 @@ func (w *errorRecorder) NextHop(to netip.Addr) (nodeinfo.NextHop, error) {
 
 // unknownFault returns the fault for a check that could not inspect the host.
 func unknownFault(check Check, err error) fault.Fault {
-	return fault.New(check.Name, fault.Warning, "edgeway doctor  # run again after removing the cause",
+	return fault.New(check.Name, fault.Warning, "edgeway doctor  # run again after correcting the error",
 		"cannot complete the check: %v", err)
 }

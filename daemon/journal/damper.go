@@ -87,7 +87,7 @@ func (d *Damper) Log(key string, level slog.Level, id, message string, attrs ...
 	switch {
 	case t.changes == maxChanges+1:
 		t.loggedAt = now
-		d.write(line{level, messageid.Flapping, "state changes too often, omitting lines", attrs})
+		d.write(line{level, messageid.Flapping, "state changes too often, omitting log lines", attrs})
 	case t.flaps():
 		t.unlogged++
 	case !d.write(t.last) && t.changes == 1:
@@ -116,7 +116,7 @@ func (d *Damper) schedule() {
 				return nil
 			})
 			if err != nil {
-				d.log.Error("cannot write the summary of omitted lines", "error", err, "stack", contain.Stack(err))
+				d.log.Error("cannot write the summary of omitted log lines", "error", err, "stack", contain.Stack(err))
 			}
 		})
 	}
@@ -139,7 +139,8 @@ func (d *Damper) review() {
 		}
 	}
 	if len(d.omitted) > 0 {
-		d.log.Info("too many changes, omitting lines", "message_id", messageid.LinesOmitted, "omitted", d.counts())
+		d.log.Info("too many state changes, omitting log lines", "message_id", messageid.LinesOmitted,
+			"omitted", d.counts())
 		clear(d.omitted)
 	}
 	d.schedule()

@@ -113,10 +113,10 @@ func (h *panickingHandler) Handle(ctx context.Context, r slog.Record) error {
 // A panic while the Damper writes a summary does not end the process. The Damper logs the panic, and writes the next
 // summary.
 func TestDamperContinuesAfterPanic(t *testing.T) {
-	const summary = "too many changes, omitting lines"
+	const summary = "too many state changes, omitting log lines"
 	withDamper(t, func(d *Damper, lines func() []string) {
 		d.log = slog.New(&panickingHandler{d.log.Handler(), summary})
-		for _, want := range []string{"cannot write the summary of omitted lines", summary} {
+		for _, want := range []string{"cannot write the summary of omitted log lines", summary} {
 			for i := range 2 * maxLines {
 				flip(d, i, fmt.Sprint("a/", i))
 			}

@@ -30,27 +30,27 @@ var collectorMetrics = [...]struct {
 	{"kubeproxy_sync_proxy_rules_last_timestamp_seconds", "Time when the rules were last in sync with the plan.", []string{familyLabel}},
 	{"kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds", "Time when a sync was last requested.", []string{familyLabel}},
 	{"kubeproxy_sync_proxy_rules_service_changes_total", "Changes to Services.", nil},
-	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Changes to Services that Edgeway has not synced yet.", nil},
+	{"kubeproxy_sync_proxy_rules_service_changes_pending", "Pending changes to Services.", nil},
 	{"kubeproxy_sync_proxy_rules_endpoint_changes_total", "Changes to EndpointSlices.", nil},
 	{
 		"kubeproxy_sync_proxy_rules_endpoint_changes_pending",
-		"Changes to EndpointSlices that Edgeway has not synced yet.", nil,
+		"Pending changes to EndpointSlices.", nil,
 	},
 	{"kubeproxy_sync_proxy_rules_no_local_endpoints_total", "Service ports with a Local traffic policy and no " +
 		"endpoint on this host.", []string{"traffic_policy", familyLabel}},
 	{"edgeway_build_info", "Always 1. The labels contain the versions of Edgeway and Go.", []string{
 		"version", "revision", "goversion",
 	}},
-	{"edgeway_fault", "1 while a fault with this ID is more severe than a notice; \"edgeway status\" shows " +
-		"the text of the fault.", []string{"name"}},
+	{"edgeway_fault", "1 while a fault is more severe than a notice, by fault ID; \"edgeway status\" " +
+		"shows the text of the fault.", []string{"name"}},
 	{"edgeway_credential_expiry_timestamp_seconds", "Time when a credential for the API server (ca, " +
 		"client-certificate or token) expires. Absent if the credential does not expire or is " +
 		"unreadable.", []string{"credential"}},
 	{"edgeway_drift_repairs_total", "Full syncs that repaired rules after another program changed them.", []string{"stage"}},
 	{"edgeway_faulty_objects", "Objects that Edgeway ignores, completely or in part, by reason: invalid, policy (an " +
-		"address or port that belongs to another Service, or that no Service may have) or refused (by the " +
+		"address or port that belongs to another Service, or that no Service may use) or refused (by the " +
 		"kernel).", []string{"kind", "reason"}},
-	{"edgeway_last_error_timestamp_seconds", "Time of the stage's last failure. Absent if the stage has " +
+	{"edgeway_last_error_timestamp_seconds", "Time of a stage's last failure. Absent if the stage has " +
 		"never failed.", []string{"stage"}},
 	{"edgeway_last_known_age_seconds", "Age of the last-known state on disk. Absent if no state is saved.", nil},
 	{"edgeway_out_of_sync_seconds", "How long the kernel has been out of sync with the latest changes. 0 if the " +
@@ -66,7 +66,7 @@ var collectorMetrics = [...]struct {
 	},
 	{"edgeway_source_objects", "Objects that a source provides.", []string{"source", "kind"}},
 	{"edgeway_source_staleness_seconds", "Time since a source was last known to be up to date. Absent if " +
-		"the source was never up to date.", []string{"source"}},
+		"the source has never been up to date.", []string{"source"}},
 	{"edgeway_source_synced", "1 once a source has listed all objects.", []string{"source"}},
 }
 

@@ -122,12 +122,12 @@ const familyLabel = "ip_family"
 
 func (m *Metrics) makeInherited() {
 	syncBuckets := prometheus.ExponentialBuckets(0.001, 2, 15)
-	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of a sync of the rules.",
+	m.duration = m.histogram("kubeproxy_sync_proxy_rules_duration_seconds", "Duration of a rule sync.",
 		syncBuckets, familyLabel)
 	m.fullDuration = m.histogram("kubeproxy_sync_full_proxy_rules_duration_seconds",
-		"Duration of a full sync of the rules.", syncBuckets, familyLabel)
+		"Duration of a full rule sync.", syncBuckets, familyLabel)
 	m.partialDuration = m.histogram("kubeproxy_sync_partial_proxy_rules_duration_seconds",
-		"Duration of a partial sync of the rules.", syncBuckets, familyLabel)
+		"Duration of a partial rule sync.", syncBuckets, familyLabel)
 	m.programming = m.histogram("kubeproxy_network_programming_duration_seconds",
 		"Time from a change to a Service's endpoints until the rules are updated.", programmingBuckets(), familyLabel)
 	m.healthz = m.counter("kubeproxy_proxy_healthz_total", "Responses of /healthz.", "code")
@@ -147,7 +147,7 @@ func (m *Metrics) makeInherited() {
 func (m *Metrics) makeOwn() {
 	m.stageDuration = m.histogram("edgeway_sync_duration_seconds", "Time that a stage takes to apply a plan.",
 		prometheus.ExponentialBuckets(0.0001, 4, 11), "stage", "kind")
-	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts of a stage to apply a plan.", "stage")
+	m.stageErrors = m.counter("edgeway_sync_errors_total", "Failed attempts by a stage to apply a plan.", "stage")
 	m.stageErrors.WithLabelValues(m.opts.Backend)
 }
 

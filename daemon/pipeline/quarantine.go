@@ -28,7 +28,7 @@ type QuarantinedVersion struct {
 func (q QuarantinedVersion) String() string {
 	what := "is not served"
 	if q.Previous {
-		what = "keeps its previous version, because the kernel refuses the new version"
+		what = "keeps the previous version, because the kernel refuses the new version"
 	}
 	return fmt.Sprintf("%s (%s) %s: %s", q.Name, q.Family, what, q.Err)
 }

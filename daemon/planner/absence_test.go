@@ -26,10 +26,10 @@ func TestAbsentReasons(t *testing.T) {
 	}{
 		"no slice":               {nil, "", "no EndpointSlice", "kubernetes.io/service-name: web"},
 		"another family":         {[]*source.EndpointSlice{testSlice("web", ep("fd00:1::1"))}, "", "no EndpointSlice of addressType IPv4, only of IPv6", "IPv4"},
-		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, only "http"/TCP, "metrics"/TCP`, "same port name"},
-		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, only "http"/TCP`, "same port name"},
+		"another name":           {[]*source.EndpointSlice{named("http", plan.TCP), named("metrics", plan.TCP)}, "web", `no port "web"/TCP, only "http"/TCP, "metrics"/TCP`, "Service's port name"},
+		"a name for none":        {[]*source.EndpointSlice{named("http", plan.TCP)}, "", `no port TCP without a name, only "http"/TCP`, "Service's port name"},
 		"another protocol":       {[]*source.EndpointSlice{named("", plan.UDP)}, "", "no port TCP without a name, only UDP without a name", "protocol"},
-		"no port":                {[]*source.EndpointSlice{without}, "", "EndpointSlices have no ports", "same port name"},
+		"no port":                {[]*source.EndpointSlice{without}, "", "EndpointSlices have no ports", "Service's port name"},
 		"empty":                  {[]*source.EndpointSlice{testSlice("web")}, "", "the EndpointSlice web-1 has no endpoints", "selector"},
 		"not ready":              {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.2", "unready"), ep("10.1.0.1", "gone"))}, "", "no endpoint is ready: 10.1.0.1, 10.1.0.2", "-n ns describe pods"},
 		"many not ready":         {[]*source.EndpointSlice{testSlice("web", ep("10.1.0.1", "unready"), ep("10.1.0.2", "unready"), ep("10.1.0.3", "unready"), ep("10.1.0.4", "unready"))}, "", "10.1.0.3 and 1 more", "conditions.ready"},

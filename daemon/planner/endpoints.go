@@ -290,8 +290,8 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 	case len(ofFamily) == 0:
 		return missingEndpointFault(
 			fmt.Sprintf("the Service has no EndpointSlice of addressType %s, only of %s", family, svc.Slices[0].Family),
-			fmt.Sprintf("give the pods %s addresses, or write an EndpointSlice with this addressType and %s", family,
-				label),
+			fmt.Sprintf("give the pods %[1]s addresses, or write an EndpointSlice with addressType %[1]s and %[2]s",
+				family, label),
 		), true
 	case len(named) == 0:
 		message := "the Service's EndpointSlices have no ports"
@@ -299,7 +299,7 @@ func NoEndpointFault(svc *tracker.Service, port plan.ServicePortName, family pla
 			message = fmt.Sprintf("the Service's EndpointSlices have no port %s, only %s",
 				quotedPort(port.Port, port.Protocol), others)
 		}
-		return missingEndpointFault(message, "use the same port name and protocol in the EndpointSlices"), true
+		return missingEndpointFault(message, "use the Service's port name and protocol in EndpointSlices"), true
 	}
 	return unreadyFault(svc.Spec, named)
 }

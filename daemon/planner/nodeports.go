@@ -66,7 +66,7 @@ func (p *Planner) nodePortRangeFaults(node *plan.Node) []fault.Fault {
 	wider := config.PortRange{First: min(r.First, ports[0]), Last: max(r.Last, ports[len(ports)-1])}
 	return []fault.Fault{settingFault(setting,
 		fault.New(NodePortRangeID, fault.Problem, fmt.Sprintf("%s = %q", setting, wider),
-			"Edgeway does not serve NodePorts and health check ports outside %s: %s", r, text.FirstOf(ports)))}
+			"Edgeway does not serve NodePorts or health check ports outside %s: %s", r, text.FirstOf(ports)))}
 }
 
 type portlessFamily struct {
@@ -110,7 +110,7 @@ func (p *Planner) nodePortAddrFaults(node *plan.Node) (out []fault.Fault) {
 		problem := settingFault(setting, fault.New(NodePortAddressesID, fault.Warning,
 			proposeAddresses(p.host.Addrs, node.PodSources),
 			"no address of this host accepts NodePorts over %s, because \"primary\" selects no "+
-				"address: %s; set node.addresses to the address that clients use, or %s to ranges or \"all\"",
+				"address: %s; set node.addresses to the address that clients use, or set %s to ranges or \"all\"",
 			none.family, none.why, setting))
 		if len(node.NodePortAddrs) == 0 && len(out) == 0 {
 			problem.Severity = fault.Problem

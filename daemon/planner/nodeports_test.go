@@ -26,7 +26,7 @@ func TestNodePortRange(t *testing.T) {
 			func(s *source.Service) { s.ClusterIPs = ips("10.96.0.11") }))
 	w.wantFrontends("low", "ClusterIP 10.96.0.10:80")
 	w.wantFrontends("high", "ClusterIP 10.96.0.11:80", "NodePort port 30000/TCP")
-	const setting = "proxy.nodeport_range: Edgeway does not serve NodePorts and health check ports outside 30000-32767: "
+	const setting = "proxy.nodeport_range: Edgeway does not serve NodePorts or health check ports outside 30000-32767: "
 	w.wantProblems(setting+`22, 80; fix: proxy.nodeport_range = "22-32767"`,
 		"Service ns/low: spec.ports[0].nodePort: port 22 is not in proxy.nodeport_range (30000-32767)",
 		"Service ns/low: spec.healthCheckNodePort: port 80 is not in proxy.nodeport_range (30000-32767)")

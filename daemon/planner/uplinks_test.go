@@ -113,7 +113,7 @@ func TestNodePortsWithoutPrimaryAddress(t *testing.T) {
 	w.wantProblems()
 	w.put(testService("svc", everywhere))
 	const says = `proxy.nodeport_addresses: no address of this host accepts NodePorts over IPv4, because "primary" selects no address: `
-	const todo = `; set node.addresses to the address that clients use, or proxy.nodeport_addresses to ranges or "all"`
+	const todo = `; set node.addresses to the address that clients use, or set proxy.nodeport_addresses to ranges or "all"`
 	const proposed = `; fix: node.addresses = ["192.0.2.1", "2001:db8::1"]`
 	w.wantProblems(says + "this host has no IPv4 default route, and node.addresses lists no IPv4 address" + todo +
 		proposed)

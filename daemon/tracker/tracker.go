@@ -56,7 +56,7 @@ func New(layers ...Layer) *Tracker {
 		}
 		primary := t.layer(l.FallbackFor)
 		if primary == nil {
-			panic(fmt.Sprintf("layer %q is the fallback of an unknown layer %q", l.Name, l.FallbackFor))
+			panic(fmt.Sprintf("layer %q is a fallback for the unknown layer %q", l.Name, l.FallbackFor))
 		}
 		t.layers[i].primary = primary
 	}

@@ -71,7 +71,7 @@ func (f *follower) Apply(ctx context.Context, change proxiers.Change) error {
 		suspects.addAll(change.Next)
 	}
 	if err := f.clean(ctx, suspects); err != nil {
-		return fmt.Errorf("clean up connection tracking: %w", err)
+		return fmt.Errorf("connection tracking cleanup: %w", err)
 	}
 	f.lastPlan = change.Next
 	return nil

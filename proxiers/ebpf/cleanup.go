@@ -19,10 +19,10 @@ import (
 // getpeername and recvmsg return the endpoint's address instead of the Service's address.
 func cleanup(ctx context.Context, dir string) error {
 	if err := removeAllFilters(); err != nil {
-		return fmt.Errorf("remove filters from network devices: %w", err)
+		return fmt.Errorf("removal of filters from network devices: %w", err)
 	}
 	if err := unpinAll(dir); err != nil {
-		return fmt.Errorf("remove pinned BPF objects in %s: %w", dir, err)
+		return fmt.Errorf("removal of pinned BPF objects in %s: %w", dir, err)
 	}
 	return nfttable.Cleanup(ctx, tableName)
 }

@@ -72,7 +72,7 @@ func destroySocket(r *diagRequest) error {
 	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	request.AddData(r)
 	if _, err := request.Execute(unix.NETLINK_INET_DIAG, 0); err != nil {
-		return fmt.Errorf("destroy a UDP socket (needs CONFIG_INET_DIAG_DESTROY): %w", err)
+		return fmt.Errorf("destruction of a UDP socket (needs CONFIG_INET_DIAG_DESTROY): %w", err)
 	}
 	return nil
 }

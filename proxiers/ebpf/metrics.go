@@ -19,7 +19,7 @@ func (s *shortcuts) counts() (out [numCounters]uint64, err error) {
 	for c := range numCounters {
 		var perCPU []uint64
 		if err = s.objects.Counters.Lookup(uint32(c), &perCPU); err != nil {
-			return out, fmt.Errorf("read the programs' counters: %w", err)
+			return out, fmt.Errorf("counters of the BPF programs: %w", err)
 		}
 		out[c] = total(perCPU)
 	}
@@ -47,7 +47,7 @@ func (p *proxier) Connections(from *plan.Plan, add func(*plan.ServicePort, plan.
 	}
 	taken := map[uint32]uint64{}
 	if err := s.tables.eachTaken(func(key uint32, n uint64) { taken[key] = n }); err != nil {
-		return fmt.Errorf("read the programs' counters: %w", err)
+		return fmt.Errorf("counters of the BPF programs: %w", err)
 	}
 	for _, svc := range from.Services {
 		number := s.mapState.records[keyOf(svc)].service

@@ -222,8 +222,8 @@ func mountBPF(dir string) error {
 		return nil
 	}
 	if err := unix.Mount("bpf", dir, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
-		return fmt.Errorf("mount a BPF file system at %s (needs CAP_SYS_ADMIN; "+
-			"normally the unit run-edgeway_bpf.mount mounts it): %w", dir, err)
+		return fmt.Errorf("BPF file system at %s (mounting needs CAP_SYS_ADMIN; "+
+			"the unit run-edgeway_bpf.mount normally mounts the file system): %w", dir, err)
 	}
 	return nil
 }

@@ -82,18 +82,19 @@ func (p *proxier) explainPath(d plan.Decision, bound bool) string {
 	case s.problem != nil:
 		return byRules + "the BPF programs are not in use: " + s.problem.Error()
 	case s.mapState != nil && s.mapState.records[keyOf(svc)].overflows():
-		return byRules + "the BPF maps are too small (ebpf.size)"
+		return byRules + "the BPF maps have no space for the Service (see ebpf.size)"
 	case d.Origin != plan.FromHost:
 		if why := s.tcBypassReason(d); why != "" {
 			return byRules + why
 		}
-		return "by tc: the tc program adds a connection-tracking entry with the endpoint" + s.describeCount(svc)
+		return "by tc: the tc program adds a connection-tracking entry that contains the endpoint" +
+			s.describeCount(svc)
 	case bound && d.SNAT:
-		return "by nftables if the socket is bound to its source address, because the connection needs masquerading; " +
+		return "by nftables if the socket is bound to a source address, because the connection needs masquerading; " +
 			"otherwise by socket" +
 			s.describeCount(svc)
 	}
-	return "by socket: connect replaces the Service's address with the endpoint's address" + s.describeCount(svc)
+	return "by socket: a BPF program replaces the Service's address with the endpoint's address" + s.describeCount(svc)
 }
 
 // tcBypassReason explains why the tc program does not translate a connection, or returns "" if it does.
@@ -127,7 +128,7 @@ func (s *shortcuts) describeCount(svc *plan.ServicePort) string {
 	if err != nil || sum == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d connections to this Service port so far", sum)
+	return fmt.Sprintf("; %d connections to the Service port have used the shortcut", sum)
 }
 
 // logOverflow logs the ServicePorts that the maps have no space for.

@@ -113,7 +113,7 @@ func (t *planMaps) requireSelfTest(families []plan.Family) error {
 	for _, f := range families {
 		m, a, v := memberKey(selfTestSet(f), selfTestEndpoint(f)), addressOf(selfTestAddr(f)), uint8(0)
 		if err := errors.Join(t.members.Lookup(&m, &v), t.addresses.Lookup(&a, &v)); err != nil {
-			return fmt.Errorf("a map element is missing: %w", err)
+			return fmt.Errorf("a BPF map lacks an element of the self-test: %w", err)
 		}
 	}
 	return nil

@@ -211,11 +211,11 @@ func (s *shortcuts) raise() error {
 		}
 	}
 	if err := removeOldVersions(s.dir); err != nil {
-		s.logger.Warn("cannot remove an earlier version's pinned objects", "error", err)
+		s.logger.Warn("cannot remove an earlier version's pinned BPF objects", "error", err)
 	}
 	if !s.tc {
 		if err := errors.Join(removeAllFilters(), unpinTC(s.dir)); err != nil {
-			s.logger.Warn("cannot remove an earlier tc program", "error", err)
+			s.logger.Warn("cannot remove an earlier daemon's tc program", "error", err)
 		}
 	}
 	s.destroyOrphans()
@@ -231,7 +231,7 @@ func (s *shortcuts) pauseTC(n *plan.Node) error {
 	s.config.Packets = 0
 	var now socketsSettings
 	if err := s.objects.Config.Lookup(uint32(0), &now); err != nil {
-		return fmt.Errorf("read the programs' settings: %w", err)
+		return fmt.Errorf("settings of the BPF programs: %w", err)
 	}
 	if now.Packets == 0 {
 		return nil
@@ -284,7 +284,7 @@ func (s *shortcuts) attachToNewDevicesLocked() {
 
 func (s *shortcuts) configure(c socketsSettings) error {
 	if err := s.objects.Config.Put(uint32(0), &c); err != nil {
-		return fmt.Errorf("write the programs' settings: %w", err)
+		return fmt.Errorf("settings of the BPF programs: %w", err)
 	}
 	return nil
 }

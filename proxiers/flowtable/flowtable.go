@@ -110,7 +110,7 @@ func newFollower(env proxiers.Env, shared []proxiers.SharedTable) (*follower, er
 	}
 	f.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, AffectedObject: f.classify})
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
+		return nil, fmt.Errorf("subscription to nftables notifications: %w", err)
 	}
 	if f.links, err = links.Open(env, f.scheduleInspection); err != nil {
 		_ = f.watcher.Close()

@@ -46,7 +46,7 @@ func (f *follower) probe(ctx context.Context) error {
 	f.unavailableErr = err
 	f.mu.Unlock()
 	if err != nil && before == nil {
-		f.env.Logger.Warn("no fast path on this host", "error", err)
+		f.env.Logger.Warn("this host does not support the fast path", "error", err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ const Name = "iptables"
 func Components() []proxiers.Component {
 	list := []proxiers.Component{{
 		Name: Name,
-		Doc:  "the variant of this host's iptables program, iptables-nft or iptables-legacy",
+		Doc:  "iptables-nft or iptables-legacy, depending on this host's iptables program",
 		Resolve: func(ctx context.Context) (string, error) {
 			v, err := xtables.Choose(ctx)
 			if err != nil {
@@ -91,7 +91,7 @@ func gaps(svc *plan.ServicePort) []proxiers.Gap {
 	return []proxiers.Gap{{
 		Feature: "session affinity",
 		Reason: "The xt_recent kernel module remembers at most 100 clients for each endpoint. " +
-			"The module replaces the client that has been idle longest. " +
+			"A new client then replaces the client that has been idle longest. " +
 			"To raise the limit, load the module with a larger ip_list_tot.",
 	}}
 }

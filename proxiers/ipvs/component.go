@@ -12,7 +12,7 @@ import (
 func Component() proxiers.Component {
 	return proxiers.Component{
 		Name:  "ipvs",
-		Doc:   "IPVS virtual servers, and an nft table",
+		Doc:   "IPVS virtual servers and an nftables table",
 		Probe: probe,
 		New: func(_ context.Context, env proxiers.Env) (proxiers.Proxier, error) {
 			p, err := newProxier(env)

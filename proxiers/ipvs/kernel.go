@@ -88,7 +88,7 @@ const changedWeight = -1
 func (k *client) endpoints(s *ipvs.Service) (map[netip.AddrPort]int, error) {
 	all, err := k.GetDestinations(s)
 	if err != nil {
-		return nil, fmt.Errorf("read the endpoints of virtual server %s: %w", addrPort(s.Address, s.Port), err)
+		return nil, fmt.Errorf("endpoints of virtual server %s: %w", addrPort(s.Address, s.Port), err)
 	}
 	out := make(map[netip.AddrPort]int, len(all))
 	for _, d := range all {

@@ -26,7 +26,7 @@ func (p *proxier) Explain(d plan.Decision, _ bool) (path proxiers.Path, err erro
 	}
 	list, err := k.GetDestinations(s)
 	if err != nil {
-		return path, fmt.Errorf("read the endpoints of virtual server %s/%s: %w", at.at, at.proto, err)
+		return path, fmt.Errorf("endpoints of virtual server %s/%s: %w", at.at, at.proto, err)
 	}
 	path = proxiers.Path{
 		Scheduler: s.SchedName, Server: at.at,

@@ -64,7 +64,7 @@ func (r *routeManager) lacksRules() (bool, error) {
 	for _, f := range r.families {
 		rules, err := r.RuleListFiltered(rtnl.Family(f), &netlink.Rule{Table: RouteTable}, netlink.RT_FILTER_TABLE)
 		if err != nil {
-			return false, fmt.Errorf("list routing rules for %s: %w", f, err)
+			return false, fmt.Errorf("list of routing rules for %s: %w", f, err)
 		}
 		if len(rules) > 0 {
 			return false, nil
@@ -81,7 +81,7 @@ func (r *routeManager) removeRules() error {
 				break
 			}
 			if err != nil {
-				return fmt.Errorf("remove the routing rule for %s: %w", f, err)
+				return fmt.Errorf("removal of the routing rule for %s: %w", f, err)
 			}
 		}
 	}
@@ -126,7 +126,7 @@ func (r *routeManager) add(a netip.Addr) error {
 
 func (r *routeManager) remove(a netip.Addr) error {
 	if err := r.RouteDel(r.route(a)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("remove the local route to %s: %w", a, err)
+		return fmt.Errorf("removal of the local route to %s: %w", a, err)
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func (r *routeManager) validateAddr(a netip.Addr) error {
 		errors.Is(err, unix.EACCES):
 		return nil // this host has no route to a network that could contain the address
 	case err != nil:
-		return fmt.Errorf("look up a route to %s: %w", a, err)
+		return fmt.Errorf("lookup of a route to %s: %w", a, err)
 	case len(ways) == 0 || ways[0].Protocol != unix.RTPROT_KERNEL || ways[0].Type != unix.RTN_UNICAST:
 		return nil
 	}

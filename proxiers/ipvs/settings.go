@@ -22,7 +22,7 @@ func keys() []proxiers.Setting {
 		{
 			Name: "strict_arp", Default: false,
 			Doc: "Whether Edgeway sets the sysctls arp_ignore = 1 and arp_announce = 2 for all interfaces. " +
-				"With these values, this host does not answer ARP requests for virtual server addresses. " +
+				"If strict_arp is true, this host does not answer ARP requests for virtual server addresses. " +
 				"The sysctls apply to the whole host, and Edgeway does not reset them.",
 		},
 	}
@@ -54,7 +54,7 @@ func (s settings) applySysctls() error {
 
 func setSysctl(path string, value int) error {
 	if err := sysctl.Set(path, value); err != nil {
-		return fmt.Errorf("set %s to %d (edgeway.service needs the drop-in ipvs.conf): %w", path, value, err)
+		return fmt.Errorf("change of %s to %d (edgeway.service needs the drop-in ipvs.conf): %w", path, value, err)
 	}
 	return nil
 }

@@ -195,7 +195,7 @@ func (w *watcher) describeRemoval(m *syscall.NetlinkMessage) string {
 		}
 	case unix.RTM_DELRULE: // the routing table has the same offset in struct fib_rule_hdr as in struct rtmsg
 		if len(m.Data) >= unix.SizeofRtMsg && m.Data[4] == RouteTable {
-			return "the routing rule was removed"
+			return "Edgeway's routing rule was removed"
 		}
 	}
 	return ""

@@ -9,16 +9,17 @@ import (
 // Metrics that kube-proxy (1.37, KEP-6032) also exports have the same names and labels in Edgeway.
 var (
 	listeners = desc("kubeproxy_nftables_localhost_nodeport_listeners",
-		"NodePorts that the daemon listens on at loopback addresses.", "ip_family")
+		"NodePorts for which the daemon listens on loopback addresses.", "ip_family")
 	listenFailures = desc("kubeproxy_nftables_localhost_nodeport_listener_creation_failures_total",
 		"Failed attempts to listen on a NodePort at a loopback address.", "ip_family")
 	acceptPauses = desc("edgeway_loopback_accept_pauses_total", "Number of times that new connections to NodePorts "+
-		"on loopback had to wait. reason: descriptors (none left) or limit (connection limit reached).", "reason")
+		"on loopback had to wait. reason: descriptors (no file descriptor was free) "+
+		"or limit (the connection limit was reached).", "reason")
 	relayedBytes    = desc("edgeway_loopback_bytes_total", "Bytes relayed for NodePorts on loopback.", "direction")
 	openConnections = desc("edgeway_loopback_connections", "Open connections to NodePorts on loopback.")
 	connections     = desc("edgeway_loopback_connections_total", "Accepted connections to NodePorts on loopback.")
 	dialFailures    = desc("edgeway_loopback_dial_failures_total",
-		"Endpoints that could not be reached for a connection to a NodePort on loopback.")
+		"Failed attempts to reach an endpoint for a connection to a NodePort on loopback.")
 	dialRetries = desc("edgeway_loopback_dial_retries_total",
 		"Endpoints that the relay tried after another endpoint failed, for connections to NodePorts on loopback.")
 	resets = desc("edgeway_loopback_resets_total",

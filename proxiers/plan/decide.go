@@ -104,7 +104,7 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
 		"martian packet: if a packet from another host has the source or destination %s, "+
-			"the kernel drops it before it reaches any rule", addr,
+			"the kernel drops the packet before the packet reaches any rule", addr,
 	)}, true
 }
 
@@ -165,8 +165,9 @@ func (p *Plan) decideLoopback(pkt Packet, origin Origin) Decision {
 			}
 			return Decision{
 				Verdict: Forward, Origin: origin, Service: svc, Frontend: f, Pool: pool, Endpoints: svc.Pools[pool],
-				SNAT:   true,
-				Reason: fmt.Sprintf("%s of %s on loopback: relayed to %s", f.Kind, svc.Name, svc.describe(pool)),
+				SNAT: true,
+				Reason: fmt.Sprintf("%s of %s on loopback: Edgeway relays connections to %s", f.Kind, svc.Name,
+					svc.describe(pool)),
 			}
 		}
 	}

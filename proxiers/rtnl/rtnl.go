@@ -112,7 +112,7 @@ func (w *Watcher) Open() error {
 	}
 	socket, err := w.opts.Kernel.Subscribe(of...)
 	if err != nil {
-		return fmt.Errorf("subscribe to rtnetlink notifications: %w", err)
+		return fmt.Errorf("subscription to rtnetlink notifications: %w", err)
 	}
 	w.socket = socket
 	return nil

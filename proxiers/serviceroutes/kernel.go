@@ -151,7 +151,7 @@ func (k *kernel) hasForeignRoute(to netip.Prefix) (bool, error) {
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EINVAL), errors.Is(err, unix.EACCES):
 		return false, nil
 	case err != nil:
-		return false, fmt.Errorf("look up a route to %s: %w", at, err)
+		return false, fmt.Errorf("lookup of a route to %s: %w", at, err)
 	}
 	return slices.ContainsFunc(found, func(r netlink.Route) bool {
 		return r.Protocol != Protocol && delivers(&r) && rtnl.Prefix(r.Dst).Bits() <= to.Bits()
@@ -175,7 +175,7 @@ func (k *kernel) put(r route, replace bool) error {
 func (k *kernel) remove(r netlink.Route) error {
 	r.Flags = 0 // the kernel rejects the flags that it reports for a link that is down
 	if err := k.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("remove the route to %s: %w", r.Dst, err)
+		return fmt.Errorf("removal of the route to %s: %w", r.Dst, err)
 	}
 	return nil
 }

@@ -173,7 +173,7 @@ func (b *bench) turns(
 				return err
 			}
 			if err := measure(ctx, p); err != nil {
-				return fmt.Errorf("%s: %w; the end of its log:\n%s", p.name, err, p.tail())
+				return fmt.Errorf("%s: %w; the end of the program's log:\n%s", p.name, err, p.tail())
 			}
 		}
 		slices.Reverse(programs)

@@ -59,7 +59,7 @@ func (b *bench) withFloor(measure func(context.Context) error) func(context.Cont
 		ready, cancel := context.WithTimeout(ctx, time.Minute)
 		defer cancel()
 		if _, err := b.floor.host.reach(ready, b.sample()); err != nil {
-			return fmt.Errorf("%w; the end of its log:\n%s", err, b.floor.tail())
+			return fmt.Errorf("%w; the end of the program's log:\n%s", err, b.floor.tail())
 		}
 		if err := measure(ctx); err != nil {
 			return err

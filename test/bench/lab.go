@@ -155,7 +155,7 @@ func (b *bench) deleteFlows() error {
 		err := cluster.RunInNetns(p.host.netns,
 			func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
 		if err != nil {
-			return fmt.Errorf("connection tracking on %s's host: %w", p.name, err)
+			return fmt.Errorf("flush of the connection-tracking table on %s's host: %w", p.name, err)
 		}
 	}
 	return nil

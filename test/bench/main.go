@@ -42,20 +42,22 @@ func main() {
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary` (default: build it from this tree)")
+	flags.StringVar(&o.edgeway, "edgeway", "",
+		"the edgeway `binary` (default: the benchmark builds edgeway from this repository)")
 	flags.StringVar(&o.kubeProxy, "kube-proxy", "", "a kube-proxy `binary` for comparison")
 	flags.StringVar(&o.previous, "previous", "", "an earlier edgeway `binary` for comparison instead of kube-proxy")
-	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `size` for kube-proxy's measurements")
-	flags.IntVar(&o.rounds, "rounds", 3, "the number of starts of each kind; the result is the median")
+	flags.IntVar(&o.peerLimit, "peer-limit", 10000, "the largest `number` of Services with which to measure kube-proxy")
+	flags.IntVar(&o.rounds, "rounds", 3, "the number of times to measure each kind of start; the result is the median")
 	flags.IntVar(&o.changes, "changes", 12,
-		"the number of single changes, new Services and bursts; the result is the median")
-	flags.DurationVar(&o.patience, "patience", 2*time.Millisecond, "the timeout of one connection attempt")
-	flags.StringVar(&o.json, "json", "bench.json", "the `file` for all results")
-	flags.StringVar(&o.plot, "plot", "", "an SVG `file` for plots of all results")
+		"how many single changes, new Services and bursts to measure; each result is the median")
+	flags.DurationVar(&o.patience, "patience", 2*time.Millisecond, "the timeout of each connection attempt")
+	flags.StringVar(&o.json, "json", "bench.json", "the `file` that receives all results")
+	flags.StringVar(&o.plot, "plot", "", "an SVG `file` that receives plots of all results")
 	flags.StringVar(&o.logs, "logs", "", "a `directory` for the programs' logs")
 	modeName := flags.String("mode", "nftables",
-		"the mode of both programs: nftables, iptables-nft, iptables-legacy or ipvs")
-	sizes := flags.String("sizes", "", "ascending numbers of Services (default: the mode's usual numbers)")
+		"the proxy mode of both programs: nftables, iptables-nft, iptables-legacy or ipvs")
+	sizes := flags.String("sizes", "",
+		"ascending numbers of Services, separated by commas (the default depends on the mode)")
 	err := flags.Parse(args)
 	if err != nil {
 		return o, err
@@ -80,7 +82,7 @@ func parse(args []string) (options, error) {
 		o.sizes = append(o.sizes, n)
 	}
 	if o.rounds < 1 || o.changes < 1 || o.patience <= 0 {
-		return o, errors.New("rounds, changes and patience must be above 0")
+		return o, errors.New("-rounds, -changes and -patience must be above 0")
 	}
 	return o, nil
 }

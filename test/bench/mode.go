@@ -95,7 +95,7 @@ func (b *bench) requireServers(_ context.Context, p *program) error {
 		return fmt.Errorf("virtual servers of %s: %w", p.name, err)
 	}
 	if n := strings.Count("\n"+string(out), "\n-A "); n < b.size {
-		return fmt.Errorf("%d virtual servers for %d Services", n, b.size)
+		return fmt.Errorf("IPVS has only %d virtual servers for %d Services", n, b.size)
 	}
 	return nil
 }

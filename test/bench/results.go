@@ -67,7 +67,7 @@ func formatRatio(ratio float64) string {
 
 func (r results) print(w io.Writer, opts options) {
 	sizes := r.sizes()
-	fmt.Fprintf(w, "Mode %s. Medians: %s / %s (ratio) / %s (ratio). "+
+	fmt.Fprintf(w, "Mode %s. Each cell contains the medians of %s / %s (ratio) / %s (ratio). "+
 		"%d endpoints per Service; bursts of %d changes.\n\n",
 		opts.mode.name, oursName, opts.peer(), floorName, endpointsPerService, burstSize)
 	fmt.Fprint(w, "| Services |")

@@ -21,7 +21,7 @@ const shortAffinity = 3 * time.Second
 func testAffinity(t *testing.T, s *suite) {
 	t.Run("a client keeps its endpoint at every frontend", func(t *testing.T) { testStickiness(t, s) })
 	t.Run("removing an endpoint moves only its clients", func(t *testing.T) { testRemovedChoice(t, s) })
-	t.Run("affinity expires, and use extends it", func(t *testing.T) { testExpiry(t, s) })
+	t.Run("affinity expires, and each connection extends it", func(t *testing.T) { testExpiry(t, s) })
 	t.Run("on loopback, each source address is a client", func(t *testing.T) { testLoopbackAffinity(t, s) })
 	t.Run("affinity survives a restart and a full sync", func(t *testing.T) { testAffinitySurvives(t, s) })
 }
@@ -59,7 +59,8 @@ func (s *suite) sticky(p *plan.Plan) (problems []string) {
 	}
 	for c, met := range s.choices(p, "external-2:80") {
 		if met.server != "pod-b:9090" {
-			problems = append(problems, fmt.Sprintf("%s reached %s instead of the local pool", c, met.server))
+			problems = append(problems, fmt.Sprintf("%s reached %s instead of an endpoint in the local pool", c,
+				met.server))
 		}
 	}
 	// The backend chooses a client's endpoint independently for each Service, so some clients must use different
@@ -149,7 +150,7 @@ service unused
 		fail(t, s.changedClients(used, again, "it was used all the time"))
 	}
 	if again := s.choices(p, "cluster-2:80"); maps.Equal(unused, again) {
-		t.Errorf("after %s without a connection, all %d clients still use their endpoints", 2*affinity, len(again))
+		t.Errorf("after %s without a connection, all %d clients still use the same endpoints", 2*affinity, len(again))
 	}
 	return true
 }

@@ -39,7 +39,7 @@ func isolate(t *testing.T) bool {
 	runtime.LockOSThread() // the kernel sends the Pdeathsig signal when the forking thread exits
 	defer runtime.UnlockOSThread()
 	if err := cmd.Run(); err != nil {
-		t.Errorf("%s in a separate process: %v", t.Name(), err)
+		t.Errorf("%s failed in a separate process: %v", t.Name(), err)
 	}
 	return true
 }

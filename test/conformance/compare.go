@@ -125,7 +125,7 @@ func (s *suite) listenOnHost(p *plan.Plan, rows []row) error {
 	for _, r := range rows {
 		if e := s.expect(p, r); e.Verdict == plan.Pass && e.toHost {
 			if err := s.world.listen(r.to, r.protocol); err != nil {
-				return fmt.Errorf("the host's own server at %s/%s: %w", r.to, r.protocol, err)
+				return fmt.Errorf("server on the host at %s/%s: %w", r.to, r.protocol, err)
 			}
 		}
 	}
@@ -162,7 +162,7 @@ func (s *suite) compareRow(p *plan.Plan, r row, e expectation) string {
 	}
 	s.report.count(r, e.should, n)
 	if r.everyEndpoint && e.Verdict == plan.Forward && len(met) < len(e.Endpoints) {
-		return s.describe(r, e, fmt.Sprintf("%d connections reached only %v", n, sortedKeys(met)))
+		return s.describe(r, e, fmt.Sprintf("%d connections reached only the endpoints %v", n, sortedKeys(met)))
 	}
 	return ""
 }
@@ -238,7 +238,7 @@ func (s *suite) describe(r row, e expectation, saw string) string {
 	if e.deviation != nil {
 		want += fmt.Sprintf(" (declared deviation %q)", e.deviation.Name)
 	}
-	return fmt.Sprintf("origin %s, %s, %s: want %s, because %s; saw: %s", e.should.Origin, frontend, r, want,
+	return fmt.Sprintf("origin %s, %s, %s: want %s, because %s; got: %s", e.should.Origin, frontend, r, want,
 		e.should.Reason, saw)
 }
 

@@ -144,7 +144,7 @@ func (s *suite) shortcutUnused() []string {
 		return nil
 	}
 	return []string{fmt.Sprintf(
-		"%d of %d eligible connections used the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
+		"only %d of %d eligible connections used the shortcut", s.report.shortcutCount, s.report.eligibleCount)}
 }
 
 func inMachine() bool {

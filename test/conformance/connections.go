@@ -167,7 +167,7 @@ func (c *connectionCount) mustEqual(t *testing.T, ses *session, when string) {
 		delete(have, f)
 	}
 	if len(have) > 0 {
-		t.Errorf("%s: connections that the test did not open: %v", when, have)
+		t.Errorf("%s: the backend counted connections that the test did not open: %v", when, have)
 	}
 	t.Logf("%s: %v", when, c.want)
 }

@@ -9,7 +9,7 @@ import (
 // backend must not report its own changes as drift.
 func testDrift(t *testing.T, s *suite) {
 	if len(s.backend.Damages) == 0 {
-		t.Fatalf("%s declares no damage to its state", s.backend.Name)
+		t.Fatalf("the backend %s defines no Damages", s.backend.Name)
 	}
 	for _, name := range sortedKeys(s.backend.Damages) {
 		t.Run(name, func(t *testing.T) {

@@ -80,7 +80,7 @@ func attempt(t *testing.T, f *faultyProxier, known, next *plan.Plan) *plan.Plan 
 	case err == nil:
 		return next
 	case f.faults == before:
-		t.Fatalf("Apply without an injected fault: %v", err)
+		t.Fatalf("Apply failed without an injected fault: %v", err)
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ service dropping
 		}
 		if outcome := s.world.Node.Connect(r.flow(5 * time.Second)); outcome.Result != want ||
 			outcome.Server != server {
-			t.Errorf("with the daemon's own mark, %s: %s", r, outcome)
+			t.Errorf("connection with the daemon's own mark, %s: %s", r, outcome)
 		}
 	}
 	for _, v := range []plan.Verdict{plan.Forward, plan.Reject, plan.Drop} {

@@ -64,7 +64,7 @@ func (s *spec) parseLine(words []string) error {
 		return nil
 	}
 	if len(s.services) == 0 {
-		return fmt.Errorf("%q needs a service line before it", words[0])
+		return fmt.Errorf("%q must follow a service line", words[0])
 	}
 	return s.services[len(s.services)-1].parseLine(words)
 }

@@ -15,7 +15,7 @@ func TestScenarioErrors(t *testing.T) {
 	for _, c := range []struct{ old, mistake, want string }{
 		{"About.\n", "", "no description"},
 		{"-- flows --", "-- flow --", `section 2 is "flow"`},
-		{"service web\n", "", `"cluster" needs a service line before it`},
+		{"service web\n", "", `"cluster" must follow a service line`},
 		{"ClusterIP cluster-1", "Clusterip cluster-1", `unknown word "Clusterip"`},
 		{"all=cluster", "all=nowhere", `route "nowhere"`},
 		{"all=cluster", "everyone=cluster", `origin "everyone"`},

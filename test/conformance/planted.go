@@ -54,7 +54,7 @@ var bugs = []bug{
 			r.Verdict = plan.Reject
 		}
 	})},
-	{"the backend ignores the local policy", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
+	{"the backend ignores the traffic policy Local", eachRoute(func(r *plan.Route) { r.Pool = plan.ClusterPool })},
 	{"the backend never uses the last endpoint", eachPool(func(es []plan.Endpoint) []plan.Endpoint { return es[:max(1, len(es)-1)] })},
 	{"hairpins are not masqueraded", eachPool(func(es []plan.Endpoint) []plan.Endpoint {
 		for i := range es {
@@ -124,15 +124,16 @@ func testPlantedBugs(t *testing.T, s *suite) {
 	t.Run("partial syncs write everything", func(t *testing.T) { testPlantedRewrites(t, watcher) })
 	t.Run("the suite accepts a declared deviation",
 		func(t *testing.T) { holder.mustFindNoDifference(t, silentBug.spoil(right), right) })
-	t.Run("a declared deviation that does not exist", func(t *testing.T) { holder.mustFindDifference(t, right, right) })
+	t.Run("the suite reports a declared deviation that does not exist",
+		func(t *testing.T) { holder.mustFindDifference(t, right, right) })
 	forgetful := *watcher
 	forgetful.report = newReport()
 	forgetful.backend.AffinityDeviations = append(slices.Clone(s.backend.AffinityDeviations), affinityLoss)
-	t.Run("a declared affinity deviation that does not exist", func(t *testing.T) {
+	t.Run("the suite reports a declared affinity deviation that does not exist", func(t *testing.T) {
 		forgetful.mustFindNoDifference(t, right, right)
 		if unseen := forgetful.unseenDeviations(); !slices.ContainsFunc(unseen,
 			func(line string) bool { return strings.Contains(line, affinityLoss.Name) }) {
-			t.Errorf("the suite did not report the deviation, but only %q", unseen)
+			t.Errorf("the suite reported only %q instead of the declared deviation", unseen)
 		}
 	})
 	t.Run("the suite accepts a declared affinity deviation", func(t *testing.T) {

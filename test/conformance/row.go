@@ -65,7 +65,7 @@ func (r row) flow(wait time.Duration) netlab.Flow {
 
 func (r row) String() string {
 	if r.unbound {
-		return fmt.Sprintf("from %s (not bound) to %s over %s, %s", r.source, r.to, r.protocol,
+		return fmt.Sprintf("from %s (unbound socket) to %s over %s, %s", r.source, r.to, r.protocol,
 			plan.FamilyOf(r.to.Addr()))
 	}
 	return fmt.Sprintf("from %s (%s) to %s over %s, %s", r.source, r.from, r.to, r.protocol, plan.FamilyOf(r.to.Addr()))

@@ -71,7 +71,7 @@ func parseScenario(a *txtar.Archive) (scenario, error) {
 	for i, f := range a.Files {
 		want := []string{"plan", "flows"}[i%2]
 		if f.Name != want {
-			return sc, fmt.Errorf("section %d is %q, not %q: plan and flows alternate", i+1, f.Name, want)
+			return sc, fmt.Errorf("section %d is %q, not %q: plan and flows sections must alternate", i+1, f.Name, want)
 		}
 		if want == "plan" {
 			sp, err := parseSpec(string(f.Data))

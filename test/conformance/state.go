@@ -80,7 +80,7 @@ func testCleanup(t *testing.T, s *suite) {
 		c.step()
 	}
 	if s.hostState(t) == before {
-		t.Error("the compared state does not contain the Services")
+		t.Error("the host's state does not contain the Services")
 	}
 	if err := ses.proxier.Close(); err != nil {
 		t.Error(err)
@@ -88,7 +88,7 @@ func testCleanup(t *testing.T, s *suite) {
 	for _, when := range []string{"cleanup", "cleanup of a clean host"} {
 		s.clean(t)
 		if after := s.hostState(t); after != before {
-			t.Errorf("%s: the host has changed: %s", when, firstDifference(before, after))
+			t.Errorf("%s: the host's state has changed: %s", when, firstDifference(before, after))
 		}
 	}
 }

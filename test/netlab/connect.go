@@ -61,7 +61,7 @@ type Outcome struct {
 func (o Outcome) String() string {
 	switch o.Result {
 	case Served:
-		return fmt.Sprintf("served by %s, which saw %s", o.Server, o.Seen.Addr())
+		return fmt.Sprintf("served by %s, which saw the client address %s", o.Server, o.Seen.Addr())
 	case Failed:
 		return "failed: " + o.Problem
 	default:

@@ -69,7 +69,7 @@ func (h *Host) awaitLocalRoute(addr netip.Addr) error {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	return fmt.Errorf("address %s: no local route", addr)
+	return fmt.Errorf("the kernel has not added a local route for the address %s", addr)
 }
 
 func (h *Host) removeAddr(device string, p netip.Prefix) error {

@@ -42,7 +42,7 @@ func serve(name string, at netip.AddrPort, p plan.Protocol) (io.Closer, error) {
 	case plan.SCTP:
 		return serveSCTP(name, at)
 	}
-	return nil, errors.New("no server for this protocol")
+	return nil, errors.New("netlab has no server for the protocol")
 }
 
 func greeting(name string, peer any) []byte { return fmt.Appendf(nil, "%s %s\n", name, peer) }

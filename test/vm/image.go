@@ -206,7 +206,7 @@ func convert(r io.Reader, dir string) error {
 		}
 	}
 	if kernels != 1 {
-		return fmt.Errorf("the tar file contains %d kernels, want one", kernels)
+		return fmt.Errorf("the tar file contains %d kernels, want 1", kernels)
 	}
 	return errors.Join(a.close(), out.Close())
 }

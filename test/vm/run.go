@@ -111,7 +111,7 @@ func (j *Job) boot(ctx context.Context, img image) (int, error) {
 	case err == nil && j.Out != "":
 		return exit, m.unpack(ctx)
 	case err != nil:
-		return 0, fmt.Errorf("%w (qemu: %w; the end of the console:)\n%s", err, <-failed, tail(text, 30))
+		return 0, fmt.Errorf("%w (qemu: %w); the end of the console output:\n%s", err, <-failed, tail(text, 30))
 	}
 	return exit, nil
 }
@@ -193,7 +193,7 @@ func (m *machine) watch(ctx context.Context) (int, error) {
 		case started && after >= m.job.Timeout:
 			return 0, fmt.Errorf("the job did not finish within %s, so the runner killed it", m.job.Timeout)
 		case ended && started:
-			return 0, fmt.Errorf("the VM powered off %s after the job started, before the job finished", after)
+			return 0, fmt.Errorf("the VM powered off %s after the job started and before the job finished", after)
 		case ended, !started && after >= bootTime:
 			return 0, fmt.Errorf("%w within %s", errBoot, after)
 		}

@@ -37,5 +37,5 @@ func ParseSuite(name string) (Suite, error) {
 		}
 		names = append(names, string(s))
 	}
-	return "", fmt.Errorf("no suite %q: use newest, %s", name, strings.Join(names, ", "))
+	return "", fmt.Errorf("unknown suite %q: use one of newest, %s", name, strings.Join(names, ", "))
 }

@@ -77,7 +77,8 @@ func Run(ctx context.Context, o Options) []fault.Fault {
 	skipped := func(n int, why string) {
 		if n > 0 {
 			out = append(out, fault.New(FaultID, fault.Warning, "edgeway doctor --connect NAMESPACE/NAME",
-				"%s of Services not tested (%s); to test a port, name its Service", text.Count(n, "port"), why))
+				"%s of Services remained untested (%s); to test a port, name its Service",
+				text.Count(n, "port"), why))
 		}
 	}
 	skipped(late, fmt.Sprintf("the time limit for all ports is %s", timeBound))

@@ -113,7 +113,7 @@ func (s *service) endpointFix(to netip.AddrPort, o Options) string {
 			"%s/%s", to,
 			s.Name.Namespace, s.Name.Name)
 	case got == refused:
-		return fmt.Sprintf("%s  # if no rule of this host refuses the connections, start the program at %s",
+		return fmt.Sprintf("%s  # if no rule on this host refuses the connections, start the program at %s",
 			s.traceCommand(), to)
 	case got == unreachable && !hasRoute(to):
 		return fmt.Sprintf("ip route get %s  # then add a route to the endpoints' network", to.Addr())
@@ -168,19 +168,19 @@ func (s *service) explainPass(v trace.Verdict, got outcome) (message, fix string
 	hop, err := nodeinfo.LookupRoute(to)
 	switch {
 	case !v.Traced:
-		return " reaches no nftables rule: something, such as a BPF program, drops its packets earlier",
+		return " reaches no nftables rule: something, such as a BPF program, drops the packets earlier",
 			"bpftool cgroup tree"
 	case got == answers:
 		return " now succeeds", s.traceCommand() + "  # again"
 	case !v.LeftHost, v.Answered:
-		return " or its reply is lost on this host, but no nftables rule drops the packets: the kernel " +
+		return " or the reply is lost on this host, but no nftables rule drops the packets: the kernel " +
 				"cannot trace iptables-legacy rules or the reverse path filter",
-			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # shows rules and drops"
+			"iptables-legacy-save; nstat -asz TcpExtIPReversePathFilter  # shows the rules and counts dropped packets"
 	case err != nil:
 		return fmt.Sprintf(": there is no route to the endpoint %s", to), "ip route get " + to.String()
 	case got == refused || got == unreachable:
 		return fmt.Sprintf(" leaves this host for %s (%s), and a firewall at the endpoint or on the "+
-				"path refuses it", to, hop),
+				"path refuses the connection", to, hop),
 			"ip route get " + to.String()
 	case hop.Default:
 		return fmt.Sprintf(" leaves this host for %s on the default route (%s), but nothing answers: "+

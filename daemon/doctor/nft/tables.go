@@ -41,7 +41,7 @@ func Tables() (out []Table, generation uint16, err error) {
 		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("list of the nftables tables: %w", err)
+		return nil, 0, fmt.Errorf("list of nftables tables: %w", err)
 	}
 	for _, a := range answers {
 		if len(a.Data) < 4 {
@@ -49,7 +49,7 @@ func Tables() (out []Table, generation uint16, err error) {
 		}
 		attrs, err := netlink.NewAttributeDecoder(a.Data[4:])
 		if err != nil {
-			return nil, 0, fmt.Errorf("list of the nftables tables: %w", err)
+			return nil, 0, fmt.Errorf("list of nftables tables: %w", err)
 		}
 		generation = binary.BigEndian.Uint16(a.Data[2:])
 		for attrs.Next() {

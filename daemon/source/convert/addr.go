@@ -68,11 +68,11 @@ var (
 	errLoopback    = errors.New("an address in the loopback range is not allowed")
 	errLinkLocal   = errors.New("an address in the link-local range is not allowed")
 	errMulticast   = errors.New("an address in the multicast range is not allowed")
-	errThisNetwork = errors.New("an address in 0.0.0.0/8, which means this host, is not allowed")
+	errThisNetwork = errors.New("an address in 0.0.0.0/8 (\"this network\") is not allowed")
 	errReserved    = errors.New("a reserved or broadcast address (240.0.0.0/4) is not allowed")
 	errCompatible  = errors.New("an IPv4-compatible IPv6 address (::/96) is not allowed")
 	errMetadata    = errors.New("the address of a cloud's metadata service is not allowed")
-	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for protocols, is not allowed")
+	errProtocols   = errors.New("an address in 192.0.0.0/24, which is reserved for IETF protocols, is not allowed")
 )
 
 // compatibleRange contains the IPv4-compatible addresses (RFC 4291). If a sit device is up, Linux sends a packet for an

@@ -32,7 +32,7 @@ func Validate(o source.Object) error {
 			err = errName
 		}
 	default:
-		return fmt.Errorf("check object: unexpected type %T", o)
+		return fmt.Errorf("object of unexpected type %T", o)
 	}
 	if err != nil {
 		return fmt.Errorf("check %s: %w", o.Key(), err)

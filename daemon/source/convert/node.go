@@ -46,7 +46,7 @@ func (c *Converter) node(n *corev1.Node) *source.Node {
 		if isLabelValue(zone) {
 			out.Zone = c.share(zone)
 		} else {
-			f.Addf("metadata.labels["+api.LabelZone+"]", "%.64q is not a label value", zone)
+			f.Addf("metadata.labels["+api.LabelZone+"]", "%.64q is not a valid label value", zone)
 		}
 	}
 	podCIDRs(&f, out, &n.Spec)

@@ -48,7 +48,7 @@ func (b *serviceBuilder) readPorts() {
 // isRepeatedName reports whether another port of the object has the same name. If so, isRepeatedName adds a fault.
 func (f *faults) isRepeatedName(names map[string]bool, field, name string) bool {
 	if names[name] {
-		f.Addf(field+".name", "another port is also named %q", name)
+		f.Addf(field+".name", "another port has the name %q", name)
 	}
 	return names[name]
 }
@@ -85,7 +85,7 @@ func (b *serviceBuilder) readNodePort(field string, n int32) uint16 {
 		return 0
 	}
 	if b.typ == corev1.ServiceTypeClusterIP {
-		b.Addf(field, "not allowed for a Service of type ClusterIP")
+		b.Addf(field, "a NodePort is not allowed for a Service of type ClusterIP")
 		return 0
 	}
 	return port
@@ -109,8 +109,8 @@ func (b *serviceBuilder) readPolicies() {
 	case accessible:
 		b.out.ExternalLocal = b.isLocalPolicy("spec.externalTrafficPolicy", string(spec.ExternalTrafficPolicy))
 	case spec.ExternalTrafficPolicy != "":
-		b.Addf("spec.externalTrafficPolicy", "allowed only for a Service that accepts connections from "+
-			"outside the cluster")
+		b.Addf("spec.externalTrafficPolicy", "an external traffic policy is allowed only for a Service that accepts "+
+			"connections from outside the cluster")
 	}
 	b.readHealthCheck()
 }
@@ -132,8 +132,8 @@ func (b *serviceBuilder) readHealthCheck() {
 	n := b.in.Spec.HealthCheckNodePort
 	if b.typ != corev1.ServiceTypeLoadBalancer || !b.out.ExternalLocal {
 		if n != 0 {
-			b.Addf(field, "allowed only for a Service of type LoadBalancer with externalTrafficPolicy "+
-				"Local")
+			b.Addf(field, "a health check port is allowed only for a Service of type LoadBalancer with "+
+				"externalTrafficPolicy Local")
 		}
 		return
 	}

@@ -115,7 +115,7 @@ func (b *serviceBuilder) readClusterIPs() {
 	spec := &b.in.Spec
 	field, list := "spec.clusterIPs", spec.ClusterIPs
 	if len(list) > 0 && list[0] != spec.ClusterIP {
-		b.Addf(field, "the first address must be spec.clusterIP")
+		b.Addf(field, "the first address must equal spec.clusterIP")
 		list = nil
 	}
 	if len(list) == 0 {
@@ -133,7 +133,7 @@ func (b *serviceBuilder) readClusterIPs() {
 		}
 		family := plan.FamilyOf(a)
 		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
-			b.Addf(name, "%s does not belong to the IP family at this index of spec.ipFamilies", a)
+			b.Addf(name, "%s does not match spec.ipFamilies[%d]", a, i)
 			continue
 		}
 		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {
@@ -166,10 +166,11 @@ func (b *serviceBuilder) readLoadBalancer() {
 	ingress := b.in.Status.LoadBalancer.Ingress
 	if b.typ != corev1.ServiceTypeLoadBalancer {
 		if len(ingress) > 0 {
-			b.Addf("status.loadBalancer.ingress", "allowed only for a Service of type LoadBalancer")
+			b.Addf("status.loadBalancer.ingress",
+				"an ingress address is allowed only for a Service of type LoadBalancer")
 		}
 		if len(b.in.Spec.LoadBalancerSourceRanges) > 0 {
-			b.Addf("spec.loadBalancerSourceRanges", "allowed only for a Service of type LoadBalancer")
+			b.Addf("spec.loadBalancerSourceRanges", "source ranges are allowed only for a Service of type LoadBalancer")
 		}
 		return
 	}
@@ -292,7 +293,8 @@ func parseWeight(part string) (w source.Weight, err error) {
 	of, number, _ := strings.Cut(strings.TrimSpace(part), "=")
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil || n == 0 {
-		return w, fmt.Errorf("%.64q: write a Node, address or range, \"=\", and a weight from 1 to 65535", part)
+		return w, fmt.Errorf("%.64q is not NODE=WEIGHT, ADDRESS=WEIGHT or RANGE=WEIGHT with a WEIGHT from 1 to 65535",
+			part)
 	}
 	w.Weight = uint16(n)
 	if a, err := netip.ParseAddr(of); err == nil && a.Zone() == "" {

@@ -94,13 +94,13 @@ func (b *sliceBuilder) readPorts(ports []discoveryv1.EndpointPort) {
 func (b *sliceBuilder) readPort(field string, in *discoveryv1.EndpointPort) (p source.SlicePort, ok bool) {
 	switch {
 	case in.Name == nil:
-		b.Addf(field+".name", "missing; specify an empty name for an unnamed port")
+		b.Addf(field+".name", "a name is required; specify \"\" for an unnamed port")
 		return p, false
 	case *in.Name != "" && !isLabel(*in.Name):
 		b.Addf(field+".name", "%.64q is not a DNS label", *in.Name)
 		return p, false
 	case in.Port == nil:
-		b.Addf(field+".port", "missing; Edgeway cannot serve \"all ports\"")
+		b.Addf(field+".port", "a port number is required: Edgeway cannot serve all ports")
 		return p, false
 	}
 	p.Name, p.Protocol = b.share(*in.Name), plan.TCP
@@ -143,7 +143,8 @@ func (b *sliceBuilder) merge(field string, e source.Endpoint) {
 	}
 	old := &b.out.Endpoints[i]
 	if old.Terminating == e.Terminating {
-		b.Addf(field+".addresses[0]", "%s is a duplicate; Edgeway uses the last endpoint", e.Addr)
+		b.Addf(field+".addresses[0]", "the address %s is a duplicate; Edgeway uses the last endpoint with the address",
+			e.Addr)
 	}
 	if !e.Terminating || old.Terminating {
 		*old = e
@@ -203,7 +204,7 @@ func (b *sliceBuilder) readHints(field string, in *discoveryv1.EndpointHints, e 
 	}
 	for i, z := range in.ForZones {
 		if !isLabelValue(z.Name) {
-			b.Addf(at(field+".forZones", i)+".name", "%.64q is not a label value", z.Name)
+			b.Addf(at(field+".forZones", i)+".name", "%.64q is not a valid label value", z.Name)
 			continue
 		}
 		found.ForZones = append(found.ForZones, z.Name)

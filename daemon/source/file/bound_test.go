@@ -94,7 +94,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 	got := f.sink.problems(f.dir)
 	for file, more := range map[string]int{"a.yaml": 19_980, "b.yaml": 980, "c.yaml": 9} {
-		want, told := fmt.Sprintf("%s: %d more faults in this file", file, more), 0
+		want, told := fmt.Sprintf("%s: the file has %d more faults", file, more), 0
 		for _, p := range got {
 			if strings.HasPrefix(p, file+":") && p != want {
 				told++

@@ -197,7 +197,7 @@ func adjustLines(p part, err error) error {
 func (s *Source) decode(d *document, at string, data []byte, inherited metav1.TypeMeta, lists bool) {
 	var meta metav1.TypeMeta
 	if err := json.Unmarshal(data, &meta); err != nil {
-		d.addf(at, "", "not an object with apiVersion and kind: %s", oneLine(err))
+		d.addf(at, "", "an object with apiVersion and kind is required: %s", oneLine(err))
 		return
 	}
 	if meta.Kind == "" && meta.APIVersion == "" {
@@ -205,7 +205,7 @@ func (s *Source) decode(d *document, at string, data []byte, inherited metav1.Ty
 	}
 	switch use, k := find(meta); {
 	case meta.Kind == "":
-		d.addf(join(at, "kind"), "write Service, EndpointSlice, Node or ServiceCIDR", "missing")
+		d.addf(join(at, "kind"), "set kind to Service, EndpointSlice, Node or ServiceCIDR", "missing")
 	case meta.APIVersion == "":
 		d.addf(join(at, "apiVersion"), apiVersionFix, "missing")
 	case use == useObject:

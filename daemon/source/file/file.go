@@ -122,7 +122,7 @@ func (s *Source) Faults() []fault.Fault {
 func emptyFaults(paths []string) (out []fault.Fault) {
 	for _, path := range paths {
 		out = append(out, fault.New(ManifestsID, fault.Notice,
-			"give manifests names that end with .yaml, .yml or .json",
+			"rename the manifests: their names must end in .yaml, .yml or .json",
 			"%s: the directory contains no manifests", path))
 	}
 	return out
@@ -229,7 +229,7 @@ func (s *Source) await(ctx context.Context, sink source.Sink, r *readResult, don
 				timer.Reset(left)
 				continue
 			}
-			s.setFault(fault.New(FaultID, fault.Warning, "start the network file system's server",
+			s.setFault(fault.New(FaultID, fault.Warning, "make sure that the network file system's server is running",
 				"reading %s has made no progress for %s", strings.Join(s.options.Paths, ", "), s.slowReadTime))
 		}
 	}

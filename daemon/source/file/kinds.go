@@ -32,7 +32,7 @@ var kinds = [...]kind{
 }
 
 // apiVersionFix is the fix for a missing apiVersion.
-const apiVersionFix = "write v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
+const apiVersionFix = "set apiVersion to v1 for a Service or Node, discovery.k8s.io/v1 for an EndpointSlice, " +
 	"networking.k8s.io/v1 for a ServiceCIDR"
 
 type usage int

@@ -74,7 +74,7 @@ func (r *readResult) fault() fault.Fault {
 	if r.omittedFaults > 0 {
 		out += fmt.Sprintf("; and %d more", r.omittedFaults)
 	}
-	out += "; Edgeway removes no Service until these faults are corrected"
+	out += "; Edgeway removes no Service until the faults are corrected"
 	if len(r.keptServices) > 0 {
 		slices.SortFunc(r.keptServices, source.Key.Compare)
 		var names []string
@@ -135,7 +135,7 @@ func (s *Source) findMisspelt(r *readResult, at position, d *document) {
 				continue
 			}
 			misspelt := source.FaultOf(source.Key{}, join(o.at, "apiVersion"),
-				"%.64q is unknown, and no other document contains %s", o.version, key)
+				"the version %.64q is unknown, and no other document contains %s", o.version, key)
 			misspelt.Position, misspelt.Fix = at.String(), "correct the apiVersion, or delete the object"
 			r.add(misspelt)
 			out.report(misspelt)
@@ -168,7 +168,7 @@ func (r *readResult) addDocument(d *document, at position, kept bool, out *repor
 		}
 		if first, taken := r.positions[key]; taken {
 			double := source.FaultOf(source.Key{}, "", "%s is already in %s, which takes precedence", key, first)
-			double.Position, double.Fix = at.String(), "remove one of them"
+			double.Position, double.Fix = at.String(), "remove one of the duplicates"
 			faults = append(slices.Clip(faults), double)
 			continue
 		}
@@ -197,7 +197,7 @@ func (r *reporter) report(faults ...fault.Fault) {
 
 func (r *reporter) rest(path string) {
 	if r.more > 0 {
-		f := source.FaultOf(source.Key{}, "", "%d more faults in this file", r.more)
+		f := source.FaultOf(source.Key{}, "", "the file has %d more faults", r.more)
 		f.Position = path
 		r.add(f)
 	}

@@ -68,7 +68,7 @@ func (f *manifestDir) readAsNobody() {
 }
 
 // removesNothing is part of the fault message that a source reports after an incomplete read.
-const removesNothing = "; Edgeway removes no Service until these faults are corrected"
+const removesNothing = "; Edgeway removes no Service until the faults are corrected"
 
 // accident is a kind of damage to manifests after which Edgeway must not remove any Service.
 type accident struct {

@@ -57,7 +57,7 @@ func ClockFault(ahead time.Duration) fault.Fault {
 		return fault.New(ClockID, fault.OK, "", "the clocks of this host and of the API server agree")
 	}
 	return fault.New(ClockID, fault.Warning, "timedatectl set-ntp true",
-		"this host's clock is %s %s the API server's clock: valid credentials may count as expired", skew, word)
+		"this host's clock is %s %s the API server's clock: valid credentials may seem expired", skew, word)
 }
 
 // ClockFaults returns the fault for this host's clock, or nil if the clock is right or the difference is unknown.

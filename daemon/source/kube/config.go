@@ -81,10 +81,10 @@ func (r *reader) load(path string, allowExec bool) (*access, error) {
 	}
 	config, err := clientcmd.Load(raw)
 	if err != nil {
-		fix := `correct it there, or write a new one with "kubectl config"`
+		fix := `correct the kubeconfig, or write a new one with "kubectl config"`
 		if _, ok := errors.AsType[base64.CorruptInputError](err); ok {
-			fix = "the fields that end with -data hold base64: encode the file with base64 -w0, " +
-				"or name it in the field without -data"
+			fix = "a field whose name ends in -data must contain base64: encode the file with base64 -w0, " +
+				"or specify the file in the field without -data"
 		}
 		return out, fixable(fix, fmt.Errorf("kubeconfig %s: cannot be parsed: %w", path, err))
 	}
@@ -132,10 +132,10 @@ func (r *reader) complete(path string, config *api.Config, allowExec bool, out *
 }
 
 const (
-	fixName    = "use an existing name, which this command lists: kubectl config get-%s --kubeconfig FILE"
-	fixServer  = "write a URL, such as https://192.0.2.1:6443"
-	fixPEM     = "write PEM, which begins with -----BEGIN"
-	fixCert    = "write PEM, which begins with -----BEGIN CERTIFICATE-----"
+	fixName    = "use a name that this command lists: kubectl config get-%s --kubeconfig FILE"
+	fixServer  = "set the server to a URL, such as https://192.0.2.1:6443"
+	fixPEM     = "use PEM data, which begins with -----BEGIN"
+	fixCert    = "use PEM data, which begins with -----BEGIN CERTIFICATE-----"
 	fixEmpty   = "write the credential or certificate into the file"
 	fixPair    = "use the key that belongs to the certificate"
 	fixCommand = "install the program under /usr, or specify its absolute path"
@@ -149,12 +149,12 @@ func currentCluster(config *api.Config) (*api.Cluster, error) {
 	context, ok := config.Contexts[config.CurrentContext]
 	if !ok {
 		return nil, fixable(fmt.Sprintf(fixName, "contexts"),
-			fmt.Errorf("current-context: contexts has no %q", config.CurrentContext))
+			fmt.Errorf("current-context: there is no context %q", config.CurrentContext))
 	}
 	cluster, ok := config.Clusters[context.Cluster]
 	if !ok {
 		return nil, fixable(fmt.Sprintf(fixName, "clusters"),
-			fmt.Errorf("contexts[%s].context.cluster: clusters has no %q", config.CurrentContext, context.Cluster))
+			fmt.Errorf("contexts[%s].context.cluster: there is no cluster %q", config.CurrentContext, context.Cluster))
 	}
 	return cluster, nil
 }
@@ -169,7 +169,7 @@ func currentUser(config *api.Config) (*api.AuthInfo, error) {
 	user, ok := config.AuthInfos[name]
 	if !ok {
 		return nil, fixable(fmt.Sprintf(fixName, "users"),
-			fmt.Errorf("contexts[%s].context.user: users has no %q", config.CurrentContext, name))
+			fmt.Errorf("contexts[%s].context.user: there is no user %q", config.CurrentContext, name))
 	}
 	return user, nil
 }

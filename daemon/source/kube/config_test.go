@@ -19,9 +19,9 @@ func TestInvalidKubeconfigErrors(t *testing.T) {
 		"no YAML":         {"{", "cannot be parsed"},
 		"no kubeconfig":   {"kind: Pod\napiVersion: v1\n", "cannot be parsed"},
 		"empty":           {"", "current-context: missing or empty"},
-		"unknown context": {"current-context: x\n", `current-context: contexts has no "x"`},
-		"unknown cluster": {head, `contexts[c].context.cluster: clusters has no "k"`},
-		"unknown user":    {head + cluster, `contexts[c].context.user: users has no "u"`},
+		"unknown context": {"current-context: x\n", `current-context: there is no context "x"`},
+		"unknown cluster": {head, `contexts[c].context.cluster: there is no cluster "k"`},
+		"unknown user":    {head + cluster, `contexts[c].context.user: there is no user "u"`},
 		"no server":       {head + "clusters: [{name: k, cluster: {}}]\n", "clusters[k].cluster.server: missing or empty"},
 		"authority file": {
 			head + "clusters: [{name: k, cluster: {server: 'https://192.0.2.1', certificate-authority: ca.crt}}]\n",

@@ -128,7 +128,7 @@ func parseHeader(line []byte) (h header, err error) {
 	case v.Version > version:
 		return h, errNewer
 	case v.Version != version:
-		return h, fmt.Errorf("the version of the format is %d, not %d", v.Version, version)
+		return h, fmt.Errorf("the format version is %d, not %d", v.Version, version)
 	}
 	if err := json.Unmarshal(line, &h); err != nil {
 		return h, fmt.Errorf("decode header: %w", err)

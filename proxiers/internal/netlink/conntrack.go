@@ -109,7 +109,7 @@ func (t *Conntrack) Delete(s Scope, f *Flow) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("delete flow from %s to %s: %w", f.Orig.Src, f.Orig.Dst, err)
+		return false, fmt.Errorf("deletion of the flow from %s to %s: %w", f.Orig.Src, f.Orig.Dst, err)
 	}
 	return true, nil
 }

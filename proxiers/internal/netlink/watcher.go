@@ -99,7 +99,7 @@ func (m *Watcher) join() (reason string) {
 	if err := m.sock.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
 		m.joinFailed = true
 		_ = m.sock.SetReadDeadline(time.Now().Add(rejoinDelay))
-		return m.report("no notifications from the kernel: " + err.Error())
+		return m.report("cannot subscribe to the kernel's notifications: " + err.Error())
 	}
 	if m.joinFailed {
 		m.joinFailed = false
@@ -149,8 +149,8 @@ func (m *Watcher) Forget() {
 }
 
 // ErrNoEffect means that a commit succeeded but the kernel reported no transaction.
-var ErrNoEffect = errors.New("the program reported success, but changed nothing in the kernel; " +
-	"fix: install the distribution's own program")
+var ErrNoEffect = errors.New("the nft or iptables program reported success, but changed nothing in the kernel; " +
+	"fix: install the program from the distribution's package")
 
 // RunCommit runs commit, and does not report commit's transactions as drift. commit must send at most the given number
 // of transactions and stop at the first failure. RunCommit reports drift if other programs have changed Edgeway's

@@ -115,7 +115,7 @@ func (t *Table) repair(ctx context.Context, next *plan.Plan) (*references, error
 		return nil, fmt.Errorf("repair: %w", err)
 	}
 	if err := t.sweep(ctx, refs, time.Now()); err != nil {
-		t.env.Logger.Debug("keeping unknown chains and maps for now", "table", t.Table, "error", err)
+		t.env.Logger.Debug("cannot delete unknown chains and maps, retrying later", "table", t.Table, "error", err)
 	}
 	t.env.Progress(len(next.Services), len(next.Services))
 	return refs, nil

@@ -29,7 +29,7 @@ type serviceChanges struct {
 // errMoves means that a change moves elements between ServicePorts, but does not fit into one transaction. If the
 // change were split, the transaction that adds an element for the new owner might precede the one that deletes it for
 // the old owner.
-var errMoves = errors.New("elements move between ServicePorts in different transactions")
+var errMoves = errors.New("a change that moves elements between ServicePorts does not fit into one transaction")
 
 func added(svc *plan.ServicePort) (old, next *plan.ServicePort)   { return nil, svc }
 func removed(svc *plan.ServicePort) (old, next *plan.ServicePort) { return svc, nil }

@@ -45,7 +45,7 @@ func New(s Schema, env proxiers.Env) (*Table, error) {
 	t := &Table{renderer: newRenderer(s, env.Families, env.MasqueradeBit), env: env, nft: nft}
 	t.watcher, err = netlink.NewWatcher(netlink.WatcherOptions{Notify: env.Drift, AffectedObject: t.affectedObject})
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
+		return nil, fmt.Errorf("subscription to nftables notifications: %w", err)
 	}
 	t.kernel = &reader{t.watcher.Conn}
 	t.chunkSize = min(t.chunkSize, t.kernel.MaxBatchSize/elementRoom)
@@ -117,7 +117,7 @@ func (t *Table) sweep(ctx context.Context, refs *references, before time.Time) e
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("delete unused chains and maps: %w", err)
+		return fmt.Errorf("deletion of unused chains and maps: %w", err)
 	}
 	return nil
 }

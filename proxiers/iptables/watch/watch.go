@@ -77,7 +77,7 @@ const (
 func newNotificationWatcher(o Options) (*netlink.Watcher, error) {
 	m, err := netlink.NewWatcher(netlink.WatcherOptions{AffectedObject: o.affectedObject, Notify: o.Notify})
 	if err != nil {
-		return nil, fmt.Errorf("subscribe to nftables notifications: %w", err)
+		return nil, fmt.Errorf("subscription to nftables notifications: %w", err)
 	}
 	return m, nil
 }

@@ -121,7 +121,7 @@ func (c *Group) CPU() (time.Duration, error) {
 			return time.Duration(usec) * time.Microsecond, err
 		}
 	}
-	return 0, errors.New("CPU time: no usage_usec in cpu.stat")
+	return 0, errors.New("CPU time: cpu.stat contains no usage_usec")
 }
 
 // Freeze freezes all processes in the group if on is true, and resumes them otherwise.

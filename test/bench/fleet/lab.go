@@ -187,7 +187,7 @@ func parseStat(text string) (cpu, memory float64, err error) {
 	// this field.
 	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
 	if len(fields) < 22 {
-		return 0, 0, fmt.Errorf("the stat file of a process has only %d fields", len(fields))
+		return 0, 0, fmt.Errorf("/proc/PID/stat has only %d fields after the program's name", len(fields))
 	}
 	var values [3]float64 // fields 14, 15 and 24
 	for i, n := range []int{11, 12, 21} {

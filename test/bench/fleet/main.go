@@ -48,10 +48,11 @@ func parse(args []string) (options, error) {
 	flags.IntVar(&o.endpoints, "endpoints", 5, "the number of endpoints per Service")
 	flags.IntVar(&o.rate, "rate", 10, "endpoint changes per second")
 	flags.DurationVar(&o.rest, "rest", 2*time.Minute, "how long to measure idle hosts")
-	flags.DurationVar(&o.busy, "busy", time.Minute, "how long to change endpoints")
+	flags.DurationVar(&o.busy, "busy", time.Minute, "how long the benchmark changes endpoints")
 	flags.DurationVar(&o.downtime, "down", 10*time.Second, "how long the API server is down")
-	flags.DurationVar(&o.countTime, "back", time.Minute, "how long to count requests after the restart")
-	flags.StringVar(&o.json, "json", "fleet.json", "the `file` for all results")
+	flags.DurationVar(&o.countTime, "back", time.Minute,
+		"how long to count requests after the API server has restarted")
+	flags.StringVar(&o.json, "json", "fleet.json", "the `file` that receives all results")
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}

@@ -120,7 +120,7 @@ func (l *lab) start(name string, port uint16, cmd *exec.Cmd) error {
 		}
 		if time.Now().After(until) {
 			text, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("%s does not relay connections: %w; the end of its log: %s", name, err,
+			return fmt.Errorf("%s does not relay connections: %w; the end of the program's log: %s", name, err,
 				text[max(0, len(text)-2000):])
 		}
 	}

@@ -91,7 +91,7 @@ func (l *lab) measure(o options, s step, r relay) (value float64, err error) {
 	}
 	for until := time.Now().Add(patience); err == nil && l.endpoint.open.Load() > 0; time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			err = fmt.Errorf("the relay still has %d open connections after the clients closed theirs",
+			err = fmt.Errorf("the relay still has %d open connections although the clients have closed all connections",
 				l.endpoint.open.Load())
 		}
 	}

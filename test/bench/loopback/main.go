@@ -32,10 +32,11 @@ func main() {
 	kit.Main("loopback", func(ctx context.Context, args []string) error {
 		o := options{streams: []int{1, 50, 1000}, connections: 4000, window: time.Second}
 		flags := flag.NewFlagSet("loopback", flag.ContinueOnError)
-		flags.StringVar(&o.edgeway, "edgeway", "", "the edgeway `binary` (default: build it from this tree)")
+		flags.StringVar(&o.edgeway, "edgeway", "",
+			"the edgeway `binary` (default: the benchmark builds edgeway from this repository)")
 		flags.StringVar(&o.previous, "previous", "", "another edgeway `binary` for comparison")
-		flags.StringVar(&o.json, "json", "loopback.json", "the `file` for all results")
-		flags.IntVar(&o.rounds, "rounds", 9, "the number of turns per program and measure; the result is the median")
+		flags.StringVar(&o.json, "json", "loopback.json", "the `file` that receives all results")
+		flags.IntVar(&o.rounds, "rounds", 9, "the number of times to repeat each measurement; the result is the median")
 		if err := flags.Parse(args); err != nil {
 			return err
 		}

@@ -30,16 +30,19 @@ func run() int {
 	kernel := flag.String("kernel", "bookworm",
 		"the Debian `suite` that provides the kernel and user space: bullseye, bookworm, trixie or newest")
 	flag.StringVar((*string)(&j.Arch), "arch", "amd64", "the Debian `architecture`: amd64, arm64 or armhf")
-	flag.BoolVar(&j.Systemd, "systemd", false, "run systemd as the init process, for packages and units")
+	flag.BoolVar(&j.Systemd, "systemd", false,
+		"run systemd as the init process, so that the job can test packages and units")
 	flag.BoolVar(&j.Counted, "counted", false,
-		"derive the VM's clock from the number of executed instructions, for measurements")
-	flag.IntVar(&j.MIPS, "mips", 250, "the `millions` of instructions per second of the -counted clock: 1000, 500, 250 ...")
+		"derive the VM's clock from the number of executed instructions, so that measurements are repeatable")
+	flag.IntVar(&j.MIPS, "mips", 250,
+		"the speed of the -counted clock in `millions` of instructions per second: 1000, 500, 250 ...")
 	flag.IntVar(&j.MemoryMB, "memory", 2048, "the VM's memory in `MB`")
 	flag.StringVar(&j.CPU, "cpu", "",
 		"the VM's CPU, as `model`[,feature=on|off]... (default for amd64: "+vm.DefaultCPU+")")
 	flag.IntVar(&j.SMP, "smp", 1, "the `number` of CPUs")
-	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "kill the job after this time")
-	flag.StringVar(&j.Out, "out", "", "copy the files that the command writes to /vm/out to this `directory`")
+	flag.DurationVar(&j.Timeout, "timeout", vm.DefaultTimeout, "the `duration` after which the runner kills the job")
+	flag.StringVar(&j.Out, "out", "",
+		"the `directory` to which the runner copies the files that the command writes to /vm/out")
 	flag.Usage = func() { fmt.Fprint(flag.CommandLine.Output(), usage); flag.PrintDefaults() }
 	flag.Parse()
 	if flag.NArg() < 2 {

@@ -33,7 +33,7 @@ func NeedArch(t testing.TB, arch vm.Arch) {
 		skip = t.Fatalf
 	}
 	if testing.Short() {
-		skip("a virtual machine takes too long for -short")
+		skip("tests in a virtual machine take too long for -short")
 	}
 	if os.Geteuid() != 0 {
 		skip("building a virtual machine requires root")
