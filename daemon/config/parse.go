@@ -27,7 +27,7 @@ func parseAddr(s string) (netip.Addr, error) {
 	case a.Zone() != "":
 		return a, fmt.Errorf("%q has a zone, which is not allowed", s)
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast():
-		return a, fmt.Errorf("%q is an unspecified, loopback or multicast address", s)
+		return a, fmt.Errorf("%q is an unspecified, loopback or multicast address, which is not allowed", s)
 	}
 	return a, nil
 }

@@ -37,8 +37,8 @@ type Explanation struct {
 	// AffinityTimeout is the timeout of the Service's session affinity.
 	AffinityTimeout string              `json:"affinity,omitempty"`
 	Endpoints       []ExplainedEndpoint `json:"endpoints,omitempty"`
-	// Faults holds the faults of the Services that own or request the destination and, if the rules forward the
-	// connection, the daemon's faults that break it.
+	// Faults holds the faults of the Services that own or request the destination. If the rules forward the
+	// connection, Faults also holds the daemon's faults that break the connection.
 	Faults []fault.Fault `json:"faults,omitempty"`
 	// DeadEndpoints describes the failure of each dead endpoint of the Service. A dead endpoint belongs to no pool
 	// while another endpoint of the Service responds.

@@ -65,8 +65,9 @@ func (d *driftReports) take(stage string) (driftReport, bool) {
 }
 
 // Heartbeat returns the time when the sync loop last made progress. While the loop waits for a trigger, and while a
-// stage or the planner is within its time limit, Heartbeat returns the current time. After the limit, Heartbeat returns
-// the time when the limit expired. No timer refreshes the heartbeat, so it ages while the loop hangs.
+// stage or the planner is within its time limit, Heartbeat returns the current time. After the time limit has
+// expired, Heartbeat returns the time when it expired. No timer refreshes the heartbeat, so it ages while the loop
+// hangs.
 func (p *Pipeline) Heartbeat() time.Time { return p.beat.last() }
 
 // heartbeat stores times with a monotonic clock reading, because a program may set the host's clock while a stage

@@ -51,7 +51,7 @@ func TestServiceCIDRContainingAPIServerIsLeftOut(t *testing.T) {
 	w.put(apiServer("203.0.113.7", "2001:db8:5::1"))
 	wantCIDRs("10.96.0.0/16", "fd00:96::/112")
 	const what = " of the API server or of its proxy: Edgeway does not drop connections to unused addresses of the range; " +
-		"use a range from which only ClusterIPs are allocated, or set the server in the kubeconfig to an address outside the range"
+		"use a range from which only ClusterIPs are allocated, or use a server or proxy address outside the range in the kubeconfig"
 	w.wantProblems("proxy.service_cidrs: 203.0.113.0/25 contains the address 203.0.113.7"+what,
 		"proxy.service_cidrs: 2001:db8:5::/64 contains the address 2001:db8:5::1"+what,
 		"ServiceCIDR half: spec.cidrs: 128.0.0.0/1 contains the address 203.0.113.7"+what)

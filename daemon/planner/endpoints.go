@@ -23,7 +23,7 @@ type endpoint struct {
 
 func (e *endpoint) isAlive() bool { return e.Ready && !e.dead }
 
-// isReady reports whether the endpoint is ready, even if it does not respond.
+// isReady reports whether the endpoint is marked ready, regardless of whether it responds.
 func (e *endpoint) isReady() bool { return e.Ready }
 
 func (e *endpoint) isDraining() bool { return e.Serving && e.Terminating }

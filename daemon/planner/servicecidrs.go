@@ -113,7 +113,7 @@ func (s *serviceCIDRs) serverFault(c netip.Prefix) string {
 		return ""
 	}
 	return fmt.Sprintf("contains the address %s of the API server or of its proxy: %s, "+
-		"or set the server in the kubeconfig to an address outside the range", s.apiServers[i], notDropped)
+		"or use a server or proxy address outside the range in the kubeconfig", s.apiServers[i], notDropped)
 }
 
 // gatewayFault returns the fault text for a range that contains a default gateway, or "" for any other range.

@@ -12,7 +12,7 @@ import (
 )
 
 // The kinds of objects. An APIServer is not a Kubernetes object: it describes the API server that a source reads from.
-// A Manifest is a file that contains objects. A Document holds only the faults that Edgeway found in an unusable
+// A Manifest is a file that contains objects. A Document holds the faults that Edgeway found in an unusable
 // manifest document.
 const (
 	KindService       = "Service"

@@ -128,7 +128,7 @@ func (s *shortcuts) describeCount(svc *plan.ServicePort) string {
 	if err != nil || sum == 0 {
 		return ""
 	}
-	return fmt.Sprintf("; %d connections to the Service port have used the shortcut", sum)
+	return fmt.Sprintf("; connections to the Service port that used the shortcut: %d", sum)
 }
 
 // logOverflow logs the ServicePorts that the maps have no space for.

@@ -28,7 +28,7 @@ func TestServiceConnectionCounter(t *testing.T) {
 	w.ask("tcp", vip(plan.IPv4, 1))
 	w.ask("tcp", vip(plan.IPv6, 1))
 	w.askFrom(w.other, "tcp", vip(plan.IPv4, 1))
-	wants(1, "; 3 connections to the Service port have used the shortcut")
+	wants(1, "; connections to the Service port that used the shortcut: 3")
 	wants(2, none)
 
 	next := w.plan
@@ -36,7 +36,7 @@ func TestServiceConnectionCounter(t *testing.T) {
 	w.start()
 	w.sync(proxiers.NewChange(nil, next))
 	w.apply(w.service(1, w.endpoints[0]), w.service(2, w.endpoints...))
-	wants(1, "; 3 connections to the Service port have used the shortcut")
+	wants(1, "; connections to the Service port that used the shortcut: 3")
 
 	w.apply(w.service(2, w.endpoints...))
 	w.apply(w.service(1, w.endpoints...), w.service(2, w.endpoints...))

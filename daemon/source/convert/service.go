@@ -133,7 +133,7 @@ func (b *serviceBuilder) readClusterIPs() {
 		}
 		family := plan.FamilyOf(a)
 		if n := len(spec.IPFamilies); n > 0 && (i >= n || string(spec.IPFamilies[i]) != family.String()) {
-			b.Addf(name, "%s does not match spec.ipFamilies[%d]", a, i)
+			b.Addf(name, "spec.ipFamilies does not contain the address family of %s at index %d", a, i)
 			continue
 		}
 		if slices.ContainsFunc(b.out.ClusterIPs, func(o netip.Addr) bool { return plan.FamilyOf(o) == family }) {

@@ -122,7 +122,7 @@ func (s *Source) Faults() []fault.Fault {
 func emptyFaults(paths []string) (out []fault.Fault) {
 	for _, path := range paths {
 		out = append(out, fault.New(ManifestsID, fault.Notice,
-			"rename the manifests: their names must end in .yaml, .yml or .json",
+			"add manifests whose names end in .yaml, .yml or .json, or rename the manifests",
 			"%s: the directory contains no manifests", path))
 	}
 	return out

@@ -17,8 +17,8 @@ const (
 	// maxAddrAge is the time after which Edgeway removes a proven address, counted from the latest proof or from when
 	// the host name stopped resolving to the address, whichever is later.
 	maxAddrAge = 7 * 24 * time.Hour
-	// proofResolution is the minimum time between two updates of an address's proof time. A connection in use proves
-	// its address every minute. Edgeway writes each change of a proof time to disk, so it updates proof times rarely.
+	// proofResolution is the minimum time between two updates of ProvedAt for an address. A connection in use proves
+	// its address every minute. Edgeway writes each change of ProvedAt to disk, so it updates ProvedAt rarely.
 	proofResolution = time.Hour
 )
 
