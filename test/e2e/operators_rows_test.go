@@ -270,7 +270,7 @@ func apiServerRows() []*operatorRow {
 		},
 		{
 			name: "server named by a Service's name", id: id, severity: warning,
-			words: []string{"name of a Service"}, doctorID: "api-server",
+			words: []string{"belongs to a Service"}, doctorID: "api-server",
 			prepare: func(r *operatorRow) {
 				d, _ := r.newDNSDaemon(dnsAddr)
 				*r.daemon = *d
