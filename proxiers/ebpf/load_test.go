@@ -56,9 +56,25 @@ func (l *traffic) end() {
 	l.wg.Wait()
 }
 
-// minConnections returns the number in the environment variable EBPF_CONNECTIONS, or n if the variable is not set.
+// isSlow reports whether the environment variable EBPF_SLOW is set. On an emulated board, 40 rounds of
+// TestProgramsComeAndGo take more than 20 minutes, because the kernel verifies the programs in each round.
+func isSlow() bool { return os.Getenv("EBPF_SLOW") != "" }
+
+// rounds returns n, or a tenth of n, but at least 2, on a slow board.
+func (w *world) rounds(n int) int {
+	if isSlow() {
+		return max(2, n/10)
+	}
+	return n
+}
+
+// minConnections returns the number in the environment variable EBPF_CONNECTIONS. If the variable is not set,
+// minConnections returns n, or a tenth of n on a slow board.
 func (w *world) minConnections(n int64) int64 {
 	w.Helper()
+	if isSlow() {
+		n /= 10
+	}
 	if v := os.Getenv("EBPF_CONNECTIONS"); v != "" {
 		if _, err := fmt.Sscan(v, &n); err != nil {
 			w.Fatal(err)
@@ -113,7 +129,7 @@ func TestProgramsComeAndGo(t *testing.T) {
 	w := newWorld(t)
 	w.applyFix()
 	w.apply(w.service(1, w.endpoints...))
-	least, rounds := w.minConnections(4000), 40
+	least, rounds := w.minConnections(4000), w.rounds(40)
 	l := w.startTraffic()
 	var bySocket, byPacket uint64
 	for i := 0; i < rounds || l.done.Load() < least; i++ {
@@ -149,7 +165,7 @@ func TestRestartUnderLoad(t *testing.T) {
 	beside := slices.Delete(plantest.ManyServices(services, 5), 1, 2)
 	w.apply(w.service(1, w.endpoints...), beside)
 	w.needsPackets()
-	least, rounds := w.minConnections(2000), 4
+	least, rounds := w.minConnections(2000), w.rounds(4)
 	sent, _ := w.connectionCounts()
 	packets := w.tcConnections()
 	l := w.startTraffic()

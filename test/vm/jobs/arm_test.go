@@ -24,7 +24,7 @@ func TestNightlyARM64(t *testing.T) {
 			t.Parallel()
 			vmtest.Run(t, vm.Job{
 				Arch: vm.ARM64, Files: map[string]string{"tests": vmtest.BuildTestFor(t, vm.ARM64, "edgeway/"+pkg)},
-				Env:     []string{"CI=true", "EBPF_FULL_TRACKING=1"},
+				Env:     []string{"CI=true", "EBPF_FULL_TRACKING=1", "EBPF_SLOW=1"},
 				Command: []string{"./tests", "-test.v", "-test.short", "-test.timeout=50m", "-test.skip=Nightly"},
 			})
 		})
