@@ -47,42 +47,42 @@ func TestHealthComesFromRunningInstance(t *testing.T) {
 	}
 }
 
-// Until the new backend has synced, every reload must set Env.Takeover, because the old backend's rules are still in
-// the kernel.
-func TestTakeoverAfterSeveralReloads(t *testing.T) {
+// newIdleInstance returns a stopped instance whose backend does nothing, and the backend's environment.
+func newIdleInstance(t *testing.T, parts sharedComponents, before appliedPlan) (i *instance, env proxiers.Env) {
+	t.Helper()
 	dir := t.TempDir()
 	cfg := config.Default()
 	cfg.Node.Name = "edge"
 	cfg.Source.File.Paths = []string{dir}
 	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
 	logger := slog.New(slog.DiscardHandler)
-	parts := newShared(logger, nil)
-	var env proxiers.Env
-	next := func(before appliedPlan) *instance {
-		t.Helper()
-		backend := proxiers.Component{
-			Name: "new",
-			New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
-				env = e
-				return idle{}, nil
-			},
-		}
-		i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
-			Logger: logger, AppliedPlan: before, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		i.close()
-		if err := i.control.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return i
+	backend := proxiers.Component{Name: "new", New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
+		env = e
+		return idle{}, nil
+	}}
+	i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
+		Logger: logger, AppliedPlan: before, Shared: parts,
+		Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
+	i.close()
+	if err := i.control.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return i, env
+}
+
+// Until the new backend has synced, every reload must set Env.Takeover, because the old backend's rules are still in
+// the kernel.
+func TestTakeoverAfterSeveralReloads(t *testing.T) {
+	parts := newShared(slog.New(slog.DiscardHandler), nil)
 	before := appliedPlan{&plan.Plan{Node: &plan.Node{}}, "old"}
 	var i *instance
 	for reload := range 3 {
-		if i = next(before); !env.Takeover {
+		var env proxiers.Env
+		if i, env = newIdleInstance(t, parts, before); !env.Takeover {
 			t.Errorf("reload %d: the old backend serves, and the new one does not take over", reload+1)
 		}
 		before = i.appliedPlan()
@@ -94,7 +94,7 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 	if before = i.appliedPlan(); before.backend != "new" {
 		t.Errorf("after the new one has served: in force is that of %s", before.backend)
 	}
-	if next(before); env.Takeover {
+	if _, env := newIdleInstance(t, parts, before); env.Takeover {
 		t.Error("a backend takes over from itself")
 	}
 }
@@ -102,28 +102,8 @@ func TestTakeoverAfterSeveralReloads(t *testing.T) {
 // A panic in a goroutine of a backend does not end the process. The daemon reports the panic and runs the goroutine
 // again.
 func TestBackendGoroutineRestartsAfterPanic(t *testing.T) {
-	dir := t.TempDir()
-	cfg := config.Default()
-	cfg.Node.Name = "edge"
-	cfg.Source.File.Paths = []string{dir}
-	cfg.Control.Socket = filepath.Join(dir, "edgeway.sock")
-	logger := slog.New(slog.DiscardHandler)
-	parts := newShared(logger, nil)
-	var env proxiers.Env
-	backend := proxiers.Component{Name: "new", New: func(_ context.Context, e proxiers.Env) (proxiers.Proxier, error) {
-		env = e
-		return idle{}, nil
-	}}
-	i, err := newInstance(t.Context(), settings{cfg, backend, nil}, instanceOptions{
-		Logger: logger, Shared: parts, Notifier: sdunit.NewNotifier(sdunit.NewManager(logger), logger),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.close()
-	if err := i.control.Close(); err != nil {
-		t.Fatal(err)
-	}
+	parts := newShared(slog.New(slog.DiscardHandler), nil)
+	_, env := newIdleInstance(t, parts, appliedPlan{})
 	synctest.Test(t, func(t *testing.T) {
 		var group sync.WaitGroup
 		runs := 0
