@@ -136,7 +136,7 @@ func (l *leftoverCleaner) cleanUp(ctx context.Context, c leftover) (after leftov
 		c.failingSince = time.Now()
 	}
 	if c.err == nil || c.err.Error() != err.Error() {
-		logger.Error("rules of an unused component not removed, retrying", "message_id", messageid.LeftoversNotRemoved,
+		logger.Error("cannot remove an unused component's rules, retrying", "message_id", messageid.LeftoversNotRemoved,
 			"error", err)
 	}
 	c.err = err

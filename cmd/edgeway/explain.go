@@ -16,8 +16,8 @@ import (
 func explainCommand(g *globals) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain source destination[/protocol]",
-		Short: "Show what happens to a new connection, why, and how to fix a problem",
-		Long: `Show what happens to a new connection, why, and how to fix a problem.
+		Short: "Show what happens to a new connection and why, and how to fix any problem",
+		Long: `Show what happens to a new connection and why, and how to fix any problem.
 
 The source is an ` +
 			`address, or "host" for this host. For "host", the kernel chooses the route and the source address. ` +

@@ -327,7 +327,7 @@ func doctorSection(d *Doctor) section {
 		{
 			"ignore", "The IDs of notices that you accept, such as \"no-endpoint\". status, doctor, config check " +
 				"and the log omit these notices, and status lists the IDs. You cannot hide problems, warnings or " +
-				"unhealthy faults. troubleshooting.md in /usr/share/doc/edgeway lists the IDs.",
+				"faults that make the host unhealthy. troubleshooting.md in /usr/share/doc/edgeway lists the IDs.",
 			list(&d.Ignore, parseFaultID),
 		},
 	}}

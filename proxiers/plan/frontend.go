@@ -11,7 +11,7 @@ type Frontend struct {
 	Port uint16       `json:"port"`
 	// Routes holds the Route for new connections from each Origin.
 	Routes [numOrigins]Route `json:"routes"`
-	// Addr is invalid for a NodePort. A NodePort accepts connections at all Node.NodePortAddrs.
+	// Addr is invalid for a NodePort. A NodePort accepts connections on every address in Node.NodePortAddrs.
 	Addr netip.Addr `json:"address,omitzero"`
 	// AllowFrom lists the source ranges from which clients may connect (loadBalancerSourceRanges), in the form that
 	// NormalizePrefixes returns. A nil AllowFrom allows every source, and an empty, non-nil AllowFrom allows none.

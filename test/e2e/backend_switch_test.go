@@ -283,7 +283,7 @@ func TestUnremovableRulesOfOtherBackend(t *testing.T) {
 	l.must(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)) // a hung program would hold the lock in the same way
 	d.configure(withBackend("nftables"))
 	d.edgeway("reload")
-	l.waitFor(longTimeout, d.logged("level=ERROR", "rules of an unused component not removed", "iptables-legacy"))
+	l.waitFor(longTimeout, d.logged("level=ERROR", "cannot remove an unused component's rules", "iptables-legacy"))
 	l.waitFor(longTimeout, d.statusPrints("leftovers", "iptables-legacy"))
 	l.must(d.healthy())
 	l.must(answers(l.client, clusterIP, "ep1")())

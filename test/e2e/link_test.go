@@ -16,8 +16,8 @@ import (
 )
 
 // link carries the daemon's connections to the API server and can fail like a real network. A cut link rejects
-// connections. If a link stalls, open connections go silent forever, as when a NAT gateway loses its state. New
-// connections through a stalled link still work.
+// connections. If a link stalls, its open connections go silent forever, as when a NAT gateway loses its state, but new
+// connections work.
 type link struct {
 	listener net.Listener
 	target   string
