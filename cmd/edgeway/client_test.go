@@ -251,9 +251,6 @@ func TestCleanupRefusesWhileDaemonRuns(t *testing.T) {
 // A running daemon holds the lock of its network namespace even if its socket is not the one in edgeway cleanup's
 // configuration.
 func TestCleanupRefusesWithAnotherSocket(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root")
-	}
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -264,6 +261,11 @@ exec flock "/run/edgeway/netns-$(stat -L -c %i /proc/self/ns/net).lock" "$@"`
 		filepath.Join(t.TempDir(), "s")))
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", holdLock, "sh", self, "cleanup", "--config", configName)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS}
+	if uid := os.Geteuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
+	}
 	out, _ := cmd.CombinedOutput()
 	code := cmd.ProcessState.ExitCode()
 	if code != exitFailure || !strings.Contains(string(out), "in this network namespace") {
