@@ -155,7 +155,7 @@ func deadServicesOf(p *plan.Plan, dead *endpointcheck.DeadEndpoints) (out []faul
 			Message: fmt.Sprintf("connections to %s (%s) fail: no endpoint answers (for example %s: %s)",
 				sp.Name, sp.Family, at, dead.Faults[at].Message),
 			Fix: fmt.Sprintf(
-				"edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program that listens on %s",
+				"edgeway doctor --connect %s --trace  # if no rule or route is at fault, start the program that should listen on %s",
 				service, at),
 		})
 	}

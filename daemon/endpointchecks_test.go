@@ -178,7 +178,7 @@ func TestServicesWithoutLiveEndpoint(t *testing.T) {
 		if wants := map[bool]int{true: 2, false: 1}[name == "two"]; len(got) != wants ||
 			got[0].Scope.ServicePort != "a/web/TCP" || got[0].Severity != fault.Problem || got[0].Message != c.want ||
 			!got[0].Since.Equal(since.Add(time.Minute)) ||
-			got[0].Fix != "edgeway doctor --connect a/web --trace  # if no rule or route is at fault, start the program that listens on 10.1.0.1:80" {
+			got[0].Fix != "edgeway doctor --connect a/web --trace  # if no rule or route is at fault, start the program that should listen on 10.1.0.1:80" {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
 		if again := d.faults(&plan.Plan{Services: []*plan.ServicePort{alive}}, dead); again != nil {

@@ -24,8 +24,8 @@ var removedKeys = map[string]string{
 	"fastpath.exclude":          "the fast path uses all network devices",
 	"fastpath.hardware_offload": "the kernel forwards packets without hardware offload",
 
-	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval " +
-		"or 5s, whichever is shorter",
+	"checks.tcp.timeout": "an endpoint must accept a connection within half of checks.tcp.interval, " +
+		"but at most 5s",
 	"checks.tcp.passes": "an endpoint gets new connections after two consecutive successful checks",
 
 	"proxy.max_service_endpoints":     budget,

@@ -211,7 +211,7 @@ func trafficKeys(p *Proxy, backends []proxiers.Component) []key {
 		{
 			"masquerade_bit", "The number of the packet mark bit that means \"masquerade this packet\". Edgeway " +
 				"marks the packets of its own connections with the bit two positions lower (12 for 14; 30 for 0 and " +
-				"31 for 1). Edgeway's rules do not redirect, reject or drop packets with this second bit. Edgeway " +
+				"31 for 1). Edgeway's rules do not redirect, reject or drop packets with this bit. Edgeway " +
 				"does not change other bits of the mark.",
 			integer(&p.MasqueradeBit, 0, 31),
 		},

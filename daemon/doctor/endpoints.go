@@ -86,8 +86,8 @@ func routerNotice(networks []network, router nodeinfo.NextHop) fault.Fault {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}
 	first := networks[0].first.svc
-	return fault.New("", fault.Notice, fmt.Sprintf("edgeway doctor --connect %s/%s --trace", first.Namespace,
-		first.Name),
+	return fault.New("", fault.Notice,
+		fmt.Sprintf("edgeway doctor --connect %s/%s --trace", first.Namespace, first.Name),
 		"only the default route (%s) leads to the endpoints in %s: connections fail unless the default router "+
 			"has a route to the endpoints",
 		router, strings.Join(names, ", "))

@@ -43,7 +43,7 @@ func TestLongLived(t *testing.T) {
 	opts := testOptions()
 	opts.FastPath = config.FastPath{
 		Enabled:  true,
-		Services: []config.ServiceName{{Namespace: "ns", Name: "named"}, {Namespace: "ns", Name: "nobody"}},
+		Services: []config.ServiceName{{Namespace: "ns", Name: "named"}, {Namespace: "ns", Name: "missing"}},
 	}
 	two := func(s *source.Service) {
 		s.Ports = append(s.Ports, source.ServicePort{Name: "sctp", Protocol: plan.SCTP, Port: 36412})
@@ -54,9 +54,9 @@ func TestLongLived(t *testing.T) {
 		t.Errorf("the Service that the operator names: %+v", sp)
 	}
 	if sp := w.find("other", plan.IPv4); sp == nil || sp.LongLived {
-		t.Errorf("a Service that nobody names: %+v", sp)
+		t.Errorf("a Service that the key does not name: %+v", sp)
 	}
-	w.wantProblems("fastpath.services: there is no Service ns/nobody",
+	w.wantProblems("fastpath.services: there is no Service ns/missing",
 		"Service ns/named: spec.ports[1].protocol: the Service opted in to the fast path, but only TCP and UDP connections can use the fast path")
 
 	opts.FastPath.Enabled = false

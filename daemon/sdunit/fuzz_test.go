@@ -44,7 +44,7 @@ func FuzzStatus(f *testing.F) {
 // the value is the socket's path.
 func FuzzNotifySocket(f *testing.F) {
 	for _, path := range []string{
-		"notify", "./notify", "/", "@", "@edgeway-nobody", "", ".", "vsock:2:1", "tcp:1",
+		"notify", "./notify", "/", "@", "@edgeway-unused", "", ".", "vsock:2:1", "tcp:1",
 		strings.Repeat("x", 107), strings.Repeat("x", 108), strings.Repeat("@", 200), "\x7f",
 	} {
 		f.Add(path)

@@ -103,8 +103,8 @@ func decideMartian(pkt Packet, origin Origin) (Decision, bool) {
 		return Decision{}, false
 	}
 	return Decision{Verdict: Drop, Origin: origin, Reason: fmt.Sprintf(
-		"martian packet: if a packet from another host has the source or destination %s, "+
-			"the kernel drops the packet before the packet reaches any rule", addr,
+		"martian packet: the kernel drops packets from other hosts with the source or destination %s before they "+
+			"reach any rule", addr,
 	)}, true
 }
 

@@ -252,9 +252,11 @@ func unreadable(path string, err error) fault.Fault {
 	fix := files.Advice(path, err)
 	switch {
 	case errors.Is(err, errEmptyFolder):
-		fix = "mount the file system; to remove all Services that the directory defined, add a file that contains only a comment"
+		fix = "mount the file system; to remove all Services that the directory defined, " +
+			"add a file that contains only a comment"
 	case errors.Is(err, errEmptyFile):
-		fix = "restore the file; to remove all Services that the file defined, delete the file, or replace a YAML file's content with a comment"
+		fix = "restore the file; to remove all Services that the file defined, delete the file, " +
+			"or replace a YAML file's content with a comment"
 	case errors.Is(err, errGone):
 		fix = "restore the file, or delete the link"
 	case errors.Is(err, fs.ErrNotExist) && !strings.Contains(path, "/~"):

@@ -122,7 +122,7 @@ func parseRaw(b []byte) (e rawElement) {
 
 // errUnreadable means that an element does not have the form that Edgeway writes, because another version created the
 // set or another program added the element.
-var errUnreadable = errors.New("another program or Edgeway version wrote the element")
+var errUnreadable = errors.New("the element does not have the form that this version of Edgeway writes")
 
 // decode returns the entry for an element of a fixed set, and interns chain names and comments in names, so that equal
 // strings share memory.
