@@ -11,7 +11,7 @@ import (
 )
 
 // After a panic in one run, the Monitor continues and finds new faults in the next run.
-func TestMonitorContinueAfterPanic(t *testing.T) {
+func TestMonitorContinuesAfterPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h, f := testHost()
 		logger, looks := slog.New(slog.NewTextHandler(t.Output(), nil)), 0

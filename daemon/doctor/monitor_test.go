@@ -39,7 +39,7 @@ func names(found []fault.Fault) string {
 	return strings.Join(out, " ")
 }
 
-func TestMonitorReportBeginAndEndOfFault(t *testing.T) {
+func TestMonitorReportsBeginAndEndOfFault(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 		r.SignalPlan()
 		time.Sleep(time.Second)
@@ -79,7 +79,7 @@ func TestMonitorReportBeginAndEndOfFault(t *testing.T) {
 // Within a minute, the Monitor finds a fault that no event announces, such as a full connection-tracking table. If a
 // fault disappears immediately, for example during a DHCP renewal, the Monitor's second run removes it, and Edgeway
 // does not log it.
-func TestMonitorCheckEachMinuteAndConfirm(t *testing.T) {
+func TestMonitorChecksEachMinuteAndConfirms(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, moved chan struct{}) {
 		r.SignalPlan()
 		time.Sleep(time.Second)
@@ -110,7 +110,7 @@ func TestMonitorCheckEachMinuteAndConfirm(t *testing.T) {
 }
 
 // Frequent changes to routes or plans must not trigger constant runs of the checks.
-func TestMonitorArePaced(t *testing.T) {
+func TestMonitorRunsArePaced(t *testing.T) {
 	for what, c := range map[string]struct {
 		poke func(*Monitor, chan struct{})
 		most time.Duration
@@ -155,7 +155,7 @@ func (c *countingSystem) Read(path string) (string, error) {
 
 // A problem stays in the Monitor's list while the checks cannot inspect the host. The Monitor reports the problem
 // neither as fixed nor as new.
-func TestMonitorKeepProblemWhileChecksFail(t *testing.T) {
+func TestMonitorKeepsProblemWhileChecksFail(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.edit(func() { delete(f.hops, "0.0.0.0/0") })
 		r.SignalPlan()
@@ -183,7 +183,20 @@ func TestMonitorKeepProblemWhileChecksFail(t *testing.T) {
 	})
 }
 
-func TestMonitorReportNotices(t *testing.T) {
+// Checks that cannot inspect the host, for example without file descriptors, find no problem.
+func TestMonitorReportsNothingWhileChecksFail(t *testing.T) {
+	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
+		f.edit(func() { f.lookupErr = unix.EMFILE })
+		r.SignalPlan()
+		time.Sleep(2 * runPeriod)
+		synctest.Wait()
+		if got := names(r.Faults()); got != "" {
+			t.Errorf("problems %q on a host that has all it needs", got)
+		}
+	})
+}
+
+func TestMonitorReportsNotices(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		byDefault := f.hops["0.0.0.0/0"]
 		byDefault.Default = true
@@ -198,7 +211,7 @@ func TestMonitorReportNotices(t *testing.T) {
 }
 
 // The Monitor removes a problem soon after an operator has fixed it, even if no event announces the fix.
-func TestMonitorNoticeFixedProblemSoon(t *testing.T) {
+func TestMonitorNoticesFixedProblemSoon(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("netfilter/nf_conntrack_max", "100")
 		f.set("netfilter/nf_conntrack_count", "99")
@@ -239,7 +252,7 @@ func TestMonitorNow(t *testing.T) {
 }
 
 // The Monitor reports packets that the reverse path filter dropped, but only for a few minutes.
-func TestMonitorForgetReversePathFilterDrops(t *testing.T) {
+func TestMonitorForgetsReversePathFilterDrops(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.set("ipv4/conf/all/rp_filter", "1")
 		f.set("ipv4/conf/eth0/rp_filter", "1")
