@@ -204,12 +204,28 @@ func (s *simulation) setDiskAway(away bool) {
 	s.diskAway = away
 	state := s.config.Source.LastKnown.Directory
 	if away {
+		s.diskAwaySince = time.Now()
 		must(os.Rename(state, state+".away"))
 		must(os.WriteFile(state, nil, 0o600))
 		return
 	}
 	must(os.Remove(state))
 	must(os.Rename(state+".away", state))
+	s.extendBlame()
+}
+
+// extendBlame extends the blame of Services whose blame ended while the last-known state was away. The state may still
+// lack these Services, because it is from a time when a component panicked while processing them. If the daemon starts
+// with this state, the kernel lacks them until the source lists them again.
+func (s *simulation) extendBlame() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	extended := time.Now().Add(panicWindow)
+	for name, until := range s.blamed {
+		if until.After(s.diskAwaySince) && until.Before(extended) {
+			s.blamed[name] = extended
+		}
+	}
 }
 
 // processFault returns a fault that either reloads or restarts the daemon.

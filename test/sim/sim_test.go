@@ -136,6 +136,7 @@ type simulation struct {
 	damaged           bool // the manifests are damaged
 	unusable          bool // the kubeconfig is unusable
 	diskAway          bool // the directory of the last-known state is away
+	diskAwaySince     time.Time
 	down              bool // the daemon must stay down
 	replacementServer *apiServer
 	refused           map[string]time.Time  // the times until which the kernel may omit Services
