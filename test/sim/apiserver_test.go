@@ -262,9 +262,12 @@ func (a *apiServer) serveWatch(w http.ResponseWriter, r *http.Request, resource 
 	defer end.Stop()
 	defer last.Stop()
 	defer minute.Stop()
+	a.mu.Lock()
+	cut := a.cut
+	a.mu.Unlock()
 	for {
 		a.mu.Lock()
-		changed, cut, f := a.changed, a.cut, a.fault
+		changed, f := a.changed, a.fault
 		var events []event
 		if !f.lag {
 			i, _ := slices.BinarySearchFunc(a.history, from+1, func(e event, v int) int { return e.version - v })
