@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -64,14 +65,23 @@ func (l *lab) must(err error) {
 	}
 }
 
+// chosenPorts contains the ports that freePort has returned. The kernel may offer a port again after it is closed.
+var chosenPorts sync.Map
+
+// freePort returns a free port, and a different one at each call.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
-	probe, err := net.Listen("tcp", "127.0.0.2:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		probe, err := net.Listen("tcp", "127.0.0.2:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = probe.Close()
+		port := netip.MustParseAddrPort(probe.Addr().String()).Port()
+		if _, chosen := chosenPorts.LoadOrStore(port, true); !chosen {
+			return port
+		}
 	}
-	defer func() { _ = probe.Close() }()
-	return netip.MustParseAddrPort(probe.Addr().String()).Port()
 }
 
 func hostPort(addr string, port uint16) string {

@@ -317,6 +317,6 @@ func TestIPTablesMetrics(t *testing.T) {
 		{`edgeway_iptables_lock_acquisitions_total{ip_family="IPv4"}`, 2},
 		{`edgeway_iptables_lock_wait_seconds_total{ip_family="IPv4"}`, 0},
 	} {
-		l.must(d.metricAtLeast(m.line, m.least)())
+		l.waitFor(longTimeout, d.metricAtLeast(m.line, m.least))
 	}
 }

@@ -96,7 +96,7 @@ func TestNodePortOnLoopback(t *testing.T) {
 	d.configure(onLoopback + "fallback = \"none\"\n")
 	d.signal(syscall.SIGHUP)
 	l.mustStay(time.Second, l.answersLoopback(tcp, "ep1"))
-	l.must(d.logged("configuration reloaded")())
+	l.waitFor(longTimeout, d.logged("configuration reloaded"))
 	goesOn("after a reload")
 	n.setEndpoints("shop")
 	l.waitFor(longTimeout, l.answersLoopback(tcp, ""))
