@@ -69,7 +69,7 @@ func TestListsAfterServerRestartAreSpread(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, api *fakeAPI, r *runningSource) {
 		lists := func() int { return api.count("services", "list", "stream") }
 		shortest, longest := time.Hour, time.Duration(0)
-		for range 20 {
+		for range 60 {
 			time.Sleep(quietTime + time.Minute)
 			var at time.Time
 			api.setHook(func(w http.ResponseWriter, r request) bool {
