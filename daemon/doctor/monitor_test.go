@@ -183,7 +183,7 @@ func TestMonitorKeepsProblemWhileChecksFail(t *testing.T) {
 	})
 }
 
-// Checks that cannot inspect the host, for example without file descriptors, find no problem.
+// If the checks cannot inspect the host, for example without file descriptors, the Monitor reports no problem.
 func TestMonitorReportsNothingWhileChecksFail(t *testing.T) {
 	withMonitor(t, func(r *Monitor, f *fakeSystem, _ chan struct{}) {
 		f.edit(func() { f.lookupErr = unix.EMFILE })

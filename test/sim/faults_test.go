@@ -214,13 +214,14 @@ func (s *simulation) setDiskAway(away bool) {
 	s.extendBlame()
 }
 
-// extendBlame extends the blame of Services whose blame ended while the last-known state was away. The state may still
-// lack these Services, because it is from a time when a component panicked while processing them. If the daemon starts
-// with this state, the kernel lacks them until the source lists them again.
+// extendBlame extends the blame of Services whose blame did not end before the last-known state went away. The state
+// may still lack these Services, because the daemon wrote it while a component panicked for them. If the daemon starts
+// with this state, its first Apply, which may stall for a minute, removes them from the kernel. A running daemon adds
+// them to the state within saveLimit.
 func (s *simulation) extendBlame() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	extended := time.Now().Add(panicWindow)
+	extended := time.Now().Add(recoveryLimit)
 	for name, until := range s.blamed {
 		if until.After(s.diskAwaySince) && until.Before(extended) {
 			s.blamed[name] = extended
