@@ -166,7 +166,7 @@ func (u *unit) receive() {
 // await waits for a datagram with the given assignment, such as "READY=1", and discards all earlier datagrams.
 func (u *unit) await(assignment string) sdtest.Datagram {
 	u.Helper()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		u.receive()
 		for i, d := range u.seen {
 			if d.Has(assignment) {
@@ -181,7 +181,7 @@ func (u *unit) await(assignment string) sdtest.Datagram {
 
 func (u *unit) ask() netlab.Outcome {
 	return u.lab.Node.Connect(netlab.Flow{
-		Protocol: plan.TCP, From: loopbackPort.Addr(), To: loopbackPort, Wait: 10 * time.Second,
+		Protocol: plan.TCP, From: loopbackPort.Addr(), To: loopbackPort, Wait: time.Minute,
 	})
 }
 

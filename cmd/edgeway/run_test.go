@@ -67,12 +67,12 @@ func TestDryRunExitCodes(t *testing.T) {
 	}
 	good, bad := site(goodManifest), site(strings.Replace(goodManifest, "port: 80\n", "port: 0\n", 1))
 	for config, want := range map[string]int{good: exitOK, bad: exitFailure} {
-		code, stdout, stderr := run(t, "run", "--dry-run", "--config", config)
+		code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "1m", "--config", config)
 		if code != want || stderr != "" || strings.Contains(stdout,
 			"/m/web.yaml:9: Service default/web: spec.ports[0].port: ") != (want == exitFailure) {
 			t.Errorf("exit %d, want %d, err %q, out:\n%s", code, want, stderr, stdout)
 		}
-		code, stdout, _ = run(t, "run", "--dry-run", "--json", "--config", config)
+		code, stdout, _ = run(t, "run", "--dry-run", "--json", "--wait", "1m", "--config", config)
 		var p control.Plan
 		if err := json.Unmarshal([]byte(stdout), &p); err != nil || code != want ||
 			(len(p.Problems) > 0) != (want == exitFailure) || p.InForce {
@@ -80,7 +80,7 @@ func TestDryRunExitCodes(t *testing.T) {
 		}
 	}
 	gone := configFile(t, goodConfig)
-	if code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "3s", "--config", gone); code != exitFailure ||
+	if code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "10s", "--config", gone); code != exitFailure ||
 		!strings.Contains(stdout+stderr, syscall.ENOENT.Error()) {
 		t.Errorf("without the manifests: exit %d, err %q, out:\n%s", code, stderr, stdout)
 	}
@@ -93,7 +93,7 @@ func TestDryRunTimeout(t *testing.T) {
 		"current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\nclusters: [{name: k, cluster: {server: 'http://127.0.0.1:1'}}]\n")
 	config := configFile(t, "version = 1\nsource.lastknown.directory = '"+filepath.Join(dir, "state")+
 		"'\nsource.kube.kubeconfig = '"+filepath.Join(dir, "kubeconfig")+"'\n")
-	code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "1s", "--config", config)
+	code, stdout, stderr := run(t, "run", "--dry-run", "--wait", "10s", "--config", config)
 	for _, want := range []string{"--wait", "source kube: ", "http://127.0.0.1:1"} {
 		if code != exitFailure || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("exit %d, out %q, no %q in %q", code, stdout, want, stderr)

@@ -165,7 +165,8 @@ func awaitAnswer(t *testing.T, c *net.UnixConn) {
 // connection, the next waiting command receives a response.
 func TestTimeoutsCloseStalledConnections(t *testing.T) {
 	l := defaultLimits
-	l.headerTimeout, l.turnTimeout, l.answerTimeout = 300*time.Millisecond, 100*time.Millisecond, 2*time.Second
+	// On a busy host, a client that reads its response may need seconds to send a header and to read 1 MB.
+	l.headerTimeout, l.turnTimeout, l.answerTimeout = 2*time.Second, 100*time.Millisecond, 5*time.Second
 	c, path := serveLimited(t, l)
 	silent, err := net.Dial("unix", path)
 	if err != nil {
@@ -258,10 +259,11 @@ func TestRootIsNotDelayedByGroupMembers(t *testing.T) {
 		State: func() pipeline.State { return state },
 		Facts: func() doctor.Facts { return doctor.Facts{} },
 	}, nil)
-	s.limits.turnTimeout = time.Millisecond
 	s.groupTurn <- struct{}{}
 	for _, path := range []string{"/v1/plan", "/v1/services", "/v1/facts"} {
 		for uid, want := range map[uint32]int{4711: http.StatusServiceUnavailable, 0: http.StatusOK} {
+			// With a short timeout, select could pick the timeout although root's turn is free.
+			s.limits.turnTimeout = map[uint32]time.Duration{4711: time.Millisecond, 0: time.Hour}[uid]
 			r := httptest.NewRequest(http.MethodGet, path, nil)
 			w := httptest.NewRecorder()
 			s.handler().ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, uid)))

@@ -121,6 +121,8 @@ func TestProhibitRouteAndDownLink(t *testing.T) {
 	l.wantProblem("route-services", "a prohibit route")
 	l.wantProblem("route-endpoints", "an unreachable route")
 	l.sh("ip route del unreachable 10.244.0.0/16 && ip route add 10.244.0.0/16 dev v0 && ip link set v1 down")
+	// The kernel may take a second to change the state of v0.
+	l.sh("timeout 60 sh -c 'until ip link show v0 | grep -Eq \"state (LOWERLAYER)?DOWN\"; do sleep 0.1; done'")
 	l.wantProblem("route-endpoints", "the link of v0 is down")
 	if links, err := l.Links(); err != nil || !slices.Contains(links, "v0") || slices.Contains(links, "v1") ||
 		slices.Contains(links, "lo") {

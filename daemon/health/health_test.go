@@ -181,41 +181,43 @@ func TestFaultConditionsAndStatusCodes(t *testing.T) {
 // A source that could read only some of its objects causes a warning. If the daemon has not read the source's paths
 // since it started, /readyz fails, but /healthz succeeds.
 func TestPartiallyReadSource(t *testing.T) {
-	for name, tt := range map[string]struct {
-		status source.Status
-		readyz int
-		names  []string
-	}{
-		"since 5 minutes": {
-			source.Status{
-				Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"},
-				LastContact: time.Now().Add(-5 * time.Minute),
+	synctest.Test(t, func(t *testing.T) { // the message contains the time since the last contact
+		for name, tt := range map[string]struct {
+			status source.Status
+			readyz int
+			names  []string
+		}{
+			"since 5 minutes": {
+				source.Status{
+					Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"},
+					LastContact: time.Now().Add(-5 * time.Minute),
+				},
+				200,
+				[]string{"5m0s", "/m/a.yaml#1: no"},
 			},
-			200,
-			[]string{"5m0s", "/m/a.yaml#1: no"},
-		},
-		"since the start":    {source.Status{Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"}}, 200, []string{"/m/a.yaml#1: no"}},
-		"not even its paths": {source.Status{Partial: true, Fault: fault.Fault{Message: "/m: gone"}}, 503, []string{"/m: gone"}},
-	} {
-		c := New(fixedState{synced()}, fixedSource{"file", tt.status})
-		for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": tt.readyz} {
-			got := httptest.NewRecorder()
-			c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got,
-				httptest.NewRequest(http.MethodGet, path, nil))
-			if got.Code != want {
-				t.Errorf("%s: %s: %d, want %d", name, path, got.Code, want)
+			"since the start":    {source.Status{Synced: true, Partial: true, Fault: fault.Fault{Message: "/m/a.yaml#1: no"}}, 200, []string{"/m/a.yaml#1: no"}},
+			"not even its paths": {source.Status{Partial: true, Fault: fault.Fault{Message: "/m: gone"}}, 503, []string{"/m: gone"}},
+		} {
+			c := New(fixedState{synced()}, fixedSource{"file", tt.status})
+			for path, want := range map[string]int{"/healthz": 200, "/livez": 200, "/readyz": tt.readyz} {
+				got := httptest.NewRecorder()
+				c.Handler(HandlerOptions{OnAnswer: func(string, int) {}}).ServeHTTP(got,
+					httptest.NewRequest(http.MethodGet, path, nil))
+				if got.Code != want {
+					t.Errorf("%s: %s: %d, want %d", name, path, got.Code, want)
+				}
+			}
+			r := c.Report()
+			if len(r.Faults) != 1 || r.Faults[0].ID != "source-file" || r.Faults[0].Severity != fault.Warning {
+				t.Fatalf("%s: conditions %+v", name, r.Faults)
+			}
+			for _, want := range tt.names {
+				if !strings.Contains(r.Faults[0].Message, want) {
+					t.Errorf("%s: %q does not name %q", name, r.Faults[0].Message, want)
+				}
 			}
 		}
-		r := c.Report()
-		if len(r.Faults) != 1 || r.Faults[0].ID != "source-file" || r.Faults[0].Severity != fault.Warning {
-			t.Fatalf("%s: conditions %+v", name, r.Faults)
-		}
-		for _, want := range tt.names {
-			if !strings.Contains(r.Faults[0].Message, want) {
-				t.Errorf("%s: %q does not name %q", name, r.Faults[0].Message, want)
-			}
-		}
-	}
+	})
 }
 
 func TestBodyExtendsKubeProxyFields(t *testing.T) {

@@ -35,6 +35,7 @@ const ignoredTable = 99
 
 func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 	l := newLab(t, append(veth, "addr add 192.0.2.1/24 dev v0")...)
+	l.awaitQuiet()
 	for _, c := range []struct {
 		table string
 		told  int
@@ -53,6 +54,19 @@ func TestIgnoredTablesDoNotTriggerMoved(t *testing.T) {
 			if got := len(l.NetworkChanged()); got != c.told {
 				t.Errorf("%s in table %s: told %d times, want %d", what, c.table, got, c.told)
 			}
+		}
+	}
+}
+
+// awaitQuiet waits until the watcher has announced nothing for 2 s. The kernel may report the new state of a veth link
+// a second after the command that changes it.
+func (l *lab) awaitQuiet() {
+	for {
+		select {
+		case <-l.Changed():
+		case <-l.NetworkChanged():
+		case <-time.After(2 * time.Second):
+			return
 		}
 	}
 }

@@ -2,6 +2,7 @@ package sdunit
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -40,6 +41,10 @@ func newLog() (*slog.Logger, *logBuffer) {
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 
+// loopback is an IPv4 address that only this process uses. No other process takes a port that freeAddr returned.
+var loopback = fmt.Sprintf("127.%d.%d.77", os.Getpid()>>8&0xff, os.Getpid()&0xff)
+
+// freeAddr returns an address of the host with a port that is not in use.
 func freeAddr(t *testing.T, host string) netip.AddrPort {
 	t.Helper()
 	l := mustListen(t, netip.AddrPortFrom(netip.MustParseAddr(host), 0))

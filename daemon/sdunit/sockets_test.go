@@ -21,7 +21,7 @@ func newSockets(t *testing.T, files ...*os.File) (*Sockets, *logBuffer) {
 
 func TestListenersSurviveRestartInFDStore(t *testing.T) {
 	manager := sdtest.New(t)
-	for _, host := range []string{"127.0.0.1", "::1"} {
+	for _, host := range []string{loopback, "::1"} {
 		addr := freeAddr(t, host)
 		first, log := newSockets(t)
 		listener, err := first.Listen(addr)
@@ -81,7 +81,7 @@ func dup(t *testing.T, fd int) int {
 func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 	manager := sdtest.New(t)
 	s, _ := newSockets(t)
-	addr := freeAddr(t, "127.0.0.1")
+	addr := freeAddr(t, loopback)
 	for range 3 {
 		if _, err := s.Listen(addr); err != nil {
 			t.Fatal(err) // the error is EADDRINUSE if only the daemon's copy was closed
@@ -99,7 +99,7 @@ func TestReleasedSocketRefusesAndReopens(t *testing.T) {
 
 func TestListenTwiceReturnsSameListener(t *testing.T) {
 	s, _ := newSockets(t)
-	addr := freeAddr(t, "127.0.0.1")
+	addr := freeAddr(t, loopback)
 	a, err := s.Listen(addr)
 	if err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func TestIPv6ListenerDoesNotBindIPv4(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Release(six)
-	four := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), six.Port())
+	four := netip.AddrPortFrom(netip.MustParseAddr(loopback), six.Port())
 	if _, err := s.Listen(four); err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestUnusableDescriptorsAreClosed(t *testing.T) {
 // systemd may pass two sockets for one address: one from a socket unit with ReusePort=yes, and one from the fd store.
 // All clients must reach the socket from the socket unit.
 func TestDuplicateAddressIsKeptOnce(t *testing.T) {
-	addr := freeAddr(t, "127.0.0.1")
+	addr := freeAddr(t, loopback)
 	var files []*os.File
 	for _, name := range []string{"x.socket", "nodeport-a"} {
 		l := listenReusePort(t, addr)

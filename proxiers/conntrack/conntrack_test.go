@@ -269,6 +269,7 @@ func TestSCTPAssociationOfRemovedEndpoint(t *testing.T) {
 	enterNamespace(t)
 	s := newStep(t)
 	const dst = "10.96.0.20:36412"
+	write(t, "/proc/sys/net/netfilter", "nf_conntrack_sctp_timeout_cookie_wait", "120") // not 3 s, for busy machines
 	translate(t, "ip daddr 10.96.0.20 sctp dport 36412 dnat ip to 10.0.0.1:36412")
 	s.applyAndCount(planOf(service(sctp4, "amf", []string{dst}, "10.0.0.1:36412", "10.0.0.2:36412")), 0)
 	sendInit(t, netip.MustParseAddrPort(dst))

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -42,7 +43,8 @@ func TestPacketsFollowDevices(t *testing.T) {
 		}
 	}
 	ip("link add late1 type veth peer name late2")
-	t.Cleanup(func() { _ = w.lab.Node.Command(t.Context(), "ip", "link", "del", "late2").Run() })
+	ctx := context.WithoutCancel(t.Context()) // t.Context is canceled before the cleanup runs
+	t.Cleanup(func() { _ = w.lab.Node.Command(ctx, "ip", "link", "del", "late2").Run() })
 	wants("late1", true)
 	wants("late2", true)
 	ip("link add name latebr type bridge")

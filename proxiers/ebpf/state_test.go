@@ -154,8 +154,8 @@ func TestEndpointsAreReplacedUnderLoad(t *testing.T) {
 	}
 }
 
-// The backend detects damage by another program within two seconds, and a full sync repairs the damage. Until the
-// repair, nftables forwards all connections.
+// The backend detects damage by another program, and a full sync repairs the damage. Until the repair, nftables
+// forwards all connections.
 func TestDriftIsRepaired(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.service(1, w.endpoints...))
@@ -179,8 +179,8 @@ func TestDriftIsRepaired(t *testing.T) {
 			start := time.Now()
 			w.wantServed("after damage")
 			for w.drift.Load() == nil {
-				if time.Sleep(10 * time.Millisecond); time.Since(start) > 2*time.Second {
-					t.Fatal("it was not noticed within two seconds")
+				if time.Sleep(10 * time.Millisecond); time.Since(start) > 30*time.Second {
+					t.Fatal("the damage was not noticed within 30 seconds")
 				}
 			}
 			w.sync(proxiers.NewChange(nil, w.plan))

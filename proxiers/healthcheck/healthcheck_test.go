@@ -180,7 +180,7 @@ func TestListenersFollowAddresses(t *testing.T) {
 		{one},
 	} {
 		l.must(l.apply(addrs, check))
-		for _, a := range []string{one, "127.0.0.3", "::1", "127.0.0.1"} {
+		for _, a := range []string{one, "127.0.0.3", "::1", "127.0.0.4"} {
 			want := 0
 			for _, x := range addrs {
 				if x == a {
@@ -307,7 +307,7 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(3 * closeTimeout)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err == nil {

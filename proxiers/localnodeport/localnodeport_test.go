@@ -176,6 +176,10 @@ func TestAddressInUse(t *testing.T) {
 	answers(t, "127.0.0.1:30001", "127.0.1.1:8080")
 	w.stats(1, 1)
 	w.maintain(1200 * time.Millisecond) // time for one more attempt
+	// A busy machine may need longer.
+	for end := time.Now().Add(30 * time.Second); w.Stats().ListenFailures[plan.IPv4] < 2 && time.Now().Before(end); {
+		w.maintain(10 * time.Millisecond)
+	}
 	const complaint = "cannot listen on a loopback NodePort"
 	if n := w.log.count(complaint); n != 1 || w.log.count("address=127.0.0.1:30000 service=default/a/TCP") != 1 {
 		t.Errorf("logged %d times, want once with the address and the Service", n)
@@ -279,12 +283,12 @@ func TestShutdownWaitsForConnections(t *testing.T) {
 			t.Fatal(err)
 		}
 		limit := 500 * time.Millisecond
+		start := time.Now() // before the timer starts, so that took is never shorter than the timer's delay
 		if ends {
 			limit = 30 * time.Second
 			time.AfterFunc(100*time.Millisecond, func() { _ = conn.Close() })
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		start := time.Now()
 		w.Shutdown(ctx)
 		if took := time.Since(start); took < 100*time.Millisecond || ends == (ctx.Err() != nil) {
 			t.Errorf("connections end: %v; it took %s", ends, took)

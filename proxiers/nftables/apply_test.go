@@ -311,7 +311,8 @@ func TestIdleObjectsAreDeletedLater(t *testing.T) {
 	if err := tender.Maintain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := left(); len(got) != 4 {
+	// On a busy machine, the objects may already be due here.
+	if got := left(); len(got) != 4 && time.Now().Before(due) {
 		t.Errorf("too early there are only %q", got)
 	}
 	time.Sleep(time.Until(due))

@@ -34,10 +34,10 @@ func loopbackPlan(loopbackAddrs ...netip.Addr) *plan.Plan {
 	return newPlan(node, list...)
 }
 
-// sendDatagram sends a datagram to one of this host's addresses and returns the error from the ICMP response. If a rule
-// in the output hook rejects the packet, the kernel returns EPERM immediately, and later also delivers the ICMP
-// message.
-func sendDatagram(t *testing.T, at string) error {
+// sendDatagram sends a datagram to one of this host's addresses and returns the error from the ICMP response, or a
+// timeout if no response arrives within the given time. If a rule in the output hook rejects the packet, the kernel
+// returns EPERM immediately, and later also delivers the ICMP message.
+func sendDatagram(t *testing.T, at string, within time.Duration) error {
 	t.Helper()
 	conn, err := net.Dial("udp", at)
 	if err != nil {
@@ -47,7 +47,7 @@ func sendDatagram(t *testing.T, at string) error {
 	if _, err := conn.Write([]byte{1}); err != nil && !errors.Is(err, syscall.EPERM) {
 		return err
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	_ = conn.SetReadDeadline(time.Now().Add(within))
 	_, err = conn.Read(make([]byte, 1))
 	return err
 }
@@ -147,15 +147,15 @@ func TestLoopbackRejects(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = l.Close() }()
-		conn, err := net.DialTimeout("tcp", host+":30000", time.Second)
+		conn, err := net.DialTimeout("tcp", host+":30000", 30*time.Second)
 		if err != nil {
 			t.Fatalf("TCP to %s, where a program listens: %v", host, err)
 		}
 		_ = conn.Close()
-		if err := sendDatagram(t, host+":30000"); !errors.Is(err, syscall.ECONNREFUSED) {
+		if err := sendDatagram(t, host+":30000", 30*time.Second); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("UDP to %s: %v, want a refusal", host, err)
 		}
-		_ = sendDatagram(t, host+":30001") // no NodePort uses this port, so the packet does not count
+		_ = sendDatagram(t, host+":30001", 30*time.Second) // no NodePort uses this port, so the packet does not count
 	}
 	mustHaveRejected(t, p, 1, 1)
 	apply(t, p, nil, on)
@@ -184,7 +184,7 @@ func TestUnlistedLoopbackNodePortIsNotRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = sendDatagram(t, "127.0.0.1:30000")
+	_ = sendDatagram(t, "127.0.0.1:30000", time.Millisecond)
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if n, _, err := conn.ReadFrom(make([]byte, 1)); n != 1 {
 		t.Errorf("the packet did not arrive: %v", err)

@@ -137,9 +137,14 @@ func TestProgramCPUTimeAndFreeze(t *testing.T) {
 	if _, err := p.start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond)
-	if used, err := p.cg.CPU(); err != nil || used < 20*time.Millisecond {
-		t.Errorf("a busy child used %v of CPU, error %v", used, err)
+	for start := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		used, err := p.cg.CPU()
+		if err == nil && used >= 20*time.Millisecond {
+			break
+		}
+		if err != nil || time.Since(start) > 2*time.Minute {
+			t.Fatalf("a busy child used %v of CPU, error %v", used, err)
+		}
 	}
 	if err := p.cg.Freeze(true); err != nil {
 		t.Fatal(err)

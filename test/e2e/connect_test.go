@@ -9,10 +9,13 @@ import (
 	"edgeway/test/netlab"
 )
 
-// dialTimeout is the time after which a packet without a response counts as dropped. The timeout allows for servers
-// that have to wait for a CPU on a busy machine. The timeout is less than a second, because the kernel retransmits a
-// dropped SYN after a second, and the retransmission would hide the drop.
+// dialTimeout is the time after which a packet without a response counts as dropped. The timeout is less than a second,
+// because the kernel retransmits a dropped SYN after a second, and the retransmission would hide the drop.
 const dialTimeout = 950 * time.Millisecond
+
+// replyTimeout is the timeout for the reply over an established TCP connection. The timeout allows for servers that
+// have to wait for a CPU on a busy machine.
+const replyTimeout = 10 * time.Second
 
 // shortTimeout is the timeout of a connection attempt in tests that measure time. The timeout is short, so a dropped
 // packet adds little to the measured time.
@@ -20,7 +23,7 @@ const shortTimeout = 100 * time.Millisecond
 
 func flow(h *netlab.Host, protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
-	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout}
+	return netlab.Flow{Protocol: protocol, From: h.Addr(to.Addr()), To: to, Wait: dialTimeout, ReplyWait: replyTimeout}
 }
 
 // expectOutcome returns a function that opens a connection from h to addr. The function returns an error unless the
@@ -40,7 +43,7 @@ func expectOutcome(
 // answersSoon is like answers, but has a shorter timeout for tests that measure time.
 func answersSoon(h *netlab.Host, addr, name string) func() error {
 	f := flow(h, plan.TCP, addr)
-	f.Wait = shortTimeout
+	f.Wait, f.ReplyWait = shortTimeout, 0
 	return func() error {
 		if got := h.Connect(f); got.Server != name {
 			return fmt.Errorf("TCP from %s to %s: %s, want served by %s", h.Name, addr, got, name)

@@ -23,6 +23,12 @@ func TestHostsHaveOwnPriorityLevel(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	l.publishRootCA()
+	t.Cleanup(func() { // the commands fail if the service account exists, for example with -count=2
+		accounts := sharedState.admin.Core.ServiceAccounts("edgeway")
+		if err := accounts.Delete(cleanupContext(), "edge-1", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+			l.must(err)
+		}
+	})
 	made := filepath.Join(l.runAsAdmin(l.commands("packaging/doc/fleet.md", "## One identity for each host")[0]),
 		"edge-1.kubeconfig")
 	host, err := clientcmd.LoadFromFile(made)

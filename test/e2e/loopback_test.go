@@ -21,7 +21,7 @@ const onLoopback = "[proxy]\nnodeport_addresses = [\"primary\", \"localhost\"]\n
 
 func fromLoopback(protocol plan.Protocol, addr string) netlab.Flow {
 	to := netip.MustParseAddrPort(addr)
-	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout}
+	return netlab.Flow{Protocol: protocol, From: to.Addr(), To: to, Wait: dialTimeout, ReplyWait: replyTimeout}
 }
 
 // answersLoopback returns an error unless the endpoint responds to a TCP connection from the node to addr, a loopback

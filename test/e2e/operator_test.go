@@ -74,7 +74,9 @@ func (l *lab) connectNeighbor() string {
 // answersHost returns an error unless the server responds to a connection from the node. The kernel chooses the source
 // address.
 func (l *lab) answersHost(addr, server string) func() error {
-	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
+	f := netlab.Flow{
+		Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout, ReplyWait: replyTimeout,
+	}
 	return func() error {
 		if got := l.node.Connect(f); got.Server != server {
 			return fmt.Errorf("TCP from the host to %s: %s, want served by %q", addr, got, server)

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
@@ -115,12 +113,8 @@ func routeRows() []*operatorRow {
 func (r *operatorRow) redirectResponses() {
 	r.t.Helper()
 	const mac = "02:00:00:00:00:0a"
-	stays := r.ep1.Command(r.t.Context(), "sleep", "1000")
-	r.must(stays.Start())
-	r.t.Cleanup(func() { _ = stays.Wait() })
-	time.Sleep(200 * time.Millisecond) // wait until nsenter has entered the namespace
-	r.onNode("sh", "-ec",
-		fmt.Sprintf("ip link add second address %s type veth peer name eth1 netns %d", mac, stays.Process.Pid))
+	r.onNode("ip", "link", "add", "second", "address", mac, "type", "veth",
+		"peer", "name", "eth1", "netns", r.ep1.Netns)
 	r.onNode("sh", "-ec", "ip addr add 169.254.1.1/32 dev second; ip link set second up")
 	r.onNode("sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.second.rp_filter=0")
 	r.on(r.ep1, "sh", "-ec", "ip link set eth1 up; ip neigh add 169.254.1.1 dev eth1 lladdr "+mac+
@@ -201,7 +195,7 @@ func endpointRows() []*operatorRow {
 			prepare: func(r *operatorRow) { r.extra("checks.tcp.sources = [\"kube\"]") },
 			causeFault: func(r *operatorRow) {
 				dies(r)
-				time.Sleep(3 * time.Second)
+				r.waitFor(operatorLimit, r.commandPrints([]string{"status"}, "services-dead"))
 			},
 			applyFix: starts,
 		},
@@ -251,7 +245,7 @@ func apiServerRows() []*operatorRow {
 				})
 			},
 			applyFix: func(r *operatorRow, f finding) {
-				r.createRootCA()
+				r.publishRootCA()
 				ca, err := base64.StdEncoding.DecodeString(r.kubectl(f))
 				r.must(err)
 				r.replaceCluster(func(c *api.Cluster) { c.CertificateAuthorityData = ca })
@@ -356,14 +350,4 @@ func (d *daemon) replaceCluster(change func(*api.Cluster)) {
 func (r *operatorRow) access() {
 	r.t.Helper()
 	r.kubectl(finding{Fix: "kubectl apply -f /usr/share/edgeway/examples/kubernetes-access.yaml"})
-}
-
-// createRootCA creates the ConfigMap with the root CA, as a controller does in a real cluster.
-func (r *operatorRow) createRootCA() {
-	r.t.Helper()
-	_, err := sharedState.admin.Core.ConfigMaps(metav1.NamespaceSystem).Create(r.t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "kube-root-ca.crt"},
-		Data:       map[string]string{"ca.crt": string(sharedState.cluster.Config("admin").CAData)},
-	}, metav1.CreateOptions{})
-	r.must(err)
 }

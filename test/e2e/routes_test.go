@@ -113,7 +113,9 @@ service_cidrs = ["10.97.0.0/24", "fd00:97::/112"]
 // hostReaches returns a check that fails unless the given server responds to a connection from the host to addr. The
 // kernel chooses the source address.
 func (i *dualHomedHost) hostReaches(addr, server string) func() error {
-	f := netlab.Flow{Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout}
+	f := netlab.Flow{
+		Protocol: plan.TCP, To: netip.MustParseAddrPort(addr), Wait: dialTimeout, ReplyWait: replyTimeout,
+	}
 	return func() error {
 		if got := i.node.Connect(f); got.Server != server {
 			return fmt.Errorf("TCP from the host to %s: %s, want served by %q", addr, got, server)

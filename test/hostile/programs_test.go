@@ -51,7 +51,8 @@ func (p *programRunner) do(f func(context.Context)) {
 	done := make(chan struct{})
 	p.calls <- func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		// The timeout only ends a program that hangs. On a busy machine, nft can take minutes for a large script.
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Minute)
 		defer cancel()
 		f(ctx)
 	}

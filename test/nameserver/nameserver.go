@@ -40,14 +40,7 @@ func (s *Server) Set(name string, addrs ...netip.Addr) {
 // Start starts a Server on 127.0.0.1 that knows one host name, and returns a resolver that queries this Server.
 func Start(t testing.TB, name string, addrs ...netip.Addr) (*Server, *net.Resolver) {
 	t.Helper()
-	tcp, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	udp, err := net.ListenPacket("udp", tcp.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	udp, tcp := listen(t)
 	t.Cleanup(func() { udp.Close(); tcp.Close() })
 	server := new(Server)
 	server.Set(name, addrs...)
@@ -56,6 +49,26 @@ func Start(t testing.TB, name string, addrs ...netip.Addr) (*Server, *net.Resolv
 		var d net.Dialer
 		return d.DialContext(ctx, network, tcp.Addr().String())
 	}}
+}
+
+// listen opens a UDP socket and a TCP socket on the same port. The kernel chooses a port that is free for TCP, but
+// another program may use the port for UDP, so listen tries several ports.
+func listen(t testing.TB) (net.PacketConn, net.Listener) {
+	t.Helper()
+	var problem error
+	for range 100 {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err == nil {
+			return udp, tcp
+		}
+		problem = errors.Join(err, tcp.Close())
+	}
+	t.Fatal(problem)
+	return nil, nil
 }
 
 // Addrs parses addresses.

@@ -20,6 +20,9 @@ type Flow struct {
 	Mark uint32
 	// Wait is the maximum time to wait for a response. Without a response, the outcome is Silent.
 	Wait time.Duration
+	// ReplyWait is the maximum time that Connect waits for the server's reply over an established TCP connection, or 0
+	// for Wait. The kernel completes the handshake, but the server may have to wait for a CPU.
+	ReplyWait time.Duration
 }
 
 // Result classifies the outcome of a connection.

@@ -145,7 +145,11 @@ func (p *peer) Connect(q Request, r *Reply) error {
 		return nil
 	}
 	defer func() { _ = s.Close() }()
-	r.Outcome = s.askRepeatedly(q.Wait)
+	wait := q.Wait
+	if q.Protocol == plan.TCP && q.ReplyWait > 0 {
+		wait = q.ReplyWait
+	}
+	r.Outcome = s.askRepeatedly(wait)
 	return nil
 }
 

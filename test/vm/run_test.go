@@ -72,8 +72,12 @@ func TestOnlyABootThatDiedIsRepeated(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			img, boots := installFakeQEMU(t, c.does)
+			timeout := 2 * time.Minute
+			if c.problem == "killed" {
+				timeout = 2 * time.Second
+			}
 			var out, notes strings.Builder
-			j := Job{Command: []string{"true"}, Timeout: 2 * time.Second, Output: &out, Notes: &notes}
+			j := Job{Command: []string{"true"}, Timeout: timeout, Output: &out, Notes: &notes}
 			j.setDefaults()
 			exit, err := j.run(t.Context(), img)
 			if exit != c.exit || (err == nil) != (c.problem == "") || !strings.Contains(fmt.Sprint(err), c.problem) {

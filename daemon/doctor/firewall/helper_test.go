@@ -3,6 +3,7 @@ package firewall
 import (
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -52,6 +53,8 @@ type rulesHost struct {
 
 func newRulesHost(t *testing.T, endpoints ...string) *rulesHost {
 	t.Helper()
+	// Programs of other tests hold the default lock, and iptables then waits or fails.
+	t.Setenv("XTABLES_LOCKFILE", filepath.Join(t.TempDir(), "lock"))
 	return &rulesHost{t, netlab.New(t, netlab.Options{}).Node, New(), Requirements{
 		Plan:               testPlan(append(endpoints, remoteEndpoint)...),
 		ForwardedFrontends: func(plan.Family) (string, string) { return "NodePort 30080 of default/web", "" },

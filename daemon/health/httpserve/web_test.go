@@ -36,7 +36,7 @@ func certificate(t testing.TB, dir string) *x509.CertPool {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "edgeway"},
-		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 98, 3)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -63,7 +63,7 @@ func TestWebConfigTLSAndPasswords(t *testing.T) {
 	}
 	config := filepath.Join(dir, "web.yml")
 	writeFile(t, config, []byte("tls_server_config: {cert_file: tls.crt, key_file: tls.key}\nbasic_auth_users: {prometheus: '"+string(hash)+"'}\n"))
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := net.Listen("tcp", "127.0.98.3:0") // no other program takes ports of this address
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestWebConfigTLSAndPasswords(t *testing.T) {
 		resp.Body.Close()
 		return resp.StatusCode, nil
 	}
-	deadline := time.Now().Add(5 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for _, err := get("https://"+addr, ""); err != nil; _, err = get("https://"+addr, "") {
 		if time.Now().After(deadline) {
 			t.Fatalf("not serving: %v", err)

@@ -34,7 +34,7 @@ func run(t *testing.T, paths ...string) *memory {
 			t.Errorf("Run: %v, synced %d times", err, m.synced)
 		}
 	})
-	eventually(t, "the first reading", 2*time.Second, func() bool {
+	eventually(t, "the first reading", 30*time.Second, func() bool {
 		st := src.Status()
 		return st.Synced || st.Fault.Message != ""
 	})
@@ -51,7 +51,7 @@ func TestFileChangesAreDetected(t *testing.T) {
 	m := run(t, f.dir, single)
 	see := func(names string) {
 		t.Helper()
-		eventually(t, names, 3*time.Second, func() bool { return m.names() == names })
+		eventually(t, names, pollPeriod/2, func() bool { return m.names() == names }) // too early for the poll
 	}
 	see("Service default/a, Service default/single")
 	f.write("b.yaml", called("b"))
@@ -100,9 +100,9 @@ func TestSwappedSymlinkIsDetected(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := run(t, dir)
-	eventually(t, "the first version", time.Second, func() bool { return m.names() == "Service default/one" })
+	eventually(t, "the first version", 30*time.Second, func() bool { return m.names() == "Service default/one" })
 	version("..2", called("two"))
-	eventually(t, "the second version", 3*time.Second, func() bool { return m.names() == "Service default/two" })
+	eventually(t, "the second version", pollPeriod/2, func() bool { return m.names() == "Service default/two" })
 }
 
 func TestFolderCreatedLaterIsRead(t *testing.T) {

@@ -260,7 +260,7 @@ func TestSyncedOnlyAfterValidReading(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
 			go func() { done <- f.src.Run(ctx, f.sink) }()
-			eventually(t, "the first reading", 5*time.Second, func() bool {
+			eventually(t, "the first reading", 30*time.Second, func() bool {
 				st := f.src.Status()
 				return st.Synced || st.Fault.Message != ""
 			})
@@ -284,7 +284,7 @@ func TestSyncedWithLastKnownState(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- f.src.Run(ctx, f.sink) }()
-	eventually(t, "Synced", 5*time.Second, func() bool {
+	eventually(t, "Synced", 30*time.Second, func() bool {
 		f.sink.mu.Lock()
 		defer f.sink.mu.Unlock()
 		return f.sink.synced == 1
@@ -334,8 +334,8 @@ func TestHungFileSystem(t *testing.T) {
 		st := f.src.Status()
 		return st.Partial && strings.Contains(st.Fault.Message, f.dir+" has made no progress for 100ms")
 	}
-	eventually(t, "the reading is told to be slow", 5*time.Second, slow)
-	eventually(t, "Synced", 5*time.Second, func() bool {
+	eventually(t, "the reading is told to be slow", 30*time.Second, slow)
+	eventually(t, "Synced", 30*time.Second, func() bool {
 		f.sink.mu.Lock()
 		defer f.sink.mu.Unlock()
 		return f.sink.synced == 1
@@ -344,18 +344,18 @@ func TestHungFileSystem(t *testing.T) {
 		t.Errorf("status %+v, objects %s", st, f.sink.names())
 	}
 	release()
-	eventually(t, "the reading ends", 5*time.Second, func() bool {
+	eventually(t, "the reading ends", 30*time.Second, func() bool {
 		st := f.src.Status()
 		return st.Synced && st.Fault.Message == ""
 	})
 	f.blockOpen()
 	f.write("b.yaml", called("b"))
-	eventually(t, "the next reading is told to be slow", 5*time.Second, slow)
+	eventually(t, "the next reading is told to be slow", 30*time.Second, slow)
 	cancel()
 	select {
 	case err := <-done:
 		f.must(err)
-	case <-time.After(5 * time.Second):
+	case <-time.After(30 * time.Second):
 		t.Error("Run does not end")
 	}
 	if f.sink.synced != 1 {

@@ -79,6 +79,7 @@ func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api 
 			transport.CloseIdleConnections()
 		}()
 		<-r.memory.synced
+		synctest.Wait() // all feeds watch before the test starts
 		test(t, api, r)
 	})
 }

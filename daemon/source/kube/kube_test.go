@@ -80,7 +80,7 @@ func (r *runningSource) run(t *testing.T) {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(3 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Error("Run does not end")
 		}
 	})
@@ -106,18 +106,18 @@ func TestFollowsObjects(t *testing.T) {
 			api.put("endpointslices", "web", `"addressType":"IPv4","endpoints":[{"addresses":["10.1.0.1"]}]`)
 			api.put("servicecidrs", "kubernetes", `"spec":{"cidrs":["10.96.0.0/16"]}`)
 			r := start(t, api.URL, "", nil)
-			r.waitSynced(t, 2*time.Second)
+			r.waitSynced(t, 30*time.Second)
 			if got := r.names(); got != "kubernetes web web" {
 				t.Errorf("objects after the first list: %q", got)
 			}
 			api.put("services", "dns", clusterIP(2))
-			eventually(t, "a new Service arrives", 2*time.Second,
+			eventually(t, "a new Service arrives", 30*time.Second,
 				func() bool { return r.names() == "dns kubernetes web web" })
 			api.remove("services", "dns")
-			eventually(t, "a deleted Service goes", 2*time.Second,
+			eventually(t, "a deleted Service goes", 30*time.Second,
 				func() bool { return r.names() == "kubernetes web web" })
 			api.put("services", "web", `"spec":{"clusterIP":"None"}`)
-			eventually(t, "a Service that becomes headless goes", 2*time.Second,
+			eventually(t, "a Service that becomes headless goes", 30*time.Second,
 				func() bool { return r.names() == "kubernetes web" })
 			st := r.Status()
 			if !st.Synced || st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Second {
@@ -133,11 +133,11 @@ func TestIrrelevantUpdatesAreDropped(t *testing.T) {
 	api.Start()
 	api.put("services", "web", clusterIP(1))
 	r := start(t, api.URL, "", nil)
-	r.waitSynced(t, 2*time.Second)
+	r.waitSynced(t, 30*time.Second)
 	before := r.count()
 	api.put("services", "web", clusterIP(1)+`,"status":{"conditions":[{"type":"x","status":"True"}]}`)
 	api.put("services", "mark", clusterIP(2))
-	eventually(t, "the second Service arrives", 2*time.Second, func() bool { return r.names() == "mark web" })
+	eventually(t, "the second Service arrives", 30*time.Second, func() bool { return r.names() == "mark web" })
 	if got := r.count() - before; got != 1 {
 		t.Errorf("%d objects were passed on, want 1", got)
 	}
@@ -150,7 +150,7 @@ func TestServerAppliesSelectorsAndNamespaces(t *testing.T) {
 	r := start(t, api.URL, "", func(o *Options) {
 		o.Namespaces, o.LabelSelector, o.NodeName = []string{"b", "a", "b"}, "edge=yes", "node-1"
 	})
-	r.waitSynced(t, 2*time.Second)
+	r.waitSynced(t, 30*time.Second)
 	want := map[string][2]string{
 		"/api/v1/namespaces/a/services":                         {"!service.kubernetes.io/service-proxy-name,edge=yes", "spec.clusterIP!=None"},
 		"/api/v1/namespaces/b/services":                         {"!service.kubernetes.io/service-proxy-name,edge=yes", "spec.clusterIP!=None"},

@@ -131,7 +131,7 @@ func TestBlackHoleIsDetected(t *testing.T) {
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
 	r := start(t, fmt.Sprintf("https://%s", h.Addr()),
 		", certificate-authority-data: "+base64.StdEncoding.EncodeToString(ca), nil)
-	r.waitSynced(t, 3*time.Second)
+	r.waitSynced(t, 30*time.Second)
 	time.Sleep(1200 * time.Millisecond)
 	h.epoch.Add(1)
 	api.put("services", "b", clusterIP(2))
@@ -147,7 +147,7 @@ func TestUntrustedServerError(t *testing.T) {
 	api.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	api.StartTLS()
 	r := start(t, api.URL, "", nil)
-	eventually(t, "the status names the certificate", 3*time.Second, func() bool {
+	eventually(t, "the status names the certificate", 30*time.Second, func() bool {
 		return r.Status().Fault.Message == fmt.Sprintf("list services from %s: tls: failed to verify certificate: x509: certificate signed by unknown authority", api.URL)
 	})
 }

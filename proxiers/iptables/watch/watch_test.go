@@ -99,7 +99,7 @@ func newWatchedHost(t *testing.T, v xtables.Variant) *watchedHost {
 
 // save returns a table's contents without counters. Any thread may call save.
 func (w *watchedHost) save(table Table) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	netns := fmt.Sprintf("--net=/proc/%d/fd/%d", os.Getpid(), w.netns.Fd())
 	program := iptablestest.ProgramName(w.variant, table.Family) + "-save"

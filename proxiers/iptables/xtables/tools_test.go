@@ -142,7 +142,7 @@ func holdLock(t *testing.T) (release func()) {
 func TestLockWaitIsMeasured(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
-	const held = 200 * time.Millisecond
+	const held = time.Second
 	release := holdLock(t)
 	start := time.Now()
 	time.AfterFunc(held, release)
@@ -151,8 +151,9 @@ func TestLockWaitIsMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if locks, waited := tools.LockWait(); locks != 2 || waited < held || waited > time.Since(start) {
-		t.Errorf("%d locks in %v, want 2 in at least %v, and no more than both took", locks, waited, held)
+	// On a busy machine, Restore may start a while after the timer.
+	if locks, waited := tools.LockWait(); locks != 2 || waited < held/2 || waited > time.Since(start) {
+		t.Errorf("%d locks in %v, want 2 in at least %v, and no more than both took", locks, waited, held/2)
 	}
 }
 
@@ -160,15 +161,15 @@ func TestLockTimeout(t *testing.T) {
 	iptablestest.NewHost(t)
 	tools := testTools(t, Legacy, plan.IPv4)
 	defer holdLock(t)()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err := tools.Restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, proxiers.ErrRefused) ||
 		!strings.Contains(err.Error(), os.Getenv("XTABLES_LOCKFILE")) {
 		t.Errorf("want an error that names the lock, got %v", err)
 	}
-	if locks, waited := tools.LockWait(); locks != 0 || waited < 50*time.Millisecond {
-		t.Errorf("%d locks in %v, want none in most of 100 ms", locks, waited)
+	if locks, waited := tools.LockWait(); locks != 0 || waited < 500*time.Millisecond {
+		t.Errorf("%d locks in %v, want none in most of 1 s", locks, waited)
 	}
 }
 
@@ -179,7 +180,7 @@ func TestProgramLosesLockRace(t *testing.T) {
 	release := holdLock(t)
 	defer release()
 	tools.lock.path += "-free"
-	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	err := tools.Restore(ctx, []byte("*nat\n:KUBE-X - [0:0]\nCOMMIT\n"))
 	if err == nil || errors.Is(err, proxiers.ErrRefused) || !strings.Contains(err.Error(), "holding the xtables lock") {

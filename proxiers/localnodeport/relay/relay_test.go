@@ -304,11 +304,11 @@ func TestServeRefusesOtherSockets(t *testing.T) {
 // client has disconnected.
 func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	got := make(chan error, 1)
-	r, _, addr := relayTo(t, Options{HalfClosedTimeout: 300 * time.Millisecond},
+	r, _, addr := relayTo(t, Options{HalfClosedTimeout: time.Second},
 		&pool{endpoints: []netip.AddrPort{server(t, func(c *net.TCPConn) {
 			defer c.Close()
 			_, err := io.Copy(io.Discard, c)
-			for range 10 { // the data resets the idle timeout
+			for range 30 { // 3 s of data: longer than the relay may take to close an idle connection
 				_, _ = io.WriteString(c, ".")
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -325,7 +325,7 @@ func TestIdleHalfClosedConnectionEnds(t *testing.T) {
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}
-	buf := make([]byte, 10)
+	buf := make([]byte, 30)
 	if _, err := io.ReadFull(c, buf); err != nil {
 		t.Fatalf("bytes of a half-closed connection: %v", err)
 	}

@@ -101,11 +101,10 @@ func (c *Group) Kill() error {
 func (c *Group) Close() {
 	_ = c.Kill()
 	// For a short time after the group's last process has exited, the kernel refuses to remove the group.
-	for range 100 {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(10 * time.Millisecond) {
 		if err := os.Remove(c.path); !errors.Is(err, syscall.EBUSY) {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -62,16 +63,21 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		}
 		opts.Programs = dir
 	}
-	dir, err := os.MkdirTemp("", "edgeway-cluster-")
-	if err != nil {
-		return nil, fmt.Errorf("cluster directory: %w", err)
-	}
-	c := &Cluster{opts: opts, dir: dir}
-	if err := c.start(ctx); err != nil {
+	for attempt := 1; ; attempt++ {
+		dir, err := os.MkdirTemp("", "edgeway-cluster-")
+		if err != nil {
+			return nil, fmt.Errorf("cluster directory: %w", err)
+		}
+		c := &Cluster{opts: opts, dir: dir}
+		if err = c.start(ctx); err == nil {
+			return c, nil
+		}
 		c.Stop()
-		return nil, err
+		// Another program may open one of the free ports before etcd or the API server does.
+		if attempt == 5 || !strings.Contains(err.Error(), "address already in use") {
+			return nil, err
+		}
 	}
-	return c, nil
 }
 
 func (c *Cluster) start(ctx context.Context) error {

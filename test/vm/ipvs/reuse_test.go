@@ -19,7 +19,7 @@ import (
 // dialer returns a Dialer that can reuse a source address and port immediately.
 func dialer(from netip.AddrPort) *net.Dialer {
 	return &net.Dialer{
-		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),
+		Timeout: hangTimeout, LocalAddr: net.TCPAddrFromAddrPort(from),
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			return c.Control(func(fd uintptr) {
 				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR,
@@ -30,7 +30,7 @@ func dialer(from netip.AddrPort) *net.Dialer {
 }
 
 func ask(conn net.Conn) (string, error) {
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(hangTimeout)); err != nil {
 		return "", err
 	}
 	if _, err := conn.Write([]byte("\n")); err != nil {

@@ -236,7 +236,7 @@ func finish(conn net.Conn) error {
 	if err := conn.(*net.TCPConn).CloseWrite(); err != nil {
 		return err
 	}
-	if err := conn.SetDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(hangTimeout)); err != nil {
 		return err
 	}
 	_, err := io.Copy(io.Discard, conn)

@@ -73,7 +73,7 @@ func TestHungJob(t *testing.T) {
 	vmtest.Need(t)
 	var out strings.Builder
 	_, err := vm.Run(context.Background(), vm.Job{
-		Command: []string{"sh", "-c", "echo here; sleep 1000"}, Output: &out, Timeout: 10 * time.Second,
+		Command: []string{"sh", "-c", "echo here; sleep 1000"}, Output: &out, Timeout: time.Minute,
 	})
 	if err == nil || !strings.Contains(err.Error(), "killed") || out.String() != "here\n" {
 		t.Errorf("a job that sleeps: error %v, output %q", err, out.String())

@@ -102,7 +102,7 @@ func useKubeconfigCredential(h *host) {
 // startWithoutState starts the daemon on a host without a saved state while the API server is unreachable. The daemon
 // must wait for the API server, even for longer than TimeoutStartSec=.
 func startWithoutState(h *host) {
-	const limit = 15 * time.Second
+	const limit = time.Minute // on the slow machine, the daemon needs some of this time until it asks for more
 	h.run("systemctl", "stop", "edgeway")
 	h.run("edgeway", "cleanup")
 	entries, err := os.ReadDir("/var/lib/edgeway")

@@ -136,7 +136,8 @@ func (h *host) verifyRepair(backend string, lose func()) {
 			return errors.New("no repair is noted")
 		}
 		_, err := requestName(clusterIP)
-		return err
+		_, err6 := requestName(clusterIP6) // iptables and ip6tables have separate rules
+		return errors.Join(err, err6)
 	})
 	h.Logf("%s: repaired %.1f s after the loss", backend, took.Seconds())
 	h.verifyFromHost(clusterIP, clusterIP6)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 )
 
 // testMemoryLimit limits the unit's memory, and adds Services with 400,000 endpoint-port pairs in total. The memory
@@ -31,12 +30,12 @@ func testMemoryLimit(h *host) {
 		h.write(fmt.Sprintf("%sbig-%d.yaml", manifests, i), bigManifest(i, 40, 1000))
 	}
 	h.write(manifests+"late.yaml", Manifest("late", "10.96.0.30", "fd00:96::30", 30082))
-	took := h.waitFor(10*time.Minute, func() error {
+	took := h.waitFor(2*eventTimeout, func() error {
 		_, err := requestName("10.96.0.30:80")
 		return err
 	})
 	h.Logf("a Service beside them works after %.1f s", took.Seconds())
-	h.waitFor(10*time.Minute, func() error { // each Service is in force, or the status names it
+	h.waitFor(2*eventTimeout, func() error { // each Service is in force, or the status names it
 		if out, _ := h.try("edgeway", "status"); strings.Contains(out, "not in the kernel") {
 			return errors.New(out)
 		}

@@ -75,7 +75,7 @@ func testExternalIPs(h *host) {
 		h.run("systemctl", "reload", "edgeway")
 	})
 	h.run("systemctl", "reload", "edgeway")
-	h.verifyFromHost("198.51.100.99:80")
+	h.becomesServed("198.51.100.99:80")
 }
 
 // upgradeEarlierVersion starts this version on a host that ran the earlier version. If the earlier version's package is
