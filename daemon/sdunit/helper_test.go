@@ -41,7 +41,7 @@ func newLog() (*slog.Logger, *logBuffer) {
 	return slog.New(slog.NewTextHandler(&b, nil)), &b
 }
 
-// loopback is an IPv4 address that only this process uses. No other process takes a port that freeAddr returned.
+// loopback is an IPv4 address that other processes are unlikely to use, so they do not take its free ports.
 var loopback = fmt.Sprintf("127.%d.%d.77", os.Getpid()>>8&0xff, os.Getpid()&0xff)
 
 // freeAddr returns an address of the host with a port that is not in use.

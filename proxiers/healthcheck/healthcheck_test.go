@@ -307,7 +307,8 @@ func TestCloseFreesPortsDespiteHungClient(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+	// After five seconds, httpbound would also end the connection.
+	if err := conn.SetReadDeadline(time.Now().Add(4 * closeTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err == nil {

@@ -64,6 +64,17 @@ func (w *load) newResults() (count int, failures []string) {
 	return count, failures
 }
 
+// verifyEnd waits for the clients' last requests, and fails the test if a request has failed since the previous call of
+// newResults. A client can wait for a reply for as long as replyTimeout.
+func (w *load) verifyEnd(t *testing.T) {
+	t.Helper()
+	close(w.stop)
+	w.done.Wait()
+	if _, failures := w.newResults(); len(failures) > 0 {
+		t.Errorf("%d connections failed later: %q", len(failures), failures[:min(len(failures), 5)])
+	}
+}
+
 func (l *lab) traceOf() map[string]bool {
 	l.t.Helper()
 	traces := map[string]bool{"nftables": strings.Contains(l.onNode("nft", "list", "tables"), "edgeway")}
@@ -141,8 +152,7 @@ func TestBackendSwitchUnderLoad(t *testing.T) {
 		answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"), answers(l.node, clusterIP, "ep1"),
 		answers(l.ep2, clusterIP, "ep1"), answersUDP(l.client, dns, "ep1"), refusal,
 	)
-	defer clients.done.Wait()
-	defer close(clients.stop)
+	defer clients.verifyEnd(t)
 
 	for _, to := range []struct{ backend, actual string }{
 		{"iptables-nft", "iptables-nft"},
@@ -196,15 +206,14 @@ func TestBackendSwitchWithManyServices(t *testing.T) {
 	l.waitFor(longTimeout, answers(l.client, nodePort, "ep1"))
 	clients := startLoad(answers(l.client, clusterIP, "ep1"), answers(l.client, nodePort, "ep1"),
 		answers(l.node, clusterIP, "ep1"))
-	defer clients.done.Wait()
-	defer close(clients.stop)
+	defer clients.verifyEnd(t)
 	for _, backend := range []string{"nftables", "iptables-legacy", "nftables", "iptables-nft"} {
 		configure(backend)
 		if out, errs, code := d.edgeway("reload"); code != 0 {
 			t.Fatalf("edgeway reload to %s ended with %d: %s%s", backend, code, out, errs)
 		}
 		took := l.waitFor(6*longTimeout, d.usesBackend(backend))
-		time.Sleep(dialTimeout) // give connections without a response time to fail
+		time.Sleep(dialTimeout) // give connections whose SYN was dropped time to fail
 		count, failures := clients.newResults()
 		t.Logf("to %s in %.0f ms: %d connections", backend, took.Seconds()*1000, count)
 		if len(failures) > 0 || count < 100 {

@@ -191,7 +191,7 @@ func TestNodePortOnLoopbackAcrossRestarts(t *testing.T) {
 	l.waitFor(longTimeout, d.manager.hasSockets(1))
 
 	f := fromLoopback(plan.TCP, loopback)
-	f.Wait = longTimeout
+	f.Wait, f.ReplyWait = longTimeout, 0
 	end, ended := make(chan struct{}), make(chan struct{})
 	var failures []string
 	served, longest := 0, time.Duration(0)

@@ -18,7 +18,8 @@ type Flow struct {
 	To   netip.AddrPort
 	// Mark is the mark of the packets that the host sends over the connection, or 0 for no mark.
 	Mark uint32
-	// Wait is the maximum time to wait for a response. Without a response, the outcome is Silent.
+	// Wait is the maximum time to wait for a response. Without a response, the outcome is Silent. For TCP with a
+	// ReplyWait, Connect limits only the handshake to Wait.
 	Wait time.Duration
 	// ReplyWait is the maximum time that Connect waits for the server's reply over an established TCP connection, or 0
 	// for Wait. The kernel completes the handshake, but the server may have to wait for a CPU.

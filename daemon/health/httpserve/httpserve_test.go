@@ -14,7 +14,7 @@ import (
 )
 
 func TestServerListensOncePortIsFree(t *testing.T) {
-	blocker, err := net.Listen("tcp", "127.0.98.1:0") // no other program takes ports of this address
+	blocker, err := net.Listen("tcp", "127.0.98.1:0") // other programs rarely take ports of this address
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -63,7 +63,7 @@ func TestWebConfigTLSAndPasswords(t *testing.T) {
 	}
 	config := filepath.Join(dir, "web.yml")
 	writeFile(t, config, []byte("tls_server_config: {cert_file: tls.crt, key_file: tls.key}\nbasic_auth_users: {prometheus: '"+string(hash)+"'}\n"))
-	free, err := net.Listen("tcp", "127.0.98.3:0") // no other program takes ports of this address
+	free, err := net.Listen("tcp", "127.0.98.3:0") // other programs rarely take ports of this address
 	if err != nil {
 		t.Fatal(err)
 	}

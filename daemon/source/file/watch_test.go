@@ -41,6 +41,9 @@ func run(t *testing.T, paths ...string) *memory {
 	return m
 }
 
+// watchTime is the time limit for detecting a change through inotify. Any poll comes later.
+const watchTime = faultyPollPeriod - time.Second
+
 func TestFileChangesAreDetected(t *testing.T) {
 	f := newManifestDir(t)
 	f.write("a.yaml", called("a"))
@@ -51,7 +54,7 @@ func TestFileChangesAreDetected(t *testing.T) {
 	m := run(t, f.dir, single)
 	see := func(names string) {
 		t.Helper()
-		eventually(t, names, pollPeriod/2, func() bool { return m.names() == names }) // too early for the poll
+		eventually(t, names, watchTime, func() bool { return m.names() == names })
 	}
 	see("Service default/a, Service default/single")
 	f.write("b.yaml", called("b"))
@@ -102,7 +105,7 @@ func TestSwappedSymlinkIsDetected(t *testing.T) {
 	m := run(t, dir)
 	eventually(t, "the first version", 30*time.Second, func() bool { return m.names() == "Service default/one" })
 	version("..2", called("two"))
-	eventually(t, "the second version", pollPeriod/2, func() bool { return m.names() == "Service default/two" })
+	eventually(t, "the second version", watchTime, func() bool { return m.names() == "Service default/two" })
 }
 
 func TestFolderCreatedLaterIsRead(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -50,7 +51,7 @@ func (p *pipeListener) dial(ctx context.Context, _, _ string) (net.Conn, error) 
 }
 
 // inBubble runs a source and a fake API server in a synctest bubble, where hours of waiting take no real time. After
-// the source has listed all resources, inBubble calls test.
+// the source has listed all resources and each feed watches or waits, inBubble calls test.
 func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api *fakeAPI, r *runningSource)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -73,13 +74,16 @@ func inBubble(t *testing.T, prepare func(*fakeAPI), test func(t *testing.T, api 
 		done := make(chan *client, 1)
 		go func() { done <- r.read(ctx, r.memory) }()
 		defer func() {
+			canceled := time.Now()
 			cancel()
-			<-done
+			if <-done; time.Since(canceled) > time.Second {
+				t.Errorf("the source ended %s after its context", time.Since(canceled))
+			}
 			server.Close()
 			transport.CloseIdleConnections()
 		}()
 		<-r.memory.synced
-		synctest.Wait() // all feeds watch before the test starts
+		synctest.Wait()
 		test(t, api, r)
 	})
 }

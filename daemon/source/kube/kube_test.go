@@ -123,6 +123,13 @@ func TestFollowsObjects(t *testing.T) {
 			if !st.Synced || st.Fault.Message != "" || time.Since(st.LastContact) > 5*time.Second {
 				t.Errorf("status %+v", st)
 			}
+			lists := 1
+			if noStream {
+				lists = 2 // the server refuses the first request, which is for a stream
+			}
+			if n := api.count("services", "list", "stream"); n != lists {
+				t.Errorf("%d lists of Services, want %d: changes must arrive over the watch", n, lists)
+			}
 		})
 	}
 }

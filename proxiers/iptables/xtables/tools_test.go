@@ -173,6 +173,14 @@ func TestLockTimeout(t *testing.T) {
 	}
 }
 
+func TestWaitOptionEndsBeforeDeadline(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if got := waitOption(ctx); got != "--wait=2" && got != "--wait=1" {
+		t.Errorf("%s, want less than the 3 s until the deadline", got)
+	}
+}
+
 // Another process acquires the lock after Edgeway has tested it and before the iptables program starts.
 func TestProgramLosesLockRace(t *testing.T) {
 	iptablestest.NewHost(t)

@@ -81,7 +81,7 @@ func TestSwitch(t *testing.T) {
 				failures[:min(len(failures), 5)])
 		}
 		for _, h := range open {
-			if got := h.Ask(hangTimeout); got.Result != netlab.Served {
+			if got := h.Ask(5 * time.Second); got.Result != netlab.Served {
 				t.Errorf("the open connection to the %s, after the switch to %s: %s", h.what, to, got)
 			}
 		}

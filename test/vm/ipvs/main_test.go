@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 // because the virtual machine is emulated and the host may be busy.
 const changeTimeout = 5 * time.Minute
 
-// hangTimeout is the time limit for a response from a program, which may have to wait for a CPU. Only a connection that
-// fails takes this long.
+// hangTimeout is the time limit for a response from a program, which may have to wait for a CPU.
 const hangTimeout = 2 * time.Minute
 
 // site is a node with the daemon, a client outside the node, and pods that respond with their names.
@@ -252,7 +251,7 @@ func at(addr string, port int) netip.AddrPort {
 // expectResponse returns a check that fails unless a server responds to a connection from the given host to the given
 // address.
 func expectResponse(from *netlab.Host, to netip.AddrPort, p plan.Protocol) func() error {
-	// A longer Wait would hide dropped packets, because TCP and the lab's UDP clients send dropped packets again.
+	// Wait is short, because TCP and the lab's UDP clients send dropped packets again. A long Wait would hide a fault.
 	return expectServed(from, netlab.Flow{
 		Protocol: p, From: from.Addrs[0], To: to, Wait: 5 * time.Second, ReplyWait: hangTimeout,
 	})

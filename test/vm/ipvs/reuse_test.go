@@ -19,7 +19,7 @@ import (
 // dialer returns a Dialer that can reuse a source address and port immediately.
 func dialer(from netip.AddrPort) *net.Dialer {
 	return &net.Dialer{
-		Timeout: hangTimeout, LocalAddr: net.TCPAddrFromAddrPort(from),
+		Timeout: 5 * time.Second, LocalAddr: net.TCPAddrFromAddrPort(from),
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			return c.Control(func(fd uintptr) {
 				err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR,
