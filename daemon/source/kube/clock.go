@@ -18,12 +18,13 @@ const maxSkew = 10 * time.Second
 // clock estimates the current time of the API server's clock from the server's latest response.
 type clock struct {
 	mu sync.Mutex
-	// serverTime is the time in the response's Date header plus half a second, and receivedAt is the time when the
-	// source received the response.
-	serverTime, receivedAt time.Time
+	// serverTime is the time in the response's Date header plus half a second, and writtenAt is the estimated time on
+	// this host's clock when the server wrote the header.
+	serverTime, writtenAt time.Time
 }
 
-func (c *clock) note(resp *http.Response) {
+// note records the server's time in the response to a request that began at the given time.
+func (c *clock) note(resp *http.Response, began time.Time) {
 	at, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
 		return
@@ -31,11 +32,15 @@ func (c *clock) note(resp *http.Response) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// The Date header (RFC 9110) contains whole seconds, so the actual time is later by half a second on average.
-	c.serverTime, c.receivedAt = at.Add(time.Second/2), time.Now()
+	c.serverTime = at.Add(time.Second / 2)
+	// A slow link may have delayed the response. Of all moments between the request and the response, note chooses the
+	// moment for which the clocks differ least, because a delay must not look like a wrong clock.
+	ahead := c.serverTime.Sub(began.Round(0))
+	c.writtenAt = began.Add(min(max(ahead, 0), time.Since(began)))
 }
 
 // skew returns the time by which this host's clock is ahead of the API server's clock. skew measures the time since the
-// last response with the monotonic clock, so the result is still correct after the host's clock is set. ok is false
+// latest response with the monotonic clock, so the result is still correct after the host's clock is set. ok is false
 // before the first response.
 func (c *clock) skew() (skew time.Duration, ok bool) {
 	c.mu.Lock()
@@ -43,7 +48,7 @@ func (c *clock) skew() (skew time.Duration, ok bool) {
 	if c.serverTime.IsZero() {
 		return 0, false
 	}
-	return time.Now().Round(0).Sub(c.serverTime.Add(time.Since(c.receivedAt))), true
+	return time.Now().Round(0).Sub(c.serverTime.Add(time.Since(c.writtenAt))), true
 }
 
 // ClockFault returns the fault for a difference between the clocks of this host and of the API server. The severity is

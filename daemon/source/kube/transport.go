@@ -64,7 +64,7 @@ func (c *call) withContext(ctx context.Context) context.Context {
 
 // RoundTrip implements http.RoundTripper.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
+	ctx, began := req.Context(), time.Now()
 	if t.prove != nil {
 		// Even behind a proxy, net/http calls GotConn after the TLS handshake with the API server.
 		ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -75,7 +75,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if !ok {
 		resp, err := t.base.RoundTrip(req.WithContext(ctx))
 		if err == nil {
-			t.clock.note(resp)
+			t.clock.note(resp, began)
 		}
 		return resp, err
 	}
@@ -89,7 +89,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, c.failed(err)
 	}
 	t.pause.heed(resp)
-	t.clock.note(resp)
+	t.clock.note(resp, began)
 	c.body, resp.Body = resp.Body, c
 	c.limitSilence(errSilent)
 	return resp, nil
