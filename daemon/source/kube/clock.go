@@ -35,8 +35,8 @@ func (c *clock) note(resp *http.Response, began time.Time) {
 	c.serverTime = at.Add(time.Second / 2)
 	// A slow link may have delayed the response. Of all moments between the request and the response, note chooses the
 	// moment for which the clocks differ least, because a delay must not look like a wrong clock.
-	ahead := c.serverTime.Sub(began.Round(0))
-	c.writtenAt = began.Add(min(max(ahead, 0), time.Since(began)))
+	waited := c.serverTime.Sub(began.Round(0)) // the time until the server wrote the header, if the clocks agree
+	c.writtenAt = began.Add(min(max(waited, 0), time.Since(began)))
 }
 
 // skew returns the time by which this host's clock is ahead of the API server's clock. skew measures the time since the
