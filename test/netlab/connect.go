@@ -59,6 +59,8 @@ type Outcome struct {
 	Seen   netip.AddrPort
 	// Problem describes the error if Result is Failed.
 	Problem string
+	// Repeats is the number of times that the client repeated its request over UDP or SCTP.
+	Repeats int
 }
 
 // String describes the outcome for test logs.

@@ -228,12 +228,13 @@ func openSocket(q Request, r *Reply) *socket {
 // request every second, so a single dropped packet does not count as a failure.
 func (s *socket) askRepeatedly(wait time.Duration) Outcome {
 	deadline := time.Now().Add(wait)
-	for {
+	for repeats := 0; ; repeats++ {
 		next := time.Now().Add(time.Second)
 		if next.After(deadline) || s.flow.Protocol == plan.TCP {
 			next = deadline
 		}
 		outcome := s.ask(next)
+		outcome.Repeats = repeats
 		if outcome.Result != Silent || next.Equal(deadline) {
 			return outcome
 		}
