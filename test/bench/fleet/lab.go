@@ -109,7 +109,9 @@ func (l *lab) start(selector string) (*fleet, error) {
 	if err != nil {
 		return nil, fmt.Errorf("own program: %w", err)
 	}
-	f := &fleet{cmd: exec.Command("ip", "netns", "exec", l.edge(),
+	// The hosts of a real fleet have their own cores. With the scheduling policy SCHED_IDLE, the benchmark's hosts use
+	// only the CPU time that the API server, etcd and the other clients leave.
+	f := &fleet{cmd: exec.Command("ip", "netns", "exec", l.edge(), "chrt", "--idle", "0",
 		self, hostsCommand, strconv.Itoa(l.opts.hosts), l.kubeconfigDir(), selector)}
 	f.cmd.Stderr = os.Stderr
 	lines, err := f.cmd.StdoutPipe()
