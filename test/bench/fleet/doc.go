@@ -14,5 +14,5 @@
 // The command counts requests in the API server's audit log, and bytes on the link between the hosts' network namespace
 // and the API server's. The command reads the hosts' CPU time from a control group.
 //
-// The command requires root, a mounted cgroup2 file system, and the programs that scripts/controlplane builds.
+// The command requires root, a mounted cgroup2 file system, chrt, and the programs that scripts/controlplane builds.
 package main
